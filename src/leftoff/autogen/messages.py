@@ -1,0 +1,98 @@
+"""Tasks and messages of AutoGen as JSON and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.base import ChatAgent, TaskResult
+from autogen_agentchat.messages import BaseChatMessage, MessageFactory, TextMessage
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.models import RequestUsage
+
+from leftoff.autogen import private
+from leftoff.errors import StateInvalid
+from leftoff.framework import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogen_agentchat.messages import BaseAgentEvent
+
+    from leftoff.codec import Json
+
+
+class TurnResult(TaskResult):
+    """A ``TaskResult`` that also knows its turn."""
+
+    turn: int
+    """The number of the turn."""
+    checkpoint: int
+    """The number of the checkpoint that it made."""
+    usage: RequestUsage
+    """The tokens that its messages say they took."""
+
+
+def accept(task: Any) -> list[Json] | None:
+    """What AutoGen's ``run(task=...)`` takes, as messages."""
+    if task is None:
+        return None
+    if isinstance(task, str):
+        task = TextMessage(content=task, source="user")
+    messages: list[Any] = [task] if isinstance(task, BaseChatMessage) else task
+    if not isinstance(messages, list | tuple) or not messages:
+        raise StateInvalid("must be a string, a chat message, or a list of chat messages", path="task")
+    for index, message in enumerate(messages):
+        if not isinstance(message, BaseChatMessage):
+            raise StateInvalid(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
+    return [_dump(message) for message in messages]
+
+
+def identity(message: Json) -> Json:
+    """A message without its id and its time."""
+    if not isinstance(message, dict):
+        return message
+    return {key: value for key, value in message.items() if key not in ("id", "created_at")}
+
+
+def load(live: Any, messages: Iterable[Json]) -> list[Any]:
+    """Messages from JSON, of the types that AutoGen and this agent or team know."""
+    factory = private.message_factory(live) if isinstance(live, BaseGroupChat) else MessageFactory()
+    if isinstance(live, ChatAgent):
+        for kind in live.produced_message_types:
+            if not factory.is_registered(kind):
+                factory.register(kind)
+    loaded: list[Any] = []
+    for index, message in enumerate(messages):
+        try:
+            loaded.append(factory.create(message))  # type: ignore[arg-type]  # what is not an object is refused below
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StateInvalid(f"is no message that this agent or team knows: {error}", path=f"[{index}]") from error
+    return loaded
+
+
+def outcome(result: TaskResult) -> Outcome:
+    """What came out of a run."""
+    usages = [message.models_usage for message in result.messages if message.models_usage is not None]
+    return Outcome(
+        messages=[_dump(message) for message in result.messages],
+        stop_reason=result.stop_reason,
+        usage=(sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)),
+        native=result,
+    )
+
+
+def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnResult:
+    """What a session's ``run`` returns."""
+    native = outcome.native
+    return TurnResult.model_construct(
+        messages=native.messages if isinstance(native, TaskResult) else load(live, outcome.messages),
+        stop_reason=outcome.stop_reason,
+        turn=turn,
+        checkpoint=checkpoint,
+        usage=RequestUsage(prompt_tokens=outcome.usage[0], completion_tokens=outcome.usage[1]),
+    )
+
+
+def _dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
+    dumped: dict[str, Json] = dict(message.dump())
+    return dumped

@@ -1,0 +1,133 @@
+"""The one JSON codec: strict both ways, the same for every store."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import orjson
+
+from leftoff.errors import StateInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+MAX_DEPTH = 100
+MAX_BYTES = 64 * 1024 * 1024
+"""The largest single value: four copies of it fit into a small worker's memory while it is written."""
+
+
+def encode(value: object, path: str = "$") -> bytes:
+    """JSON bytes of a plain value.
+
+    Raises:
+        StateInvalid: the value would not come back exactly as it is; ``path`` names the part.
+    """
+    check(value, path)
+    return encode_checked(value, path)
+
+
+def encode_checked(value: object, path: str = "$") -> bytes:
+    """JSON bytes of a value whose parts were checked already."""
+    data = orjson.dumps(value)
+    if len(data) > MAX_BYTES:
+        message = f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}"
+        raise StateInvalid(message, path=path)
+    return data
+
+
+def decode(data: bytes, what: str) -> Any:  # noqa: ANN401 - JSON is whatever it is; callers check its shape
+    """The value of JSON bytes that leftoff wrote; ``what`` names them in the error."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        message = f"not JSON: {error}"
+        raise StateInvalid(message, path=what) from None
+
+
+def decode_foreign(data: bytes, what: str) -> Any:  # noqa: ANN401 - as above
+    """The value of JSON bytes from outside, refusing what a lenient reader would repair: NaN, duplicate keys."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            names = [name for name, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            message = f"the key {twice!r} stands twice in one object"
+            raise StateInvalid(message, path=what)
+        return found
+
+    def constant(name: str) -> NoReturn:
+        message = f"{name} is not a JSON number"
+        raise StateInvalid(message, path=what)
+
+    try:
+        value = json.loads(data, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        message = f"nested deeper than {MAX_DEPTH} levels"
+        raise StateInvalid(message, path=what) from None
+    except ValueError as error:  # also not UTF-8, and integers of thousands of digits
+        message = f"not JSON: {error}"
+        raise StateInvalid(message, path=what) from None
+    check(value, f"{what} $")
+    return value
+
+
+def check(value: object, path: str = "$") -> None:
+    """Refuse a value that JSON cannot carry exactly, naming the part.
+
+    Raises:
+        StateInvalid: with the path of the part and the reason.
+    """
+    if not _good(value, MAX_DEPTH):
+        part, problem = next(iter(_problems(value, path, MAX_DEPTH)))
+        raise StateInvalid(problem, path=part)
+
+
+def _good(value: Any, depth: int) -> bool:  # noqa: ANN401, PLR0911 - any value is what it judges
+    kind = type(value)
+    if kind is str:
+        return value.isascii() or _is_unicode(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return -(2**63) <= value < 2**63
+    if kind is float:
+        return math.isfinite(value)
+    if depth == 0:
+        return False
+    if kind is dict:
+        return all(type(key) is str and _is_unicode(key) and _good(item, depth - 1) for key, item in value.items())
+    return kind is list and all(_good(item, depth - 1) for item in value)
+
+
+def _problems(value: Any, path: str, depth: int) -> Iterable[tuple[str, str]]:  # noqa: ANN401 - as above
+    kind = type(value)
+    if kind in (dict, list) and depth == 0:
+        yield path, f"nested deeper than {MAX_DEPTH} levels"
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or not _is_unicode(key):
+                yield path, f"{ascii(key)} cannot be the key of a JSON object"
+            else:
+                yield from _problems(item, f"{path}.{key}", depth - 1)
+    elif kind is list:
+        for index, item in enumerate(value):
+            yield from _problems(item, f"{path}[{index}]", depth - 1)
+    elif kind is str and not _good(value, depth):
+        yield path, "half of a surrogate pair is not a character"
+    elif kind is int and not _good(value, depth):
+        yield path, "an integer beyond 64 bits"
+    elif not _good(value, depth):
+        yield path, f"{value} is not a JSON number" if kind is float else f"a {kind.__name__} is not JSON"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""Every error that leftoff raises.
+
+    LeftoffError
+    ├── SessionBusy         another worker holds the session
+    ├── LeaseLost           this worker held the session and another has taken it over
+    ├── Conflict            the session changed between reading and writing it
+    ├── SessionDeleted      the session was deleted; it stays deleted
+    ├── TurnFailed          a turn ended without a result; the state is as it was before it
+    ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
+    ├── UnknownVersion      a record was written by a newer leftoff
+    ├── StoreFull           no space is left for the write
+    ├── StoreUnavailable    the store cannot be opened, reached or used
+    │   └── OutcomeUnknown  a write was cut off and nobody can tell whether it happened
+    └── MissingExtra        an optional package is needed (``str(error)`` has the pip line)
+
+Messages say what happened, to which session, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class LeftoffError(Exception):
+    """Base of all leftoff errors; ``session`` is the id of the session concerned, if there is one."""
+
+    def __init__(self, message: str, *, session: str | None = None) -> None:
+        super().__init__(message)
+        self.session = session
+
+
+class SessionBusy(LeftoffError):
+    """Another worker holds the session; ``owner`` says who."""
+
+    def __init__(self, message: str, *, session: str, owner: str) -> None:
+        super().__init__(message, session=session)
+        self.owner = owner
+
+
+class LeaseLost(LeftoffError):
+    """Another worker took the session over; nothing of this worker's was written since."""
+
+
+class Conflict(LeftoffError):
+    """The session changed between reading and writing it, or a key was used for two different tasks."""
+
+    @classmethod
+    def of(cls, session: str) -> Conflict:
+        """For a write that named another seq than the session's."""
+        return cls(f"session {session!r} was changed by another writer; read it again", session=session)
+
+
+class SessionDeleted(LeftoffError):
+    """The session was deleted, and a deleted id stays deleted."""
+
+    @classmethod
+    def of(cls, session: str) -> SessionDeleted:
+        """For any use of a deleted session."""
+        return cls(f"session {session!r} was deleted and stays deleted; choose another id", session=session)
+
+
+class TurnFailed(LeftoffError):
+    """A turn ended without a result; ``turn`` is its number and the state is as it was before it."""
+
+    def __init__(self, message: str, *, session: str, turn: int) -> None:
+        super().__init__(message, session=session)
+        self.turn = turn
+
+
+class StateInvalid(LeftoffError):
+    """A value cannot be stored or a stored one cannot be used; ``path`` names it."""
+
+    def __init__(self, message: str, *, path: str, session: str | None = None) -> None:
+        super().__init__(f"{path}: {message}", session=session)
+        self.path = path
+
+
+class UnknownVersion(LeftoffError):
+    """A record says a format version that this leftoff does not know."""
+
+
+class StoreUnavailable(LeftoffError):
+    """The store cannot be opened, reached or used."""
+
+    @classmethod
+    def closed(cls) -> StoreUnavailable:
+        """For a call after ``close()``."""
+        return cls("the store is closed; use it inside `async with leftoff.open(...)`")
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """A write was cut off and it is not known whether it took effect; reading the session again tells."""
+
+
+class StoreFull(LeftoffError):
+    """No space is left for the write; nothing of it was kept."""
+
+
+class MissingExtra(LeftoffError):
+    """An optional package is needed; the message has the line that installs it."""
+
+    def __init__(self, extra: str, why: str) -> None:
+        super().__init__(f'{why}: pip install "leftoff[{extra}]"')
+        self.extra = extra

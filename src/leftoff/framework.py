@@ -1,0 +1,82 @@
+"""What leftoff needs of an agent framework. :mod:`leftoff.autogen` is the one there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from leftoff.codec import Json
+
+EventT = TypeVar("EventT", covariant=True)
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+class Cancellation(Protocol):
+    """The part of a framework's cancellation token that is used here."""
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        ...
+
+    def add_callback(self, callback: Callable[[], None]) -> None:
+        """Call back when it is cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came out of a turn, as JSON."""
+
+    messages: Sequence[Json]
+    stop_reason: str | None = None
+    usage: tuple[int, int] = (0, 0)
+    """Prompt and completion tokens."""
+    native: Any = None
+    """The framework's own result, if the turn ran in this process."""
+
+
+class Framework(Protocol[EventT, ResultT]):
+    """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
+
+    def is_live(self, what: object) -> bool:
+        """Whether this is an agent or a team, not something that builds one."""
+        ...
+
+    async def renew(self, live: Any) -> None:  # noqa: ANN401 - each framework has its own
+        """Make an instance as good as a fresh one after an aborted run, but for its state."""
+        ...
+
+    async def capture(self, live: Any) -> Any:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+        """The state of an instance that is not running."""
+        ...
+
+    async def restore(self, live: Any, tree: Any) -> None:  # noqa: ANN401 - as above
+        """Give an instance a captured state.
+
+        Raises:
+            StateInvalid: the state does not fit; the instance must not be used.
+        """
+        ...
+
+    def accept(self, task: Any) -> list[Json] | None:  # noqa: ANN401 - whatever the framework's run() takes
+        """A task as messages; ``None`` for none.
+
+        Raises:
+            StateInvalid: it is not a task.
+        """
+        ...
+
+    def identity(self, message: Json) -> Json:
+        """What makes two messages of two tasks the same: all but ids and times."""
+        ...
+
+    def stream(self, live: Any, task: Sequence[Json] | None) -> AsyncGenerator[EventT | Outcome, None]:  # noqa: ANN401
+        """Run a turn: its events, then its outcome. Closing the generator ends the run at once."""
+        ...
+
+    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> ResultT:  # noqa: ANN401 - as above
+        """What ``run`` returns; ``live`` knows the types of its messages."""
+        ...

@@ -1,0 +1,154 @@
+"""Reading a session: its checkpoints, its turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from leftoff import state, turns
+from leftoff.errors import StateInvalid
+from leftoff.records import Kind
+from leftoff.turns import CheckpointRow, FailureRow, TurnRow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from leftoff.codec import Json
+    from leftoff.ledger import Ledger
+    from leftoff.state import Archive
+    from leftoff.turns import Origin
+
+PAGE = 200
+"""Turns read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of a session's history; messages are JSON, exactly as the framework dumped them."""
+
+    number: int
+    status: Literal["done", "running", "failed", "cancelled"]
+    origin: Origin
+    task: Sequence[Json] | None
+    messages: Sequence[Json] = ()
+    key: str | None = None
+    error: str | None = None
+    stop_reason: str | None = None
+    usage: tuple[int, int] = (0, 0)
+    started: float
+    ended: float | None = None
+
+
+class Checkpoint:
+    """One checkpoint of a session, read when asked."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        self._ledger = ledger
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._ledger.session!r}, {self.number})"
+
+    async def state(self) -> Json:
+        """The state exactly as the framework's own ``save_state()`` returned it."""
+        await self._ledger.refresh()
+        _, tree = await read_checkpoint(self._ledger, self.number, state.Archive())
+        return tree["state"]
+
+    async def turn(self) -> Turn:
+        """The turn that made it."""
+        await self._ledger.refresh()
+        async for turn in history(self._ledger, start=self.number, stop=self.number + 1):
+            return turn
+        raise _missing(self._ledger, self.number)
+
+
+async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
+    """The turns with ``start <= number < stop``, oldest first."""
+    store, session, progress = ledger.store, ledger.session, ledger.progress
+    bodies = await read_bodies(ledger, progress.bodies)
+    failures: dict[int, FailureRow] = {}
+    for row in await store.rows(session, Kind.FAILURE, stop=progress.failures):
+        failure = turns.decode(FailureRow, row.data, ledger.name(Kind.FAILURE, row.n))
+        failures[failure.turn] = failure
+    stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
+    for page in range(start, stop, PAGE):
+        limits = {"start": page, "stop": min(page + PAGE, stop)}
+        done = {
+            row.n: turns.decode(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
+            for row in await store.rows(session, Kind.CHECKPOINT, **limits)
+        }
+        for row in await store.rows(session, Kind.TURN, **limits):
+            turn = turns.decode(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
+            yield _turn(row.n, turn, done.get(row.n), failures.get(row.n), bodies)
+
+
+def _turn(
+    number: int, turn: TurnRow, done: CheckpointRow | None, failure: FailureRow | None, bodies: Sequence[Any]
+) -> Turn:
+    task = messages_of(bodies, turn.task)
+    if done is not None:
+        return Turn(
+            number=number,
+            status="done",
+            origin=done.origin,
+            task=task,
+            messages=messages_of(bodies, done.messages) or (),
+            key=turn.key,
+            stop_reason=done.stop_reason,
+            usage=(done.usage[0], done.usage[1]),
+            started=turn.at,
+            ended=done.at,
+        )
+    return Turn(
+        number=number,
+        status=failure.status if failure else "running",
+        origin="run",
+        task=task,
+        key=turn.key,
+        error=failure.error if failure else None,
+        started=turn.at,
+        ended=failure.at if failure else None,
+    )
+
+
+def messages_of(bodies: Sequence[Any], numbers: Sequence[int] | None) -> list[Json] | None:
+    """The messages that these bodies are."""
+    return None if numbers is None else [state.expand(bodies, number, f"body {number}") for number in numbers]
+
+
+async def read_bodies(ledger: Ledger, count: int, archive: Archive | None = None) -> list[Any]:
+    """The first ``count`` bodies of a session; an ``archive`` gets to know them."""
+    return state.read_bodies(await ledger.store.rows(ledger.session, Kind.BODY, stop=count), archive)
+
+
+async def read_checkpoint(
+    ledger: Ledger, number: int, archive: Archive, *, bodies: int | None = None
+) -> tuple[CheckpointRow, Any]:
+    """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
+    row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, number)
+    if row is None:
+        raise _missing(ledger, number)
+    logs = await ledger.store.rows(ledger.session, Kind.LOG, stop=number + 1)
+    try:
+        tree: Any = state.restore(
+            skeleton=row.skeleton,
+            spans=[(span[0], span[1]) for span in row.spans],
+            values=await read_bodies(ledger, row.bodies if bodies is None else bodies, archive),
+            logs=[turns.decode_appends(log) for log in logs],
+            archive=archive,
+        )
+    except StateInvalid as error:
+        error.session = ledger.session
+        raise
+    return row, tree
+
+
+def _missing(ledger: Ledger, number: int) -> StateInvalid:
+    if ledger.head is None:
+        return StateInvalid("there is no such session", path=f"session {ledger.session!r}", session=ledger.session)
+    return StateInvalid(
+        f"session {ledger.session!r} has no checkpoint {number}; the latest is {ledger.progress.checkpoint}",
+        path=f"checkpoint {number}",
+        session=ledger.session,
+    )

@@ -1,0 +1,137 @@
+"""The live agent or team of a session: built, restored, kept from turn to turn, and thrown away when in doubt."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Generic
+
+from leftoff import state
+from leftoff.blueprint import Blueprint
+from leftoff.errors import StateInvalid, UnknownVersion
+from leftoff.framework import EventT, ResultT
+from leftoff.history import read_bodies, read_checkpoint
+from leftoff.state import Archive
+
+if TYPE_CHECKING:
+    from leftoff.codec import Json
+    from leftoff.framework import Framework
+    from leftoff.ledger import Ledger
+    from leftoff.turns import CheckpointRow
+
+
+class Instance(Generic[EventT, ResultT]):
+    """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
+
+    def __init__(self, what: object, framework: Framework[EventT, ResultT]) -> None:
+        self._framework = framework
+        self._given = what if framework.is_live(what) else None
+        self._first: Json = None
+        """The state that a given live instance came with; a turn that fails before any checkpoint goes back to it."""
+        if isinstance(what, Blueprint):
+            self.blueprint = what
+        elif self._given is not None or what is None:
+            self.blueprint = Blueprint("", lambda: what)
+        else:
+            self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+        self.live: Any = None
+        self.checkpoint = 0
+        self.archive = Archive()
+        self._known = False
+
+    def given(self) -> Any:  # noqa: ANN401 - each framework has its own
+        """The live instance that the session was made with."""
+        if self._given is None:
+            raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
+        return self._given
+
+    def forget(self) -> None:
+        """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
+        self.live = None
+        self._known = False
+
+    async def load(self, ledger: Ledger) -> None:
+        """Have a live instance with the state of the session's latest checkpoint.
+
+        Raises:
+            StateInvalid: the state is damaged, or does not fit what was built.
+            UnknownVersion: a newer version of the blueprint wrote it.
+        """
+        if self.live is not None and self.checkpoint == ledger.progress.checkpoint:
+            return
+        self.forget()
+        live = await self._build()
+        tree = await self.read(ledger)
+        if tree is not None:
+            self.archive.adopt(await self.restore(live, tree, ledger.session))
+        self.live = live
+
+    async def read(self, ledger: Ledger) -> Json:
+        """Know the session's bodies and lists; its latest state, if that had to be read for it."""
+        progress = ledger.progress
+        if self._known and (self.checkpoint, self.archive.bodies) == (progress.checkpoint, progress.bodies):
+            return None
+        archive, tree = Archive(), None
+        archive.logs = progress.logs
+        if progress.checkpoint:
+            row, tree = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
+            self._check_version(row, ledger.session)
+        else:
+            await read_bodies(ledger, progress.bodies, archive)
+        self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
+        return tree
+
+    async def load_given(self, ledger: Ledger) -> int:
+        """Give the given instance the latest state; with an error, it has its old one again."""
+        live = self.given()
+        if not ledger.progress.checkpoint:
+            return 0
+        row, tree = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
+        self._check_version(row, ledger.session)
+        before = state.plain(await self._framework.capture(live))
+        try:
+            await self.restore(live, tree, ledger.session)
+        except StateInvalid:
+            await self._framework.renew(live)
+            await self._framework.restore(live, before)
+            raise
+        return ledger.progress.checkpoint
+
+    async def restore(self, live: Any, tree: Json, session: str) -> Any:  # noqa: ANN401 - each framework has its own
+        """Give a live instance a state, see that it really has it, and return it as captured again."""
+        try:
+            await self._framework.restore(live, tree)
+        except StateInvalid as error:
+            error.session = session
+            raise
+        captured = await self._framework.capture(live)
+        if (found := state.plain(captured)) != tree:
+            path = state.difference(tree, found) or "$"
+            raise StateInvalid(
+                f"the state stored for session {session!r} does not come back when it is loaded into what was built; "
+                "build the same agents as before, or start another session",
+                path=path,
+                session=session,
+            )
+        return captured
+
+    async def _build(self) -> Any:  # noqa: ANN401 - as above
+        live = await self.blueprint.build()
+        if live is None:
+            raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
+        if not self._framework.is_live(live):
+            raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+        if self._given is not None:
+            if self._first is None:
+                self._first = state.plain(await self._framework.capture(live))
+            else:
+                await self._framework.renew(live)
+                await self._framework.restore(live, deepcopy(self._first))
+        return live
+
+    def _check_version(self, row: CheckpointRow, session: str) -> None:
+        if row.version != self.blueprint.version:
+            raise UnknownVersion(
+                f"session {session!r} was written by version {row.version} of the blueprint and this worker has "
+                f"version {self.blueprint.version}; run it with the version that wrote it",
+                session=session,
+            )

@@ -1,0 +1,171 @@
+"""One session in one store: its head as last seen, and writes that only the holder of its lease can make."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, TypeVar
+
+from leftoff import turns
+from leftoff.errors import Conflict, LeaseLost, OutcomeUnknown, SessionBusy, SessionDeleted
+from leftoff.owner import is_dead, new_owner
+from leftoff.records import Kind, Write
+from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from leftoff.records import Head, Row, Status
+    from leftoff.store import Store
+
+LEASE = 30.0
+"""Seconds for which a lease is taken; it is renewed while a turn runs."""
+
+Record = TypeVar("Record", TurnRow, CheckpointRow, FailureRow, KeyRow)
+
+
+class Ledger:
+    """A session's rows and head. One writer uses it at a time."""
+
+    def __init__(self, store: Store, session: str, *, labels: Mapping[str, str] | None = None) -> None:
+        self.store = store
+        self.session = session
+        self.head: Head | None = None
+        self.progress = Progress()
+        self._labels = labels
+        self._owner = new_owner()
+        self._writing = asyncio.Lock()
+
+    @property
+    def owned(self) -> bool:
+        """Whether this ledger holds the lease, as far as it knows."""
+        return self.head is not None and self.head.owner == self._owner
+
+    async def refresh(self) -> None:
+        """Read the head anew.
+
+        Raises:
+            SessionDeleted: the session is deleted.
+        """
+        self._see(await self.store.head(self.session))
+        if self.head is not None and self.head.status == "deleted":
+            raise SessionDeleted.of(self.session)
+
+    def busy(self) -> str | None:
+        """The owner, if another holds the lease and may be alive."""
+        head = self.head
+        if head is None or head.owner in (None, self._owner) or head.expires <= head.now or is_dead(head.owner or ""):
+            return None
+        return head.owner
+
+    async def wait(self, *, until: float) -> None:
+        """Wait until nobody else holds the lease.
+
+        Raises:
+            SessionBusy: somebody still does at ``until`` (of :func:`time.monotonic`).
+        """
+        pause = 0.005
+        while owner := self.busy():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise SessionBusy(
+                    f"session {self.session!r} is held by {owner}; try again, or wait longer: session(..., timeout=60)",
+                    session=self.session,
+                    owner=owner,
+                )
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, 0.25)
+            await self.refresh()
+
+    async def write(
+        self, *, status: Status, progress: Progress, rows: Sequence[Row] = (), release: bool = False
+    ) -> None:
+        """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
+
+        Raises:
+            LeaseLost: it was held, and another has taken it over.
+            Conflict: it was not held, and another was quicker.
+            SessionDeleted: the session was deleted meanwhile.
+        """
+        async with self._writing:
+            await self._write(status, progress, rows, release=release)
+
+    async def renew(self) -> None:
+        """Hold the lease for its full time from now, if it is held."""
+        async with self._writing:
+            if self.head is not None and self.owned:
+                await self._write(self.head.status, self.progress, (), release=False)
+
+    async def _write(self, status: Status, progress: Progress, rows: Sequence[Row], *, release: bool) -> None:
+        head, owned = self.head, self.owned
+        epoch = head.epoch if head is not None else 0
+        labels = self._labels if self._labels is not None else (head.labels if head is not None else {})
+        write = Write(
+            session=self.session,
+            seq=head.seq if head is not None else 0,
+            epoch=epoch if owned else epoch + 1,
+            status=status,
+            labels=labels,
+            owner=None if release else self._owner,
+            lease=0.0 if release else LEASE,
+            token=uuid.uuid4().hex[:12],
+            data=turns.encode(progress),
+            rows=tuple(rows),
+        )
+        try:
+            self._see(await _to_its_end(self._apply(write), self._see))
+        except Conflict:
+            if not owned:
+                raise
+            raise LeaseLost(
+                f"session {self.session!r} was taken over by another worker, which finishes the turn",
+                session=self.session,
+            ) from None
+
+    async def _apply(self, write: Write) -> Head:
+        try:
+            return await self.store.write(write)
+        except OutcomeUnknown:
+            head = await self.store.head(self.session)
+            if head is not None and head.token == write.token:
+                return head
+            raise
+
+    async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
+        """One record, if it is there."""
+        for row in await self.store.rows(self.session, kind, start=n, stop=n + 1):
+            return turns.decode(cls, row.data, self.name(kind, n))
+        return None
+
+    async def key(self, key: str) -> tuple[int, KeyRow | None]:
+        """The latest record of a key, if it is known, and the number that the next one gets."""
+        n, latest = turns.key_number(key), None
+        while (found := await self.read(Kind.KEY, KeyRow, n)) is not None:
+            if found.key == key:
+                latest = found
+            n += 1
+        return n, latest
+
+    def name(self, kind: Kind, n: int) -> str:
+        """What errors call a row."""
+        return f"{self.session} {kind.name.lower()} {n}"
+
+    def _see(self, head: Head | None) -> None:
+        self.head = head
+        if head is None or head.status == "deleted":
+            self.progress = Progress()
+        else:
+            self.progress = turns.decode(Progress, head.data, f"{self.session} head")
+
+
+async def _to_its_end(write: Coroutine[None, None, Head], see: Callable[[Head], None]) -> Head:
+    """Await a write; when cancelled meanwhile, learn first how it ended: a write is never left half known."""
+    task = asyncio.ensure_future(write)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            see(task.result())
+        raise

@@ -1,0 +1,161 @@
+"""``leftoff.open``: from a URL to sessions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from leftoff import turns
+from leftoff.errors import StoreUnavailable
+from leftoff.records import NO_LABELS, check_id
+from leftoff.session import Session
+from leftoff.turns import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from types import TracebackType
+
+    from leftoff.autogen import AutoGen, Event, TurnResult
+    from leftoff.records import Status
+    from leftoff.session import Busy
+    from leftoff.store import Store
+
+DEFAULT_URL = "sqlite:///leftoff.db"
+SCHEMES = "memory://, file:///path/to/a/directory, sqlite:///file.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One session as :meth:`OpenStore.sessions` lists it."""
+
+    id: str
+    status: Status
+    turns: int
+    checkpoint: int
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    created: float
+    updated: float
+
+
+def open(url: str | None = None) -> OpenStore:
+    """The store behind a URL, to be used with ``async with``.
+
+    Without a URL: ``$LEFTOFF_URL``, else ``sqlite:///leftoff.db``. A path without a scheme is a SQLite file.
+    """
+    return OpenStore(url or os.environ.get("LEFTOFF_URL") or DEFAULT_URL)
+
+
+class OpenStore:
+    """A store in use: sessions by id."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._store: Store | None = None
+
+    def __repr__(self) -> str:
+        return f"leftoff.open({self._url!r})"
+
+    async def __aenter__(self) -> OpenStore:
+        self._store = await _open(self._url)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+    @property
+    def store(self) -> Store:
+        """The store itself, as :mod:`leftoff.store` describes it."""
+        if self._store is None:
+            raise StoreUnavailable.closed()
+        return self._store
+
+    def session(
+        self,
+        session: str,
+        what: Any = None,  # noqa: ANN401 - an agent, a team, a factory of one, or a Blueprint
+        *,
+        labels: Mapping[str, str] | None = None,
+        busy: Busy = "wait",
+        timeout: float = 30.0,
+    ) -> Session[Event, TurnResult]:
+        """A session: the one with this id, or a new one once its first turn runs.
+
+        ``what`` is a factory that builds an agent or a team, a :class:`~leftoff.Blueprint`, or a live agent or team;
+        without it the session can be read and deleted.
+        ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
+        """
+        return Session(
+            self.store, check_id(session), what, _autogen(), labels=labels, busy=busy, timeout=timeout
+        )
+
+    async def save(self, session: str, live: Any) -> int:  # noqa: ANN401 - an agent or a team
+        """Store the state of an agent or a team as the next checkpoint of a session; its number."""
+        return await self.session(session, live).save()
+
+    async def load(self, session: str, live: Any) -> int:  # noqa: ANN401 - an agent or a team
+        """Give an agent or a team the state of a session's latest checkpoint; its number, 0 if there is none yet.
+
+        Raises:
+            StateInvalid: the state does not fit; the agent or team is as it was.
+        """
+        return await self.session(session, live).load()
+
+    async def sessions(
+        self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""
+    ) -> AsyncGenerator[SessionInfo, None]:
+        """The sessions that match, ordered by id; deleted ones only when asked for by status."""
+        after = ""
+        while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
+            for head in heads:
+                deleted = head.status == "deleted"
+                progress = Progress() if deleted else turns.decode(Progress, head.data, f"{head.session} head")
+                yield SessionInfo(
+                    id=head.session,
+                    status=head.status,
+                    turns=progress.turn,
+                    checkpoint=progress.checkpoint,
+                    labels=head.labels,
+                    created=head.created,
+                    updated=head.updated,
+                )
+            after = heads[-1].session
+
+    async def delete(self, session: str) -> bool:
+        """Delete a session for good; whether there was one. The id stays deleted, and late writes are refused."""
+        return await self.store.delete(check_id(session))
+
+
+def _autogen() -> AutoGen:
+    from leftoff.autogen import AutoGen
+
+    return AutoGen()
+
+
+async def _open(url: str) -> Store:
+    scheme, sep, rest = url.partition("://")
+    if not sep:
+        scheme, rest = "sqlite", "/" + url
+    elif scheme != "memory":
+        rest = unquote(rest)
+    match scheme:
+        case "memory":
+            from leftoff.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case "file" if rest:
+            from leftoff.stores.files import FileStore
+
+            return await FileStore.open(Path(rest))
+        case "sqlite" if rest.startswith("/") and len(rest) > 1:
+            from leftoff.stores.sqlite import SqliteStore
+
+            return await SqliteStore.open(Path(rest[1:]))
+        case _:
+            raise StoreUnavailable(f"no store is known for a URL like {scheme}://; use one of {SCHEMES}")

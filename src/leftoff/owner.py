@@ -1,0 +1,53 @@
+"""Who holds a lease, and whether that process still lives when it is one of this host."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from functools import cache
+from pathlib import Path
+
+
+def new_owner() -> str:
+    """A name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
+    return f"{_place()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:12]}"
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the owner's process is known to be gone; ``False`` for a process that this one cannot see."""
+    try:
+        host, space, pid, start, _ = owner.split("/")
+        return f"{host}/{space}" == _place() and _start(int(pid)) != start
+    except ValueError:
+        return False
+
+
+@cache
+def _place() -> str:
+    """The host since its last boot, and the space in which process ids are unique: a container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path but "pid:[4026531836]"
+    except OSError:
+        boot, space = "", ""
+    return f"{socket.gethostname().replace('/', '-')}/{boot[:8]}{space.removeprefix('pid:')}"
+
+
+def _start(pid: int) -> str:
+    """When the process began, so that a reused id is not taken for it; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()
+        return "" if fields[0] in "ZX" else fields[19]  # a zombie can do no more harm
+    except OSError:
+        pass
+    if Path("/proc/self/stat").exists():
+        return ""
+    try:  # No /proc (macOS): whether it exists is all there is to know.
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "?"
+    return "?"

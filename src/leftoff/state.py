@@ -1,0 +1,344 @@
+"""How a state is stored: every body once, growing lists as logs, a small skeleton for the rest.
+
+A state is a tree of JSON values. Packing it takes it apart:
+
+* a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
+  skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7;
+* a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
+  what the log holds, a new log is begun that shares the common beginning with the old one;
+* the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
+  checkpoint says which log that is and how long it was.
+
+So a checkpoint costs what is new since the one before, and any one is restored by reading, without replaying others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import orjson
+
+from leftoff import codec
+from leftoff.errors import StateInvalid
+from leftoff.records import FORMAT, Kind, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leftoff.codec import Json
+
+MAX_SHARING = 8
+"""A log that would take its beginning from a longer row of others is written whole instead."""
+
+LONG = 48
+"""A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
+
+BODY, LOG = "$", "$log"
+
+Span: TypeAlias = tuple[int, int]
+"""A log's number and how much of it belongs to a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A live list inside a captured state, whose items are turned into JSON only when they are new.
+
+    Equal items must stay equal in what ``dump`` returns for them.
+    """
+
+    items: Sequence[Any]
+    dump: Callable[[Any], Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Bodies added to a log from ``start`` on; a log with a ``parent`` has its first ``start`` items from there."""
+
+    log: int
+    start: int
+    bodies: Sequence[int]
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A state taken apart: the number of its skeleton, its logs, and what they gained."""
+
+    skeleton: int
+    spans: Sequence[Span]
+    appends: Sequence[Append]
+
+
+@dataclass(slots=True)
+class _Log:
+    number: int
+    bodies: list[int]
+    depth: int
+    """How many logs it takes its beginning from, one from the other."""
+    items: list[Any] | None = None
+    """The live items as they were last seen, to tell without dumping them that they are still the same."""
+
+
+class Archive:
+    """The bodies and logs of one session as its writer knows them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._new: list[bytes] = []
+        self._stored = 0
+        self._logs: dict[str, _Log] = {}
+        self.logs = 0
+        """How many logs were ever begun."""
+
+    @property
+    def bodies(self) -> int:
+        """How many bodies there are, stored or about to be."""
+        return self._stored + len(self._new)
+
+    def message(self, value: Json, path: str) -> int:
+        """The number of a message's body, added if it is new.
+
+        Raises:
+            StateInvalid: the message cannot be stored; ``path`` names the part.
+        """
+        codec.check(value, path)
+        return self._add(self._short(value, path), path)
+
+    def new_bodies(self) -> list[Row]:
+        """The row of bodies added since the last call, if there are any; they count as stored from now on."""
+        if not self._new:
+            return []
+        data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(self._new))
+        row = Row(kind=Kind.BODY, n=self._stored, data=data)
+        self._stored += len(self._new)
+        self._new.clear()
+        return [row]
+
+    def pack(self, tree: Any) -> Packed:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+        """Take a state apart; afterwards its lists are what the next state is compared with."""
+        before, self._logs = self._logs, {}
+        spans: list[Span] = []
+        appends: list[Append] = []
+
+        def skeleton(value: Any, path: str, depth: int) -> Json:  # noqa: ANN401 - as above
+            if isinstance(value, dict):
+                if depth == codec.MAX_DEPTH:
+                    raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=path)
+                return {_escape(key): skeleton(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+            if isinstance(value, Grown) or _is_messages(value):
+                items = value.items if isinstance(value, Grown) else value
+                if not items:
+                    return []
+                spans.append(self._log(path, value, before.get(path), appends))
+                return {LOG: len(spans) - 1}
+            codec.check(value, path)
+            return self._short(value, path)
+
+        return Packed(skeleton=self._add(skeleton(tree, "$", 0), "$"), spans=spans, appends=appends)
+
+    def adopt(self, tree: Any) -> None:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+        """Take the live lists of a state for those of the equal state that was read."""
+
+        def walk(value: Any, path: str) -> None:  # noqa: ANN401 - as above
+            if isinstance(value, dict):
+                for key, item in value.items():
+                    walk(item, f"{path}.{key}")
+            elif isinstance(value, Grown) and path in self._logs:
+                self._logs[path].items = list(value.items)
+
+        walk(tree, "$")
+
+    def learn(self, path: str, span: Span, bodies: list[int], depth: int) -> None:
+        """Know a stored list, so that the next state can go on from it."""
+        self._logs[path] = _Log(span[0], bodies, depth)
+
+    def learn_body(self, data: bytes) -> None:
+        """Know the next stored body."""
+        self._numbers.setdefault(_digest(data), self._stored)
+        self._stored += 1
+
+    def _log(self, path: str, value: Grown | list[Any], old: _Log | None, appends: list[Append]) -> Span:
+        if isinstance(value, Grown):
+            items, dump = list(value.items), value.dump
+            same = old is not None and old.items is not None and items[: len(old.items)] == old.items
+        else:  # Plain JSON may have been changed in place since, so it is looked at again.
+            items, dump, same = value, _as_is, False
+        known = old.bodies if old is not None and same else []
+        bodies = known + [
+            self.message(dump(items[index]), f"{path}[{index}]") for index in range(len(known), len(items))
+        ]
+        shared = _common(old.bodies, bodies) if old is not None else 0
+        if old is not None and shared == len(old.bodies):
+            number, depth, parent = old.number, old.depth, None
+        else:
+            number, self.logs = self.logs, self.logs + 1
+            if old is None or old.depth == MAX_SHARING:
+                shared = 0
+            depth, parent = (old.depth + 1, old.number) if old is not None and shared else (0, None)
+        if old is None or number != old.number or len(bodies) > shared:
+            appends.append(Append(log=number, start=shared, bodies=bodies[shared:], parent=parent))
+        self._logs[path] = _Log(number, bodies, depth, items if isinstance(value, Grown) else None)
+        return number, len(bodies)
+
+    def _short(self, value: Any, path: str) -> Json:  # noqa: ANN401 - a JSON value, checked when it is encoded
+        if isinstance(value, str):
+            return {BODY: self._add(value, path)} if len(value) >= LONG else value
+        if isinstance(value, dict):
+            return {_escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    def _add(self, value: Json, path: str) -> int:
+        data = codec.encode_checked(value, path)
+        digest = _digest(data)
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = self.bodies
+            self._new.append(data)
+        return number
+
+
+def restore(
+    *, skeleton: int, spans: Sequence[Span], values: Sequence[Any], logs: Sequence[Sequence[Append]], archive: Archive
+) -> Json:
+    """Put a state together again, and let ``archive`` know its lists.
+
+    ``values`` are all bodies and ``logs`` all appends up to the checkpoint, in order.
+    """
+    lists = _read_logs(logs, spans)
+
+    def whole(value: Any, path: str) -> Json:  # noqa: ANN401 - whatever JSON was stored
+        if isinstance(value, dict):
+            if LOG in value:
+                index = value[LOG]
+                if not (isinstance(index, int) and 0 <= index < len(spans)):
+                    raise StateInvalid("names a list that the checkpoint does not have", path=path)
+                numbers, depth = lists[index]
+                archive.learn(path, spans[index], numbers, depth)
+                return [expand(values, number, f"{path}[{i}]") for i, number in enumerate(numbers)]
+            if BODY not in value:
+                return {_unescape(key): whole(item, f"{path}.{_unescape(key)}") for key, item in value.items()}
+        return _long(values, value, path)
+
+    if not 0 <= skeleton < len(values):
+        raise StateInvalid(f"body {skeleton} is missing", path="$")
+    return whole(values[skeleton], "$")
+
+
+def plain(tree: Any) -> Json:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+    """A captured state as JSON alone."""
+    if isinstance(tree, Grown):
+        return [tree.dump(item) for item in tree.items]
+    if isinstance(tree, dict):
+        return {key: plain(item) for key, item in tree.items()}
+    return tree
+
+
+def difference(one: Json, other: Json, path: str = "$") -> str | None:
+    """Where two states differ first, if they do."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted({*one, *other}):
+            if key not in one or key not in other:
+                return f"{path}.{key}"
+            if found := difference(one[key], other[key], f"{path}.{key}"):
+                return found
+        return None
+    if isinstance(one, list) and isinstance(other, list):
+        for index, (left, right) in enumerate(zip(one, other, strict=False)):
+            if found := difference(left, right, f"{path}[{index}]"):
+                return found
+        return None if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
+    return None if one == other and type(one) is type(other) else path
+
+
+def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any]:
+    """The values of all bodies, by number."""
+    values: list[Any] = []
+    for row in rows:
+        found = codec.decode(row.data, f"body {row.n}").get("bodies")
+        if row.n != len(values) or not isinstance(found, list):
+            raise StateInvalid(f"body {len(values)} is missing", path=f"body {row.n}")
+        values.extend(found)
+    if archive is not None:
+        for value in values:
+            archive.learn_body(orjson.dumps(value))
+    return values
+
+
+def expand(values: Sequence[Any], number: int, path: str) -> Json:
+    """The message whose body has this number, with its long strings back in place."""
+    if not 0 <= number < len(values):
+        raise StateInvalid(f"body {number} is missing", path=path)
+    return _long(values, values[number], path)
+
+
+def _long(values: Sequence[Any], value: Any, path: str) -> Json:  # noqa: ANN401 - whatever JSON was stored
+    if isinstance(value, dict):
+        if BODY in value:
+            number = value[BODY]
+            text = values[number] if isinstance(number, int) and 0 <= number < len(values) else None
+            if not isinstance(text, str):
+                raise StateInvalid(f"body {number} is missing or is not a text", path=path)
+            return text
+        return {_unescape(key): _long(values, item, path) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_long(values, item, path) for item in value]
+    return value
+
+
+def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
+    """The body numbers of each span, in its order, and in how many logs they stand."""
+    found: dict[int, list[Append]] = {}
+    for appends in logs:
+        for append in appends:
+            found.setdefault(append.log, []).append(append)
+
+    def read(log: int, length: int, depth: int) -> tuple[list[int], int]:
+        numbers: list[int] = []
+        for append in found.get(log, ()) if depth <= MAX_SHARING else ():
+            if append.parent is not None:
+                numbers, depth = read(append.parent, append.start, depth + 1)
+            if append.start != len(numbers):
+                break
+            numbers.extend(append.bodies)
+            if len(numbers) >= length:
+                break
+        if len(numbers) < length:
+            raise StateInvalid(f"has {len(numbers)} of {length} items", path=f"log {log}")
+        return numbers[:length], depth
+
+    return [read(log, length, 0) for log, length in spans]
+
+
+def _is_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether a plain list is one that is worth a log: it is made of objects."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _as_is(value: Json) -> Json:
+    return value
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many items two lists have in common from their beginning."""
+    if other[: len(one)] == one:  # the usual case, without a loop
+        return len(one)
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(one), len(other))
+
+
+def _escape(key: Any) -> Any:  # noqa: ANN401 - a key that is not a string is refused when it is encoded
+    return f"${key}" if isinstance(key, str) and key.startswith("$") else key
+
+
+def _unescape(key: str) -> str:
+    return key[1:] if key.startswith("$") else key
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

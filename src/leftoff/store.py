@@ -1,0 +1,77 @@
+"""The contract that every store keeps. Its prose stands here only; the proof is :mod:`leftoff.testing`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from leftoff.records import NO_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from leftoff.records import Head, Kind, Row, Status, Write
+
+Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
+"""What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs say.
+``volatile``: nothing, the memory store."""
+
+DEADLINE = 30.0
+"""Seconds after which a call to a store gives up."""
+
+
+class Store(Protocol):
+    """Sessions by id: a head that is swapped atomically, and immutable rows beside it.
+
+    All ids were checked by :func:`leftoff.records.check_id`. Every method may raise
+    :class:`~leftoff.errors.StoreUnavailable` within the deadline and :class:`~leftoff.errors.StateInvalid` for a
+    stored record that is damaged; damage to one session does not touch another.
+    Two ids are the same session only if they are equal character by character.
+    """
+
+    profile: Profile
+
+    async def head(self, session: str) -> Head | None:
+        """The session's head, also of a deleted one; ``None`` if the id was never written."""
+        ...
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        """Up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
+
+        Those that match all filters: the literal ``prefix``, the ``status``, every one of ``labels``. Deleted sessions
+        are listed only when asked for by status.
+        """
+        ...
+
+    async def write(self, write: Write) -> Head:
+        """Apply the write whole and durably, then return the new head; its seq is the write's plus one.
+
+        Raises:
+            Conflict: the session's seq is not the write's, or a row is already there. Nothing was written.
+            SessionDeleted: the session is deleted. Nothing was written.
+            StoreFull: no space. Nothing was written.
+            OutcomeUnknown: the write was cut off; ``head().token`` tells whether it took effect.
+        """
+        ...
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        """The rows of one kind with ``start <= n < stop``, in order of ``n``; none for an unknown or deleted session."""
+        ...
+
+    async def delete(self, session: str) -> bool:
+        """Remove the rows, labels and data for good and leave a head with status ``deleted``; free the space.
+
+        Whether there was something to delete. Works whoever holds the lease: the owner's next write is refused.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back files, threads and connections; the store is of no use afterwards. Closing twice is fine."""
+        ...

@@ -1,0 +1,203 @@
+"""Stores that processes share, and stores that outlive them."""
+# ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from leftoff.codec import encode
+from leftoff.errors import Conflict, SessionDeleted
+from leftoff.records import Head, Kind
+from leftoff.store import DEADLINE
+from leftoff.testing.racing import interrupt, race, settle, watch
+from leftoff.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_row, a_write
+from leftoff.testing.subject import Suite, ids, snapshot, timeless
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from leftoff.store import Store
+
+
+class Sharing(Suite):
+    """Two handles on one place; for stores that are ``shared``."""
+
+    @pytest_asyncio.fixture
+    async def other(self, where: Path) -> AsyncIterator[Store]:
+        """A second handle on the same data."""
+        async with self.open_store(where) as other:
+            yield other
+
+    async def test_another_handle_sees_a_write_at_once(self, store: Store, other: Store) -> None:
+        assert await other.head("case-42") is None
+        handles = (store, other)
+        for seq in range(6):
+            writer, reader = handles[seq % 2], handles[1 - seq % 2]
+            write = a_write(seq=seq, labels={"at": str(seq)}, owner="me", lease=60.0, rows=[a_row(seq)])
+            written = await writer.write(write)
+            assert await snapshot(reader, "case-42") == (timeless(written), tuple(a_row(n) for n in range(seq + 1)))
+            assert [timeless(head) for head in await reader.heads(labels={"at": str(seq)})] == [timeless(written)]
+
+    async def test_another_handles_write_makes_a_seq_stale(self, store: Store, other: Store) -> None:
+        await store.write(a_write(rows=[a_row(0)]))
+        newest = await other.write(a_write(seq=1, rows=[a_row(1)]))
+        for stale in (0, 1):
+            with pytest.raises(Conflict):
+                await store.write(a_write(seq=stale, rows=[a_row(9)]))
+        with pytest.raises(Conflict):
+            await store.write(a_write(seq=2, rows=[a_row(1)]))
+        assert await snapshot(store, "case-42") == (timeless(newest), (a_row(0), a_row(1)))
+
+    async def test_another_handle_sees_a_deletion_at_once(self, store: Store, other: Store) -> None:
+        held = await store.write(a_write(owner="me", lease=60.0, rows=[a_row(1)]))
+        assert await other.delete("case-42") is True
+        head, rows = await snapshot(store, "case-42")
+        assert head is not None
+        assert (head.status, rows, await ids(store)) == ("deleted", (), [])
+        with pytest.raises(SessionDeleted):
+            await store.write(a_write(seq=held.seq, owner="me", lease=60.0))
+        assert await store.delete("case-42") is False
+
+    async def test_a_race_between_handles_has_one_winner(self, store: Store, other: Store) -> None:
+        await race([store, other], "case-42", rounds=5)
+
+    async def test_a_reader_with_another_handle_never_sees_half(self, store: Store, other: Store) -> None:
+        await watch(store, other)
+
+    async def test_closing_one_handle_leaves_the_other(self, store: Store, other: Store) -> None:
+        await store.write(a_write())
+        await other.close()
+        assert (await store.write(a_write(seq=1))).seq == 2
+
+    async def test_a_cancelled_write_is_settled_by_another_handle(self, store: Store, other: Store) -> None:
+        for after in range(12):
+            write = a_write(f"case-{after}", rows=[a_row(1)])
+            async with asyncio.timeout(DEADLINE):
+                await interrupt(store.write(write), after=after)
+                head = await settle(other, write.session, 0, write.token)
+            expected = write.rows if head.token == write.token else ()
+            assert await snapshot(store, write.session) == (timeless(head), expected)
+
+    async def test_many_handles_open_a_new_store_at_once(self, where: Path) -> None:
+        async def work(number: int) -> list[int]:
+            async with self.open_store(where) as store:
+                return [(await store.write(a_write(f"case-{number}", seq))).seq for seq in range(2)]
+
+        assert await asyncio.gather(*map(work, range(5))) == [[1, 2]] * 5
+        async with self.open_store(where) as store:
+            assert await ids(store) == [f"case-{number}" for number in range(5)]
+
+    async def test_handles_in_several_threads_have_one_winner(self, store: Store, where: Path) -> None:
+        async def work(thread: int) -> int:
+            won = 0
+            async with self.open_store(where) as own:
+                for seq in range(8):
+                    try:
+                        await own.write(a_write(seq=seq, rows=[a_row(seq, encode(thread))]))
+                        won += 1
+                    except Conflict:
+                        head = await own.head("case-42")
+                        assert head is not None
+                        assert head.seq > seq
+            return won
+
+        def run(thread: int) -> int:
+            return asyncio.run(work(thread))
+
+        async with asyncio.timeout(DEADLINE):
+            wins = await asyncio.gather(*(asyncio.to_thread(run, thread) for thread in range(3)))
+        assert sum(wins) == 8
+        assert [row.n for row in await store.rows("case-42", Kind.BODY)] == list(range(8))
+
+
+class Lasting(Suite):
+    """One handle after another on one place; for stores that are ``durable``."""
+
+    async def test_everything_is_there_when_opened_again(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            for number, session in enumerate(HOSTILE_IDS):
+                labels = {"n": str(number), session: session}
+                rows = [a_row(number), a_row(2**62, encode(session), kind=Kind.KEY)]
+                await store.write(a_write(session, labels=labels, owner="me", lease=60.0, epoch=number, rows=rows))
+            full = a_write(data=bytes(range(256)), rows=[a_row(n, data) for n, data in enumerate(SAMPLE_BYTES)])
+            await store.write(full)
+            for session in HOSTILE_IDS[::5]:
+                assert await store.delete(session)
+            before = {session: await snapshot(store, session) for session in ("case-42", *HOSTILE_IDS)}
+            listed = await ids(store)
+        for _ in range(2):
+            async with self.open_store(where) as store:
+                assert {session: await snapshot(store, session) for session in before} == before
+                assert await ids(store) == listed
+                labelled = await store.heads(labels={"n": "1", HOSTILE_IDS[1]: HOSTILE_IDS[1]})
+                assert [head.session for head in labelled] == [HOSTILE_IDS[1]]
+
+    async def test_a_session_goes_on_after_opening_again(self, where: Path) -> None:
+        for seq in range(5):
+            async with self.open_store(where) as store:
+                if seq:
+                    with pytest.raises(Conflict):
+                        await store.write(a_write(seq=seq - 1, rows=[a_row(9)]))
+                    with pytest.raises(Conflict):
+                        await store.write(a_write(seq=seq, rows=[a_row(seq - 1)]))
+                assert (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq == seq + 1
+                assert [row.n for row in await store.rows("case-42", Kind.BODY)] == list(range(seq + 1))
+
+    async def test_the_clock_goes_on_after_opening_again(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            first = await store.write(a_write(owner="me", lease=0.01))
+        async with self.open_store(where) as store:
+            await asyncio.sleep(0.02)
+            head = await store.head("case-42")
+        assert head is not None
+        assert (head.created, head.updated, head.expires) == (first.created, first.updated, first.expires)
+        assert head.now > head.expires
+
+    async def test_deleted_stays_deleted_after_opening_again(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            await store.write(a_write(rows=[a_row(1)]))
+            assert await store.delete("case-42")
+        async with self.open_store(where) as store:
+            assert await ids(store) == []
+            assert await store.delete("case-42") is False
+            assert (await snapshot(store, "case-42"))[1] == ()
+            for seq in range(3):
+                with pytest.raises(SessionDeleted):
+                    await store.write(a_write(seq=seq))
+
+    async def test_closing_loses_nothing_that_was_acknowledged(self, where: Path) -> None:
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(self.open_store(where))
+            writes = [a_write(f"case-{number:02}", rows=[a_row(number)]) for number in range(20)]
+            tasks = [asyncio.ensure_future(store.write(write)) for write in writes]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await store.close()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert any(isinstance(result, Head) for result in results)
+        async with self.open_store(where) as store:
+            for write, result in zip(writes, results, strict=True):
+                head, rows = await snapshot(store, write.session)
+                if isinstance(result, Head):
+                    assert head == timeless(result)
+                assert rows == (write.rows if head else ())
+
+    async def test_a_deletion_gives_the_space_back(self, where: Path) -> None:
+        def kept() -> int:
+            return sum(path.stat().st_size for path in where.parent.rglob("*") if path.is_file())
+
+        async with self.open_store(where) as store:
+            await store.write(a_write("kept"))
+        before = kept()
+        async with self.open_store(where) as store:
+            for number in range(4):
+                large = encode(random.Random(number).randbytes(500_000).hex())  # noqa: S311 - no secret
+                await store.write(a_write(f"large-{number}", rows=[a_row(n, large) for n in range(2)]))
+                assert await store.delete(f"large-{number}")
+        assert kept() - before < 500_000

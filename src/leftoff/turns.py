@@ -1,0 +1,220 @@
+"""The rows of a session as the layers above the store see them, and what its head says of its progress."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+
+from leftoff import codec
+from leftoff.errors import StateInvalid, UnknownVersion
+from leftoff.records import FORMAT, Kind, Row
+from leftoff.state import Append
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leftoff.codec import Json
+    from leftoff.state import Span
+
+Origin: TypeAlias = Literal["run", "save", "import"]
+"""What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside."""
+Ended: TypeAlias = Literal["failed", "cancelled"]
+Opened: TypeAlias = Literal["running", "failed", "cancelled"]
+
+MAX_ERROR = 500
+"""Characters of an error's message that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTurn:
+    """A turn that was begun and has no checkpoint."""
+
+    turn: int
+    status: Opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a session has come; kept in its head."""
+
+    turn: int = 0
+    """The number of the last turn that was begun."""
+    checkpoint: int = 0
+    """The number of the latest checkpoint, 0 before the first."""
+    bodies: int = 0
+    logs: int = 0
+    failures: int = 0
+    open: OpenTurn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRow:
+    """An accepted input. ``task`` holds the numbers of its messages; ``None`` is a run without a task."""
+
+    at: float
+    task: Sequence[int] | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """The state after a turn, and the turn's result."""
+
+    parent: int
+    skeleton: int
+    spans: Sequence[Span]
+    bodies: int
+    """How many bodies the session had then; later ones need not be read."""
+    at: float
+    origin: Origin = "run"
+    blueprint: str = ""
+    version: int = 1
+    messages: Sequence[int] = ()
+    stop_reason: str | None = None
+    usage: Sequence[int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRow:
+    """A turn that ended without a checkpoint, and why."""
+
+    turn: int
+    status: Ended
+    error: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """Which turn a key stands for, and a digest of its task."""
+
+    key: str
+    turn: int
+    task: str
+
+
+def encode(record: object) -> bytes:
+    """A record as JSON with the format's version; what has its default is left out."""
+    return codec.encode({"v": FORMAT} | _plain(record))
+
+
+T = TypeVar("T")
+
+
+def decode(cls: type[T], data: bytes, what: str) -> T:
+    """A record from JSON; ``what`` names it in errors.
+
+    Raises:
+        UnknownVersion: a newer leftoff wrote it.
+        StateInvalid: it is not such a record.
+    """
+    raw = versioned(data, what)
+    del raw["v"]
+    return _record(cls, raw, what)
+
+
+def versioned(data: bytes, what: str) -> dict[str, Any]:
+    """The object in JSON bytes, if its version is one that this code reads."""
+    raw = codec.decode(data, what)
+    if not isinstance(raw, dict) or type(raw.get("v")) is not int:
+        raise StateInvalid("not a record of leftoff", path=what)
+    if raw["v"] > FORMAT:
+        raise UnknownVersion(f"{what} has format {raw['v']}, this leftoff reads up to {FORMAT}: upgrade leftoff")
+    return raw
+
+
+def encode_appends(appends: Sequence[Append]) -> bytes:
+    """The LOG row of a checkpoint."""
+    return codec.encode(
+        {
+            "v": FORMAT,
+            "appends": [
+                [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
+                for append in appends
+            ],
+        }
+    )
+
+
+def decode_appends(row: Row) -> list[Append]:
+    """What a LOG row appended."""
+    what = f"log row {row.n}"
+    found = versioned(row.data, what).get("appends")
+    if not isinstance(found, list):
+        raise StateInvalid("has no appends", path=what)
+    appends: list[Append] = []
+    for item in found:
+        if not (isinstance(item, list) and len(item) in (3, 4) and _ints([*item[:2], *item[3:]]) and _ints(item[2])):
+            raise StateInvalid("has a malformed append", path=what)
+        appends.append(
+            Append(log=item[0], start=item[1], bodies=item[2], parent=item[3] if len(item) > 3 else None)  # noqa: PLR2004
+        )
+    return appends
+
+
+def key_number(key: str) -> int:
+    """Where the KEY row of a key is looked for first."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) >> 2
+
+
+def task_digest(task: Json) -> str:
+    """What tells two tasks apart that were given the same key."""
+    return blake2b(codec.encode(task), digest_size=12).hexdigest()
+
+
+def _plain(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the dataclasses above
+    values: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if value == field.default and type(value) is type(field.default):
+            continue
+        if isinstance(value, OpenTurn):
+            value = _plain(value)
+        elif isinstance(value, tuple | list):
+            value = [list(item) if isinstance(item, tuple) else item for item in value]
+        values[field.name] = value
+    return values
+
+
+def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
+    for name in raw:
+        if name not in known:
+            raise StateInvalid("is not known", path=f"{what}.{name}")
+    for name, field in known.items():
+        if name not in raw:
+            if field.default is MISSING:
+                raise StateInvalid("is missing", path=f"{what}.{name}")
+        elif not _CHECKS[str(field.type)](raw[name]):
+            raise StateInvalid(f"is not {field.type}", path=f"{what}.{name}")
+    if isinstance(raw.get("open"), dict):
+        raw["open"] = _record(OpenTurn, raw["open"], f"{what}.open")
+    return cls(**raw)
+
+
+def _int(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _ints(value: object) -> bool:
+    return isinstance(value, list) and all(_int(item) for item in value)
+
+
+def _spans(value: object) -> bool:
+    return isinstance(value, list) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "int": _int,
+    "float": lambda value: type(value) in (int, float),
+    "str": lambda value: type(value) is str,
+    "str | None": lambda value: type(value) is str,
+    "Origin": lambda value: value in get_args(Origin),
+    "Ended": lambda value: value in get_args(Ended),
+    "Opened": lambda value: value in get_args(Opened),
+    "OpenTurn | None": lambda value: isinstance(value, dict),
+    "Sequence[int]": _ints,
+    "Sequence[int] | None": lambda value: value is None or _ints(value),
+    "Sequence[Span]": _spans,
+}
