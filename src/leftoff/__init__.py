@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - AutoGen is imported only when its part is used
+def __getattr__(name: str) -> Any:
     if name == "TurnResult":
         from leftoff.autogen import TurnResult
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Blueprint:
     """A factory for an agent or a team, with a name and a version.
 
-    The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: leftoff builds a new
-    one in each process and after each turn that failed.
+    The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: one is built in
+    each process, and another after each turn that failed.
     """
 
     def __init__(self, name: str, factory: Callable[[], Any], *, version: int = 1) -> None:
@@ -30,7 +30,7 @@ class Blueprint:
     def __repr__(self) -> str:
         return f"Blueprint({self.name!r}, version={self.version})"
 
-    async def build(self) -> Any:  # noqa: ANN401 - what the framework runs
+    async def build(self) -> Any:
         """A fresh agent or team."""
         made = self._factory()
         if inspect.isawaitable(made):

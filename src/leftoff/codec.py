@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, cast
 
 import orjson
 
@@ -18,6 +18,16 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 MAX_DEPTH = 100
 MAX_BYTES = 64 * 1024 * 1024
 """The largest single value: four copies of it fit into a small worker's memory while it is written."""
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is an array."""
+    return isinstance(value, list)
 
 
 def encode(value: object, path: str = "$") -> bytes:
@@ -39,7 +49,7 @@ def encode_checked(value: object, path: str = "$") -> bytes:
     return data
 
 
-def decode(data: bytes, what: str) -> Any:  # noqa: ANN401 - JSON is whatever it is; callers check its shape
+def decode(data: bytes, what: str) -> Any:
     """The value of JSON bytes that leftoff wrote; ``what`` names them in the error."""
     try:
         return orjson.loads(data)
@@ -48,7 +58,7 @@ def decode(data: bytes, what: str) -> Any:  # noqa: ANN401 - JSON is whatever it
         raise StateInvalid(message, path=what) from None
 
 
-def decode_foreign(data: bytes, what: str) -> Any:  # noqa: ANN401 - as above
+def decode_foreign(data: bytes, what: str) -> Any:
     """The value of JSON bytes from outside, refusing what a lenient reader would repair: NaN, duplicate keys."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,8 +97,8 @@ def check(value: object, path: str = "$") -> None:
         raise StateInvalid(problem, path=part)
 
 
-def _good(value: Any, depth: int) -> bool:  # noqa: ANN401, PLR0911 - any value is what it judges
-    kind = type(value)
+def _good(value: Any, depth: int) -> bool:  # noqa: PLR0911 - one return per kind of value
+    kind = cast("type", type(value))
     if kind is str:
         return value.isascii() or _is_unicode(value)
     if value is None or kind is bool:
@@ -104,14 +114,14 @@ def _good(value: Any, depth: int) -> bool:  # noqa: ANN401, PLR0911 - any value 
     return kind is list and all(_good(item, depth - 1) for item in value)
 
 
-def _problems(value: Any, path: str, depth: int) -> Iterable[tuple[str, str]]:  # noqa: ANN401 - as above
-    kind = type(value)
+def _problems(value: Any, path: str, depth: int) -> Iterable[tuple[str, str]]:
+    kind = cast("type", type(value))
     if kind in (dict, list) and depth == 0:
         yield path, f"nested deeper than {MAX_DEPTH} levels"
     elif kind is dict:
         for key, item in value.items():
             if type(key) is not str or not _is_unicode(key):
-                yield path, f"{ascii(key)} cannot be the key of a JSON object"
+                yield path, f"{key!a} cannot be the key of a JSON object"
             else:
                 yield from _problems(item, f"{path}.{key}", depth - 1)
     elif kind is list:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
 
-EventT = TypeVar("EventT", covariant=True)
-ResultT = TypeVar("ResultT", covariant=True)
+EventT_co = TypeVar("EventT_co", covariant=True)
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class Cancellation(Protocol):
@@ -21,7 +21,7 @@ class Cancellation(Protocol):
         """Whether it was cancelled."""
         ...
 
-    def add_callback(self, callback: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], Any]) -> None:
         """Call back when it is cancelled."""
         ...
 
@@ -38,22 +38,22 @@ class Outcome:
     """The framework's own result, if the turn ran in this process."""
 
 
-class Framework(Protocol[EventT, ResultT]):
+class Framework(Protocol[EventT_co, ResultT_co]):
     """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
 
     def is_live(self, what: object) -> bool:
         """Whether this is an agent or a team, not something that builds one."""
         ...
 
-    async def renew(self, live: Any) -> None:  # noqa: ANN401 - each framework has its own
+    async def renew(self, live: Any) -> None:
         """Make an instance as good as a fresh one after an aborted run, but for its state."""
         ...
 
-    async def capture(self, live: Any) -> Any:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+    async def capture(self, live: Any) -> Any:
         """The state of an instance that is not running."""
         ...
 
-    async def restore(self, live: Any, tree: Any) -> None:  # noqa: ANN401 - as above
+    async def restore(self, live: Any, tree: Any) -> None:
         """Give an instance a captured state.
 
         Raises:
@@ -61,7 +61,7 @@ class Framework(Protocol[EventT, ResultT]):
         """
         ...
 
-    def accept(self, task: Any) -> list[Json] | None:  # noqa: ANN401 - whatever the framework's run() takes
+    def accept(self, task: Any) -> list[Json] | None:
         """A task as messages; ``None`` for none.
 
         Raises:
@@ -73,10 +73,10 @@ class Framework(Protocol[EventT, ResultT]):
         """What makes two messages of two tasks the same: all but ids and times."""
         ...
 
-    def stream(self, live: Any, task: Sequence[Json] | None) -> AsyncGenerator[EventT | Outcome, None]:  # noqa: ANN401
+    def stream(self, live: Any, task: Sequence[Json] | None) -> AsyncGenerator[EventT_co | Outcome, None]:
         """Run a turn: its events, then its outcome. Closing the generator ends the run at once."""
         ...
 
-    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> ResultT:  # noqa: ANN401 - as above
+    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> ResultT_co:
         """What ``run`` returns; ``live`` knows the types of its messages."""
         ...

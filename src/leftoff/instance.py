@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from leftoff import state
 from leftoff.blueprint import Blueprint
 from leftoff.errors import StateInvalid, UnknownVersion
-from leftoff.framework import EventT, ResultT
+from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
 from leftoff.state import Archive
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leftoff.turns import CheckpointRow
 
 
-class Instance(Generic[EventT, ResultT]):
+class Instance(Generic[EventT_co, ResultT_co]):
     """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
 
-    def __init__(self, what: object, framework: Framework[EventT, ResultT]) -> None:
+    def __init__(self, what: object, framework: Framework[EventT_co, ResultT_co]) -> None:
         self._framework = framework
         self._given = what if framework.is_live(what) else None
         self._first: Json = None
@@ -38,7 +38,7 @@ class Instance(Generic[EventT, ResultT]):
         self.archive = Archive()
         self._known = False
 
-    def given(self) -> Any:  # noqa: ANN401 - each framework has its own
+    def given(self) -> Any:
         """The live instance that the session was made with."""
         if self._given is None:
             raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
@@ -96,7 +96,7 @@ class Instance(Generic[EventT, ResultT]):
             raise
         return ledger.progress.checkpoint
 
-    async def restore(self, live: Any, tree: Json, session: str) -> Any:  # noqa: ANN401 - each framework has its own
+    async def restore(self, live: Any, tree: Json, session: str) -> Any:
         """Give a live instance a state, see that it really has it, and return it as captured again."""
         try:
             await self._framework.restore(live, tree)
@@ -114,7 +114,7 @@ class Instance(Generic[EventT, ResultT]):
             )
         return captured
 
-    async def _build(self) -> Any:  # noqa: ANN401 - as above
+    async def _build(self) -> Any:
         live = await self.blueprint.build()
         if live is None:
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")

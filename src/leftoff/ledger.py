@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from leftoff import turns
 from leftoff.errors import Conflict, LeaseLost, OutcomeUnknown, SessionBusy, SessionDeleted
 from leftoff.owner import is_dead, new_owner
-from leftoff.records import Kind, Write
+from leftoff.records import NO_LABELS, Kind, Write
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Ledger:
     async def _write(self, status: Status, progress: Progress, rows: Sequence[Row], *, release: bool) -> None:
         head, owned = self.head, self.owned
         epoch = head.epoch if head is not None else 0
-        labels = self._labels if self._labels is not None else (head.labels if head is not None else {})
+        labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
         write = Write(
             session=self.session,
             seq=head.seq if head is not None else 0,

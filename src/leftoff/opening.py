@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 from leftoff import turns
@@ -58,7 +58,7 @@ class OpenStore:
     def __repr__(self) -> str:
         return f"leftoff.open({self._url!r})"
 
-    async def __aenter__(self) -> OpenStore:
+    async def __aenter__(self) -> Self:
         self._store = await _open(self._url)
         return self
 
@@ -79,7 +79,7 @@ class OpenStore:
     def session(
         self,
         session: str,
-        what: Any = None,  # noqa: ANN401 - an agent, a team, a factory of one, or a Blueprint
+        what: Any = None,
         *,
         labels: Mapping[str, str] | None = None,
         busy: Busy = "wait",
@@ -91,15 +91,13 @@ class OpenStore:
         without it the session can be read and deleted.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
         """
-        return Session(
-            self.store, check_id(session), what, _autogen(), labels=labels, busy=busy, timeout=timeout
-        )
+        return Session(self.store, check_id(session), what, _autogen(), labels=labels, busy=busy, timeout=timeout)
 
-    async def save(self, session: str, live: Any) -> int:  # noqa: ANN401 - an agent or a team
+    async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; its number."""
         return await self.session(session, live).save()
 
-    async def load(self, session: str, live: Any) -> int:  # noqa: ANN401 - an agent or a team
+    async def load(self, session: str, live: Any) -> int:
         """Give an agent or a team the state of a session's latest checkpoint; its number, 0 if there is none yet.
 
         Raises:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from leftoff import codec
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ FORMAT = 1
 MAX_ID = 200
 
 Status: TypeAlias = Literal["idle", "running", "failed", "deleted"]
-"""``idle``: the last turn is complete. ``running``: a turn is open (its worker may have died). ``failed``: the last turn
-failed or was cancelled, and its caller was told. ``deleted``: only the id is left."""
+"""``idle``: the last turn is complete. ``running``: a turn is open (its worker may have died). ``failed``: the last
+turn failed or was cancelled, and its caller was told. ``deleted``: only the id is left."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -146,6 +147,18 @@ def check_id(session: str) -> str:
     try:
         session.encode()
     except UnicodeEncodeError:
-        message = f"{ascii(session)} has half of a surrogate pair, which is not a character"
+        message = f"{session!a} has half of a surrogate pair, which is not a character"
         raise StateInvalid(message, path=where) from None
     return session
+
+
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels, if they are strings that every store can hold."""
+    for name, value in labels.items():
+        for text in (name, value):
+            if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise StateInvalid(
+                    f"names and values are strings of up to {MAX_ID} characters without NUL", path=f"label {name!r}"
+                )
+            codec.check(text, f"label {name!a}")
+    return dict(labels)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import orjson
 
 from leftoff import codec
+from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row
 
@@ -116,14 +117,14 @@ class Archive:
         self._new.clear()
         return [row]
 
-    def pack(self, tree: Any) -> Packed:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+    def pack(self, tree: Any) -> Packed:
         """Take a state apart; afterwards its lists are what the next state is compared with."""
         before, self._logs = self._logs, {}
         spans: list[Span] = []
         appends: list[Append] = []
 
-        def skeleton(value: Any, path: str, depth: int) -> Json:  # noqa: ANN401 - as above
-            if isinstance(value, dict):
+        def skeleton(value: Any, path: str, depth: int) -> Json:
+            if is_object(value):
                 if depth == codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=path)
                 return {_escape(key): skeleton(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
@@ -138,11 +139,11 @@ class Archive:
 
         return Packed(skeleton=self._add(skeleton(tree, "$", 0), "$"), spans=spans, appends=appends)
 
-    def adopt(self, tree: Any) -> None:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+    def adopt(self, tree: Any) -> None:
         """Take the live lists of a state for those of the equal state that was read."""
 
-        def walk(value: Any, path: str) -> None:  # noqa: ANN401 - as above
-            if isinstance(value, dict):
+        def walk(value: Any, path: str) -> None:
+            if is_object(value):
                 for key, item in value.items():
                     walk(item, f"{path}.{key}")
             elif isinstance(value, Grown) and path in self._logs:
@@ -182,12 +183,12 @@ class Archive:
         self._logs[path] = _Log(number, bodies, depth, items if isinstance(value, Grown) else None)
         return number, len(bodies)
 
-    def _short(self, value: Any, path: str) -> Json:  # noqa: ANN401 - a JSON value, checked when it is encoded
+    def _short(self, value: Any, path: str) -> Json:
         if isinstance(value, str):
             return {BODY: self._add(value, path)} if len(value) >= LONG else value
-        if isinstance(value, dict):
+        if is_object(value):
             return {_escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
-        if isinstance(value, list):
+        if is_array(value):
             return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
 
@@ -210,8 +211,8 @@ def restore(
     """
     lists = _read_logs(logs, spans)
 
-    def whole(value: Any, path: str) -> Json:  # noqa: ANN401 - whatever JSON was stored
-        if isinstance(value, dict):
+    def whole(value: Any, path: str) -> Json:
+        if is_object(value):
             if LOG in value:
                 index = value[LOG]
                 if not (isinstance(index, int) and 0 <= index < len(spans)):
@@ -228,25 +229,25 @@ def restore(
     return whole(values[skeleton], "$")
 
 
-def plain(tree: Any) -> Json:  # noqa: ANN401 - a JSON tree whose lists may be Grown
+def plain(tree: Any) -> Json:
     """A captured state as JSON alone."""
     if isinstance(tree, Grown):
         return [tree.dump(item) for item in tree.items]
-    if isinstance(tree, dict):
+    if is_object(tree):
         return {key: plain(item) for key, item in tree.items()}
     return tree
 
 
 def difference(one: Json, other: Json, path: str = "$") -> str | None:
     """Where two states differ first, if they do."""
-    if isinstance(one, dict) and isinstance(other, dict):
+    if is_object(one) and is_object(other):
         for key in sorted({*one, *other}):
             if key not in one or key not in other:
                 return f"{path}.{key}"
             if found := difference(one[key], other[key], f"{path}.{key}"):
                 return found
         return None
-    if isinstance(one, list) and isinstance(other, list):
+    if is_array(one) and is_array(other):
         for index, (left, right) in enumerate(zip(one, other, strict=False)):
             if found := difference(left, right, f"{path}[{index}]"):
                 return found
@@ -259,7 +260,7 @@ def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any
     values: list[Any] = []
     for row in rows:
         found = codec.decode(row.data, f"body {row.n}").get("bodies")
-        if row.n != len(values) or not isinstance(found, list):
+        if row.n != len(values) or not is_array(found):
             raise StateInvalid(f"body {len(values)} is missing", path=f"body {row.n}")
         values.extend(found)
     if archive is not None:
@@ -275,8 +276,8 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
     return _long(values, values[number], path)
 
 
-def _long(values: Sequence[Any], value: Any, path: str) -> Json:  # noqa: ANN401 - whatever JSON was stored
-    if isinstance(value, dict):
+def _long(values: Sequence[Any], value: Any, path: str) -> Json:
+    if is_object(value):
         if BODY in value:
             number = value[BODY]
             text = values[number] if isinstance(number, int) and 0 <= number < len(values) else None
@@ -284,7 +285,7 @@ def _long(values: Sequence[Any], value: Any, path: str) -> Json:  # noqa: ANN401
                 raise StateInvalid(f"body {number} is missing or is not a text", path=path)
             return text
         return {_unescape(key): _long(values, item, path) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_array(value):
         return [_long(values, item, path) for item in value]
     return value
 
@@ -315,7 +316,7 @@ def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[
 
 def _is_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
     """Whether a plain list is one that is worth a log: it is made of objects."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+    return is_array(value) and bool(value) and all(is_object(item) for item in value)
 
 
 def _as_is(value: Json) -> Json:
@@ -332,12 +333,12 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def _escape(key: Any) -> Any:  # noqa: ANN401 - a key that is not a string is refused when it is encoded
+def _escape(key: Any) -> Any:
     return f"${key}" if isinstance(key, str) and key.startswith("$") else key
 
 
 def _unescape(key: str) -> str:
-    return key[1:] if key.startswith("$") else key
+    return key.removeprefix("$")
 
 
 def _digest(data: bytes) -> bytes:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from leftoff.records import Head, Kind, Row, Status, Write
 
 Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
-"""What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs say.
-``volatile``: nothing, the memory store."""
+"""What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs
+say. ``volatile``: nothing, the memory store."""
 
 DEADLINE = 30.0
 """Seconds after which a call to a store gives up."""
@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
-        """The rows of one kind with ``start <= n < stop``, in order of ``n``; none for an unknown or deleted session."""
+        """The rows of one kind with ``start <= n < stop``, ordered by ``n``; none for an unknown or deleted session."""
         ...
 
     async def delete(self, session: str) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from leftoff import codec
+from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid, UnknownVersion
-from leftoff.records import FORMAT, Kind, Row
+from leftoff.records import FORMAT, Row
 from leftoff.state import Append
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def decode(cls: type[T], data: bytes, what: str) -> T:
 def versioned(data: bytes, what: str) -> dict[str, Any]:
     """The object in JSON bytes, if its version is one that this code reads."""
     raw = codec.decode(data, what)
-    if not isinstance(raw, dict) or type(raw.get("v")) is not int:
+    if not is_object(raw) or type(raw.get("v")) is not int:
         raise StateInvalid("not a record of leftoff", path=what)
     if raw["v"] > FORMAT:
         raise UnknownVersion(f"{what} has format {raw['v']}, this leftoff reads up to {FORMAT}: upgrade leftoff")
@@ -141,11 +142,11 @@ def decode_appends(row: Row) -> list[Append]:
     """What a LOG row appended."""
     what = f"log row {row.n}"
     found = versioned(row.data, what).get("appends")
-    if not isinstance(found, list):
+    if not is_array(found):
         raise StateInvalid("has no appends", path=what)
     appends: list[Append] = []
     for item in found:
-        if not (isinstance(item, list) and len(item) in (3, 4) and _ints([*item[:2], *item[3:]]) and _ints(item[2])):
+        if not (is_array(item) and len(item) in (3, 4) and _ints([*item[:2], *item[3:]]) and _ints(item[2])):
             raise StateInvalid("has a malformed append", path=what)
         appends.append(
             Append(log=item[0], start=item[1], bodies=item[2], parent=item[3] if len(item) > 3 else None)  # noqa: PLR2004
@@ -163,7 +164,7 @@ def task_digest(task: Json) -> str:
     return blake2b(codec.encode(task), digest_size=12).hexdigest()
 
 
-def _plain(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the dataclasses above
+def _plain(record: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -172,9 +173,13 @@ def _plain(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the dataclas
         if isinstance(value, OpenTurn):
             value = _plain(value)
         elif isinstance(value, tuple | list):
-            value = [list(item) if isinstance(item, tuple) else item for item in value]
+            value = _arrays(value)
         values[field.name] = value
     return values
+
+
+def _arrays(value: Any) -> Any:
+    return [_arrays(item) for item in cast("list[Any]", value)] if isinstance(value, tuple | list) else value
 
 
 def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
@@ -188,7 +193,7 @@ def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
                 raise StateInvalid("is missing", path=f"{what}.{name}")
         elif not _CHECKS[str(field.type)](raw[name]):
             raise StateInvalid(f"is not {field.type}", path=f"{what}.{name}")
-    if isinstance(raw.get("open"), dict):
+    if is_object(raw.get("open")):
         raw["open"] = _record(OpenTurn, raw["open"], f"{what}.open")
     return cls(**raw)
 
@@ -198,11 +203,11 @@ def _int(value: object) -> bool:
 
 
 def _ints(value: object) -> bool:
-    return isinstance(value, list) and all(_int(item) for item in value)
+    return is_array(value) and all(_int(item) for item in value)
 
 
 def _spans(value: object) -> bool:
-    return isinstance(value, list) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004
+    return is_array(value) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -213,7 +218,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Origin": lambda value: value in get_args(Origin),
     "Ended": lambda value: value in get_args(Ended),
     "Opened": lambda value: value in get_args(Opened),
-    "OpenTurn | None": lambda value: isinstance(value, dict),
+    "OpenTurn | None": is_object,
     "Sequence[int]": _ints,
     "Sequence[int] | None": lambda value: value is None or _ints(value),
     "Sequence[Span]": _spans,

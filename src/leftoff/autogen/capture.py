@@ -16,10 +16,11 @@ from autogen_core.model_context import (
 )
 
 from leftoff.autogen import private
+from leftoff.codec import is_array, is_object
 from leftoff.state import Grown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 KNOWN_CONTEXTS = (
     BufferedChatCompletionContext,
@@ -41,15 +42,15 @@ class _Place:
 
 
 async def capture(live: Any) -> dict[str, Any]:
-    """What ``save_state()`` returns, under "state", with the lists that grow left as they are for the caller to dump."""
+    """What ``save_state()`` returns, under "state", with the lists that grow left for the caller to dump."""
     places = [place for place in await _places(live, ()) if getattr(place.holder, place.attribute)]
     with _emptied(places) as lists:
         state = _copy(await live.save_state())
     for place, items in zip(places, lists, strict=True):
         parent = state
         for name in place.path[:-1]:
-            parent = parent.get(name) if isinstance(parent, dict) else None
-        if not isinstance(parent, dict) or parent.get(place.path[-1]) != []:
+            parent = parent.get(name) if is_object(parent) else None
+        if not is_object(parent) or parent.get(place.path[-1]) != []:
             return {"state": _copy(await live.save_state())}  # its save_state is not the one we know
         parent[place.path[-1]] = Grown(items, place.dump)
     return {"state": state}
@@ -75,7 +76,7 @@ async def _places(live: Any, path: tuple[str, ...]) -> list[_Place]:
 
 
 @contextmanager
-def _emptied(places: Sequence[_Place]) -> Iterator[list[Sequence[Any]]]:
+def _emptied(places: Sequence[_Place]) -> Generator[list[Sequence[Any]]]:
     """Put empty lists in place of the real ones, so that ``save_state()`` dumps all but them."""
     lists = [getattr(place.holder, place.attribute) for place in places]
     try:
@@ -87,11 +88,11 @@ def _emptied(places: Sequence[_Place]) -> Iterator[list[Sequence[Any]]]:
             setattr(place.holder, place.attribute, items)
 
 
-def _copy(state: Mapping[str, Any]) -> Any:
+def _copy(state: Any) -> Any:
     """The state in plain dicts and lists of its own: some components hand out their live ones."""
-    if isinstance(state, dict):
+    if is_object(state):
         return {key: _copy(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
+    if is_array(state):
         return [_copy(value) for value in state]
     return state
 

@@ -10,6 +10,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from leftoff.autogen import private
+from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
 
@@ -38,8 +39,8 @@ def accept(task: Any) -> list[Json] | None:
         return None
     if isinstance(task, str):
         task = TextMessage(content=task, source="user")
-    messages: list[Any] = [task] if isinstance(task, BaseChatMessage) else task
-    if not isinstance(messages, list | tuple) or not messages:
+    messages: list[Any] = list(task) if isinstance(task, list | tuple) else [task]  # pyright: ignore[reportUnknownArgumentType]
+    if not messages or not isinstance(messages[0], BaseChatMessage):
         raise StateInvalid("must be a string, a chat message, or a list of chat messages", path="task")
     for index, message in enumerate(messages):
         if not isinstance(message, BaseChatMessage):
@@ -49,7 +50,7 @@ def accept(task: Any) -> list[Json] | None:
 
 def identity(message: Json) -> Json:
     """A message without its id and its time."""
-    if not isinstance(message, dict):
+    if not is_object(message):
         return message
     return {key: value for key, value in message.items() if key not in ("id", "created_at")}
 

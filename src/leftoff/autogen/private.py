@@ -3,18 +3,20 @@
 AutoGen has no public way to reach them. ``tests/autogen/test_private.py`` fails, naming it, when one is gone.
 """
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import AgentId, SingleThreadedAgentRuntime
 
 if TYPE_CHECKING:
+    from autogen_agentchat.agents import AssistantAgent
     from autogen_agentchat.base import ChatAgent, Team
     from autogen_agentchat.messages import MessageFactory
+    from autogen_agentchat.teams import BaseGroupChat
     from autogen_core.model_context import ChatCompletionContext
 
 AGENT_CONTEXT = "_model_context"

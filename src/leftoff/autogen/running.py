@@ -11,7 +11,6 @@ from autogen_core import CancellationToken
 
 from leftoff.autogen import private
 from leftoff.autogen.messages import load, outcome
-from leftoff.framework import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence

@@ -22,7 +22,7 @@ from array import array
 from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import orjson
 
@@ -152,7 +152,7 @@ def read_change(line: bytes, session: str, created: float) -> Change:
         seq=seq,
         epoch=epoch,
         status=status,
-        labels=labels,
+        labels=cast("dict[str, str]", labels),
         owner=owner,
         expires=expires,
         token=token,
@@ -164,17 +164,23 @@ def read_change(line: bytes, session: str, created: float) -> Change:
     return Change(line=line, head=head, spans=tuple(spans))
 
 
+def session_of(file: int) -> str | None:
+    """The id that the header of a session's file tells."""
+    header = _header(file)
+    return read_header(header)[0] if header else None
+
+
 def latest(file: int) -> Head | None:
     """The head that the last readable line of a session's file tells, reading no more than is needed for it."""
-    header, newline, _ = os.pread(file, _LONGEST_HEADER, 0).partition(b"\n")
-    if not newline:
+    header = _header(file)
+    if not header:
         return None
-    session, created = read_header(header + newline)
+    session, created = read_header(header)
     size = os.fstat(file).st_size
     window = _WINDOW
     lines: list[bytes] = []
     while window < 8 * size:
-        start = max(len(header), size - window)
+        start = max(len(header) - 1, size - window)
         # A line is complete between two newlines, and the header's is the first.
         lines = os.pread(file, size - start, start).split(b"\n")[1:-1]
         for line in reversed(lines):
@@ -301,6 +307,12 @@ class _Places:
         for index in range(first, last):
             size = self._size[index]
             yield Span(kind, self._n[index], self._at[index], abs(size), self._crc[index], size < 0)
+
+
+def _header(file: int) -> bytes:
+    """The first line of a session's file; empty if it was cut off."""
+    start = os.pread(file, _LONGEST_HEADER, 0)
+    return start[: start.find(b"\n") + 1]
 
 
 def _sealed(parts: list[bytes]) -> bytes:

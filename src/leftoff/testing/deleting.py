@@ -51,6 +51,7 @@ class Deleting(Suite):
         assert await snapshot(store, "case-42") == before
 
     async def test_an_unknown_session_is_not_deleted_and_not_made(self, store: Store) -> None:
+        await store.write(a_write("another"))
         assert await store.delete("case-42") is False
         assert await store.head("case-42") is None
         assert list(await store.heads(status="deleted")) == []

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from leftoff.store import Store
 
 
+KINDS = (Kind.BODY, Kind.LOG, Kind.CHECKPOINT)
+
+
 async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: int = 8) -> None:
     """Many writers see the same seq; in each round one of them wins, and only its rows are there."""
     winners: list[int] = []
     for seq in range(rounds):
-        writes = [
-            a_write(session, seq, rows=[a_row(seq * writers + writer), a_row(seq, encode(writer), kind=Kind.LOG)])
-            for writer in range(writers)
-        ]
+        # Rows of their own, so that only the seq can decide.
+        own = [[a_row(seq * writers + writer, kind=kind) for kind in KINDS] for writer in range(writers)]
+        writes = [a_write(session, seq, rows=rows) for rows in own]
         calls = (handles[writer % len(handles)].write(write) for writer, write in enumerate(writes))
         results = await asyncio.gather(*calls, return_exceptions=True)
         [winner] = [writer for writer, result in enumerate(results) if isinstance(result, Head)]
@@ -40,9 +42,9 @@ async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: 
             head, rows = await snapshot(store, session)
             assert head is not None
             assert (head.seq, head.token) == (seq + 1, writes[winner].token)
-            bodies = [a_row(at * writers + won) for at, won in enumerate(winners)]
-            logs = [a_row(at, encode(won), kind=Kind.LOG) for at, won in enumerate(winners)]
-            assert rows == (*bodies, *logs)
+            assert rows == tuple(
+                a_row(at * writers + won, kind=kind) for kind in KINDS for at, won in enumerate(winners)
+            )
 
 
 async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
@@ -51,8 +53,7 @@ async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
 
     async def write() -> None:
         for seq in range(turns):
-            rows = [a_row(seq), a_row(seq, kind=Kind.LOG), a_row(seq, kind=Kind.CHECKPOINT)]
-            await writer.write(a_write(seq=seq, data=encode(seq), rows=rows))
+            await writer.write(a_write(seq=seq, data=encode(seq), rows=[a_row(seq, kind=kind) for kind in KINDS]))
             await asyncio.sleep(0)
         done.set()
 
@@ -69,7 +70,7 @@ async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
                 last = at
             seen = last
             # Whatever an earlier answer showed is complete in a later one.
-            for kind in (Kind.LOG, Kind.BODY, Kind.CHECKPOINT):
+            for kind in KINDS:
                 found = list(await reader.rows("case-42", kind))
                 assert found == [a_row(n, kind=kind) for n in range(len(found))]
                 assert len(found) > seen
@@ -157,12 +158,12 @@ class Racing(Suite):
 
     async def test_a_cancelled_call_leaves_the_store_usable(self, store: Store) -> None:
         await store.write(a_write(rows=[a_row(n) for n in range(200)]))
-        calls: list[Callable[[], Coroutine[object, object, object]]] = [
+        calls: tuple[Callable[[], Coroutine[object, object, object]], ...] = (
             lambda: store.head("case-42"),
             lambda: store.heads(labels={"a": "b"}),
             lambda: store.rows("case-42", Kind.BODY),
             lambda: store.delete("no such session"),
-        ]
+        )
         before = await snapshot(store, "case-42")
         async with asyncio.timeout(DEADLINE):
             for after in range(8):
@@ -189,16 +190,17 @@ class Racing(Suite):
     async def test_a_closed_store_says_so(self, store: Store) -> None:
         await store.write(a_write(rows=[a_row(1)]))
         await store.close()
-        for call in (
-            store.head("case-42"),
-            store.heads(),
-            store.write(a_write(seq=1)),
-            store.write(a_write("another")),
-            store.rows("case-42", Kind.BODY),
-            store.delete("case-42"),
-        ):
+        calls: tuple[Callable[[], Coroutine[object, object, object]], ...] = (
+            lambda: store.head("case-42"),
+            store.heads,
+            lambda: store.write(a_write(seq=1)),
+            lambda: store.write(a_write("another")),
+            lambda: store.rows("case-42", Kind.BODY),
+            lambda: store.delete("case-42"),
+        )
+        for call in calls:
             with pytest.raises(StoreUnavailable):
-                await call
+                await call()
 
     async def test_closing_ends_the_calls_under_way(self, store: Store) -> None:
         writes = [asyncio.ensure_future(store.write(a_write(f"case-{number}"))) for number in range(10)]

@@ -1,0 +1,1 @@
+"""Benchmarks: figures as ratios within one run, never asserted. ``make bench`` runs them."""

@@ -1,0 +1,25 @@
+"""Text that looks like support mail: varied words and lengths, the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+
+WORDS = (
+    "customer order invoice refund parcel address delivery email phone account ticket agent policy claim damage "
+    "receipt payment card bank transfer morning evening urgent please thanks regarding attached photo number "
+    "reference warranty replacement broken missing late early second third again never always prefers wants needs "
+    "asked answered waiting confirmed cancelled returned shipped the a an and or but with without before after "
+    "because since until for from to of in on at by is was has been will can could should must about our your their"
+).split()
+
+
+def text(size: int, chance: random.Random) -> str:
+    """About ``size`` characters of sentences, cut to exactly ``size``."""
+    parts: list[str] = []
+    length = 0
+    while length < size:
+        words = chance.choices(WORDS, k=chance.randint(5, 14))
+        sentence = " ".join(words).capitalize() + f" {chance.randint(10, 99999)}. "
+        parts.append(sentence)
+        length += len(sentence)
+    return "".join(parts)[:size]

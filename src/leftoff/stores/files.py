@@ -1,0 +1,481 @@
+"""``file://``: sessions in a directory, one file of JSON lines each, for all processes of one POSIX machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+from uuid import uuid4
+
+from leftoff.codec import decode, encode
+from leftoff.errors import (
+    Conflict,
+    LeftoffError,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+    UnknownVersion,
+)
+from leftoff.records import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
+from leftoff.store import DEADLINE
+from leftoff.stores.lines import Change, Damaged, Index, change, header_line, latest, session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from leftoff.store import Profile
+
+T = TypeVar("T")
+
+MARKER = "leftoff.json"
+SUFFIX = ".jsonl"
+MAX_NAME = 128
+"""Characters of a file's name before the suffix; file systems that encrypt names allow 143 in all."""
+MAX_INDEXES = 64
+"""Sessions of which the places of their rows are kept in memory, at 28 bytes a row."""
+
+_READ = os.O_RDONLY
+_CHANGE = os.O_RDWR | os.O_APPEND
+_log = logging.getLogger(__name__)
+
+
+class _Busy(Exception):
+    """Somebody else holds the session's lock just now."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """What the event loop and the worker thread know of each other.
+
+    Each sets its own mark before it looks at the other's, so they cannot both miss it.
+    """
+
+    until: float
+    """Set to 0 by the loop when the caller has gone."""
+    writing: bool = False
+    """Set by the worker just before it changes a file."""
+
+    def drop(self) -> bool:
+        """The caller goes; whether its write may take effect all the same."""
+        self.until = 0.0
+        return self.writing
+
+    def check(self, *, writing: bool = False) -> None:
+        """Stop the worker if its caller has gone."""
+        self.writing = writing
+        if time.monotonic() >= self.until:
+            raise StoreUnavailable("nobody waits for this call any more")
+
+
+class FileStore:
+    """Sessions in the files of a directory; made by :meth:`open`. All file work runs in the store's own threads.
+
+    A listing shows a damaged session as its last readable line has it and leaves it out, with a warning in the log, if
+    there is none: the damage of one session hides no other, and whoever uses the damaged one is told.
+    """
+
+    profile: Profile = "strict"
+
+    def __init__(self, root: str | Path, deadline: float) -> None:
+        self._root = Path(root).absolute()
+        self._sessions = self._root / "sessions"
+        self._deadline = deadline
+        self._pid = os.getpid()
+        # Not asyncio's threads: an application may keep all of those busy for minutes.
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="leftoff-files")
+        self._indexes: dict[str, Index] = {}
+        self._guard = threading.Lock()
+
+    @classmethod
+    async def open(cls, root: str | Path, *, deadline: float = DEADLINE) -> FileStore:
+        """Open the directory, or make it if there is none.
+
+        Raises:
+            UnknownVersion: a newer leftoff made it.
+            StoreUnavailable: it is another program's, cannot be written or is out of reach.
+            StoreFull: there is no space to make it.
+        """
+        if sys.platform == "win32":
+            raise StoreUnavailable("the file store needs the file locks of POSIX; on Windows use sqlite:///leftoff.db")
+        store = cls(root, deadline)
+        try:
+            await store._run(store._prepare)
+        except BaseException:
+            store._pool.shutdown(wait=False)
+            raise
+        return store
+
+    async def head(self, session: str) -> Head | None:
+        def read(call: _Call) -> Head | None:
+            with self._locked(call, session, _READ) as held:
+                return held and held[1].head
+
+        head = await self._run(read, session)
+        return head and replace(head, now=time.time())
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        def read(call: _Call) -> list[Head]:
+            found: list[Head] = []
+            for session, path in sorted(item for item in self._listed() if item[0] > after and item[0].startswith(prefix)):
+                if len(found) >= limit:
+                    break
+                call.check()
+                head = _glance(path, latest)
+                if (
+                    head is not None
+                    and head.session == session
+                    and (head.status == status if status else head.status != "deleted")
+                    and labels.items() <= head.labels.items()
+                ):
+                    found.append(head)
+            return found
+
+        found = await self._run(read)
+        now = time.time()
+        return [replace(head, now=now) for head in found]
+
+    async def write(self, write: Write) -> Head:
+        return await self._run(lambda call: self._write(call, write), write.session)
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        def read(call: _Call) -> list[Row]:
+            with self._locked(call, session, _READ) as held:
+                return [] if held is None else _read_rows(*held, kind, start, stop)
+
+        return await self._run(read, session)
+
+    async def delete(self, session: str) -> bool:
+        return await self._run(lambda call: self._delete(call, session), session)
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        try:
+            async with asyncio.timeout(self._deadline):
+                await asyncio.to_thread(self._pool.shutdown)
+        except TimeoutError:
+            raise self._late(None) from None
+
+    async def _run(self, work: Callable[[_Call], T], session: str | None = None) -> T:
+        """The result of ``work``, done by a worker thread unless the caller stops waiting before it takes effect."""
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._root} was opened by the parent process; open the store again in this one")
+        call = _Call(time.monotonic() + self._deadline)
+        pause = 0.0005
+        try:
+            async with asyncio.timeout(self._deadline):
+                while True:
+                    try:
+                        job = self._pool.submit(self._work, work, call, session)
+                    except RuntimeError:
+                        raise StoreUnavailable.closed() from None
+                    try:
+                        return await asyncio.wrap_future(job)
+                    except _Busy:
+                        # Waiting here and not in the thread: a session that is locked for long must not use them up.
+                        await asyncio.sleep(pause)
+                        pause = min(pause * 2, 0.02)
+        except TimeoutError:
+            raise self._late(session, unknown=call.drop()) from None
+        finally:
+            call.drop()
+
+    # From here on, everything runs in worker threads.
+
+    def _work(self, work: Callable[[_Call], T], call: _Call, session: str | None) -> T:
+        try:
+            return work(call)
+        except OSError as error:
+            raise self._translated(error, session) from error
+
+    def _prepare(self, call: _Call) -> None:
+        root, marker = self._root, self._root / MARKER
+        if not root.parent.is_dir():
+            raise StoreUnavailable(f"the directory {root.parent} does not exist; create it first")
+        with suppress(FileExistsError):
+            root.mkdir(0o770)
+        if not root.is_dir():
+            raise StoreUnavailable(f"{root} is not a directory; name one, such as {root.with_name('leftoff')}")
+        # Listed before the marker is looked for, because whoever makes a store at this moment makes the marker first.
+        others = {name for name in os.listdir(root) if not name.startswith(MARKER)} - {"lost+found"}
+        if not marker.exists():
+            if others:
+                raise StoreUnavailable(f"{root} is not empty and not a store of leftoff; choose another directory")
+            call.check(writing=True)
+            with suppress(PermissionError):  # who may not read the parent did not make it, nor this directory in it
+                _sync_directory(root.parent)
+            _create(marker, marker.with_name(f"{MARKER}.{uuid4().hex}"), encode({"leftoff": "files", "v": FORMAT}))
+        match decode(marker.read_bytes(), str(marker)):
+            case {"leftoff": "files", "v": int(version)} if version <= FORMAT:
+                self._sessions.mkdir(0o770, exist_ok=True)
+            case {"leftoff": "files", "v": int(version)}:
+                message = f"{root} has format {version}, of a newer leftoff; upgrade leftoff to use it"
+                raise UnknownVersion(message)
+            case _:
+                raise StateInvalid("it does not say which format the store has; restore it", path=str(marker))
+        _sync_directory(root)
+        if not os.access(self._sessions, os.R_OK | os.W_OK | os.X_OK):
+            raise StoreUnavailable(f"{self._sessions} cannot be written; let this user write it, or mount it for writing")
+
+    @contextmanager
+    def _locked(self, call: _Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
+        """The session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
+
+        Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
+        a write that was cut off waits until that is certain.
+        """
+        path = self._sessions / (name_of(session) + SUFFIX)
+        try:
+            file = _open(path, flags)
+        except FileNotFoundError:
+            if not self._sessions.is_dir():
+                message = f"{self._sessions} is gone; mount or restore it, then open the store again"
+                raise StoreUnavailable(message, session=session) from None
+            file = None
+        if file is None:
+            yield None
+            return
+        try:
+            _lock(file, path, shared=flags == _READ)
+            call.check()
+            with self._guard:
+                index = self._indexes.pop(session, None) or Index(path, session)
+                self._indexes[session] = index
+                if len(self._indexes) > MAX_INDEXES:
+                    del self._indexes[next(iter(self._indexes))]
+            with index.lock:
+                if index.catch_up(file):
+                    self._secure(file, index)
+                yield file, index
+        finally:
+            _unlock(file)
+            os.close(file)
+
+    def _secure(self, file: int, index: Index) -> None:
+        """Make durable what another process wrote and may have died before it did so; the reader will rely on it."""
+        try:
+            _sync(file)
+            if index.lines == 2:  # noqa: PLR2004 - the header and a write: the file is new, or replaced by a deletion
+                _sync_directory(self._sessions)
+        except OSError:
+            _drop_pages(file)
+            index.clear()
+            index.catch_up(file)
+
+    def _write(self, call: _Call, write: Write) -> Head:
+        with self._locked(call, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as held:
+            if held is None:
+                raise Conflict.of(write.session)
+            file, index = held
+            old = index.head
+            if old is not None and old.status == "deleted":
+                raise SessionDeleted.of(write.session)
+            twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
+            if (old.seq if old else 0) != write.seq or twice or index.holds(write.rows):
+                raise Conflict.of(write.session)
+            now = time.time()
+            new = change(write.head(now=now, created=old.created if old else now), write.rows)
+            call.check(writing=True)
+            self._append(file, index, new)
+            return new.head
+
+    def _append(self, file: int, index: Index, new: Change) -> None:
+        header = header_line(new.head.session, new.head.created) if index.head is None else b""
+        end = 0 if header else index.end
+        try:
+            if os.fstat(file).st_size > end:
+                os.ftruncate(file, end)  # what a crash left of an earlier write
+            _write_all(file, header + new.line if header else new.line)
+            _sync(file)
+            if header:
+                _sync_directory(self._sessions)
+        except OSError as error:
+            raise self._undone(index, end, error) from error
+        if header:
+            index.clear()
+            index.begin(header)
+        index.add(new)
+
+    def _undone(self, index: Index, end: int, error: OSError) -> LeftoffError:
+        """Take a failed write back; what to raise."""
+        index.clear()
+        try:
+            # Opened and read anew: after a failed fsync, neither the old descriptor nor pages in memory can be trusted.
+            with _opened(index.path, _CHANGE) as file:
+                os.ftruncate(file, end)
+                _sync(file)
+                _drop_pages(file)
+                index.catch_up(file)
+        except (OSError, LeftoffError):
+            index.clear()
+        else:
+            if index.end == end:
+                return self._translated(error, index.session)
+        message = f"{index.path} failed while it was written ({error.strerror}); check the disk, read the session again"
+        return OutcomeUnknown(message, session=index.session)
+
+    def _delete(self, call: _Call, session: str) -> bool:
+        with self._locked(call, session, _CHANGE) as held:
+            if held is None or (old := held[1].head) is None or old.status == "deleted":
+                return False
+            path = held[1].path
+            left = header_line(session, old.created) + change(old.deleted(now=time.time())).line
+            call.check(writing=True)
+            # Others that wait for the lock of the file that is replaced will notice, and open this one.
+            _create(path, path.with_name(f"{path.name}.tmp"), left)
+            try:
+                _sync_directory(self._sessions)
+            except OSError as error:
+                message = f"{path} was deleted, but that may not be durable ({error.strerror}); check the disk"
+                raise OutcomeUnknown(message, session=session) from error
+            return True
+
+    def _listed(self) -> Iterator[tuple[str, Path]]:
+        """The ids and files of all sessions; of long ids, the file must be asked."""
+        with os.scandir(self._sessions) as entries:
+            for entry in entries:
+                name, path = entry.name.removesuffix(SUFFIX), Path(entry.path)
+                if name == entry.name or not entry.is_file(follow_symlinks=False):
+                    continue
+                with suppress(UnicodeDecodeError):
+                    session = _glance(path, session_of) if "~" in name else unquote(name, errors="strict")
+                    if session and name_of(session) == name:
+                        yield session, path
+
+    def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
+        message = f"{self._root} gave no answer for {self._deadline:g} s: another process holds a lock, or the disk is slow"
+        return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
+
+    def _translated(self, error: OSError, session: str | None) -> LeftoffError:
+        where = error.filename or self._root
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return StoreFull(f"no space is left for {where}; free some and try again", session=session)
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            message = f"{where} cannot be used ({error.strerror}); let this user read and write it"
+        else:
+            message = f"{where} cannot be used ({error.strerror}); check the disk"
+        return StoreUnavailable(message, session=session)
+
+
+def name_of(session: str) -> str:
+    """The name of a session's file, without its suffix: of characters that every file system keeps apart."""
+    name = re.sub(rb"^\.|[^a-z0-9._-]", lambda found: b"%%%02X" % found[0][0], session.encode()).decode()
+    if len(name) <= MAX_NAME:
+        return name
+    digest = blake2b(session.encode(), digest_size=16).hexdigest()
+    return f"{name[: MAX_NAME - len(digest) - 1]}~{digest}"
+
+
+def _read_rows(file: int, index: Index, kind: Kind, start: int, stop: int | None) -> list[Row]:
+    found: list[Row] = []
+    for span in index.spans(kind, start, stop):
+        row = span.row(os.pread(file, span.size, span.at))
+        if row is None:  # damaged since it was first read; reading all again tells the line
+            index.clear()
+            index.catch_up(file)
+            raise StateInvalid("changed while it was read; read it again", path=str(index.path), session=index.session)
+        found.append(row)
+    return found
+
+
+def _glance(path: Path, read: Callable[[int], T | None]) -> T | None:
+    """What can be read of a file without its lock, for a listing; nothing if it is damaged."""
+    try:
+        with _opened(path, _READ) as file:
+            return read(file)
+    except FileNotFoundError:
+        return None
+    except (Damaged, UnknownVersion) as error:
+        _log.warning("%s is left out of the list of sessions: %s", path, error)
+        return None
+
+
+def _create(path: Path, temporary: Path, content: bytes) -> None:
+    """Put a file in its place, whole; its directory is still to be synced."""
+    try:
+        with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            _write_all(file, content)
+            _sync(file)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _open(path: Path, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Generator[int]:
+    file = _open(path, flags)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path, *, shared: bool) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        if not os.path.samestat(os.fstat(file), path.lstat()):
+            raise _Busy  # it was replaced between opening and locking
+    except (BlockingIOError, FileNotFoundError):
+        raise _Busy from None
+
+
+def _unlock(file: int) -> None:
+    import fcntl
+
+    # Closing would not do: a child that was forked meanwhile shares the open file, and the lock with it.
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _sync(file: int) -> None:
+    os.fsync(file)
+    if sys.platform == "darwin":  # where fsync leaves the data in the disk's memory
+        import fcntl
+
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+
+
+def _sync_directory(path: Path) -> None:
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+        _sync(directory)
+
+
+def _drop_pages(file: int) -> None:
+    """Have the file read from the disk again."""
+    if sys.platform != "darwin":
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
