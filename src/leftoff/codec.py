@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard
 
 import orjson
 
@@ -22,12 +22,12 @@ MAX_BYTES = 64 * 1024 * 1024
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
     """Whether a JSON value is an object."""
-    return isinstance(value, dict)
+    return type(value) is dict
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether a JSON value is an array."""
-    return isinstance(value, list)
+    return type(value) is list
 
 
 def encode(value: object, path: str = "$") -> bytes:
@@ -97,42 +97,43 @@ def check(value: object, path: str = "$") -> None:
         raise StateInvalid(problem, path=part)
 
 
-def _good(value: Any, depth: int) -> bool:  # noqa: PLR0911 - one return per kind of value
-    kind = cast("type", type(value))
-    if kind is str:
+def _good(value: object, depth: int) -> bool:
+    if type(value) is str:
         return value.isascii() or _is_unicode(value)
-    if value is None or kind is bool:
+    if value is None or type(value) is bool:
         return True
-    if kind is int:
+    if type(value) is int:
         return -(2**63) <= value < 2**63
-    if kind is float:
+    if type(value) is float:
         return math.isfinite(value)
-    if depth == 0:
-        return False
-    if kind is dict:
+    if depth and is_object(value):
         return all(type(key) is str and _is_unicode(key) and _good(item, depth - 1) for key, item in value.items())
-    return kind is list and all(_good(item, depth - 1) for item in value)
+    return depth > 0 and is_array(value) and all(_good(item, depth - 1) for item in value)
 
 
-def _problems(value: Any, path: str, depth: int) -> Iterable[tuple[str, str]]:
-    kind = cast("type", type(value))
-    if kind in (dict, list) and depth == 0:
+def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]:
+    if (is_object(value) or is_array(value)) and depth == 0:
         yield path, f"nested deeper than {MAX_DEPTH} levels"
-    elif kind is dict:
+    elif is_object(value):
         for key, item in value.items():
             if type(key) is not str or not _is_unicode(key):
                 yield path, f"{key!a} cannot be the key of a JSON object"
             else:
                 yield from _problems(item, f"{path}.{key}", depth - 1)
-    elif kind is list:
+    elif is_array(value):
         for index, item in enumerate(value):
             yield from _problems(item, f"{path}[{index}]", depth - 1)
-    elif kind is str and not _good(value, depth):
-        yield path, "half of a surrogate pair is not a character"
-    elif kind is int and not _good(value, depth):
-        yield path, "an integer beyond 64 bits"
     elif not _good(value, depth):
-        yield path, f"{value} is not a JSON number" if kind is float else f"a {kind.__name__} is not JSON"
+        if type(value) is str:
+            yield path, "half of a surrogate pair is not a character"
+        elif type(value) is int:
+            yield path, "an integer beyond 64 bits"
+        else:
+            yield path, f"{value} is not a JSON number" if type(value) is float else f"a {_name(value)} is not JSON"
+
+
+def _name(value: object) -> str:
+    return type(value).__name__
 
 
 def _is_unicode(text: str) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from leftoff.store import Store
 
 DEFAULT_URL = "sqlite:///leftoff.db"
+MAX_BY_HAND = 64
+"""How many sessions are kept in mind between saves by hand."""
 SCHEMES = "memory://, file:///path/to/a/directory, sqlite:///file.db"
 
 
@@ -54,6 +56,7 @@ class OpenStore:
     def __init__(self, url: str) -> None:
         self._url = url
         self._store: Store | None = None
+        self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
     def __repr__(self) -> str:
         return f"leftoff.open({self._url!r})"
@@ -66,6 +69,7 @@ class OpenStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         store, self._store = self._store, None
+        self._by_hand.clear()
         if store is not None:
             await store.close()
 
@@ -95,7 +99,7 @@ class OpenStore:
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; its number."""
-        return await self.session(session, live).save()
+        return await self._saver(session, live).save()
 
     async def load(self, session: str, live: Any) -> int:
         """Give an agent or a team the state of a session's latest checkpoint; its number, 0 if there is none yet.
@@ -103,7 +107,17 @@ class OpenStore:
         Raises:
             StateInvalid: the state does not fit; the agent or team is as it was.
         """
-        return await self.session(session, live).load()
+        return await self._saver(session, live).load()
+
+    def _saver(self, session: str, live: Any) -> Session[Event, TurnResult]:
+        """The session of an earlier save of the same instance, which knows what is stored and need not read it."""
+        known, case = self._by_hand.pop(session, (None, None))
+        if known is not live or case is None:
+            case = self.session(session, live)
+        self._by_hand[session] = (live, case)
+        while len(self._by_hand) > MAX_BY_HAND:
+            self._by_hand.pop(next(iter(self._by_hand)))
+        return case
 
     async def sessions(
         self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""

@@ -3,7 +3,8 @@
 A state is a tree of JSON values. Packing it takes it apart:
 
 * a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
-  skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7;
+  skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
+  of the body that lists its keys, then its values;
 * a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
   what the log holds, a new log is begun that shares the common beginning with the old one;
 * the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
@@ -105,7 +106,10 @@ class Archive:
             StateInvalid: the message cannot be stored; ``path`` names the part.
         """
         codec.check(value, path)
-        return self._add(self._short(value, path), path)
+        if not is_object(value):
+            raise StateInvalid("a message must be an object", path=path)
+        keys = self._add(list(value), path)
+        return self._add([keys, *(self._short(item, f"{path}.{key}") for key, item in value.items())], path)
 
     def new_bodies(self) -> list[Row]:
         """The row of bodies added since the last call, if there are any; they count as stored from now on."""
@@ -270,10 +274,14 @@ def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any
 
 
 def expand(values: Sequence[Any], number: int, path: str) -> Json:
-    """The message whose body has this number, with its long strings back in place."""
-    if not 0 <= number < len(values):
-        raise StateInvalid(f"body {number} is missing", path=path)
-    return _long(values, values[number], path)
+    """The message whose body has this number, with its keys and its long strings back in place."""
+    found = values[number] if 0 <= number < len(values) else None
+    if not is_array(found) or not found or type(found[0]) is not int or not 0 <= found[0] < len(values):
+        raise StateInvalid(f"body {number} is missing or is not a message", path=path)
+    keys = values[found[0]]
+    if not is_array(keys) or len(keys) != len(found) - 1:
+        raise StateInvalid(f"body {found[0]} does not name the values of body {number}", path=path)
+    return {key: _long(values, item, path) for key, item in zip(keys, found[1:], strict=True)}
 
 
 def _long(values: Sequence[Any], value: Any, path: str) -> Json:

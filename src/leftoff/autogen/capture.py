@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import BaseGroupChat
@@ -16,7 +17,7 @@ from autogen_core.model_context import (
 )
 
 from leftoff.autogen import private
-from leftoff.codec import is_array, is_object
+from leftoff.codec import is_object
 from leftoff.state import Grown
 
 if TYPE_CHECKING:
@@ -89,12 +90,16 @@ def _emptied(places: Sequence[_Place]) -> Generator[list[Sequence[Any]]]:
 
 
 def _copy(state: Any) -> Any:
-    """The state in plain dicts and lists of its own: some components hand out their live ones."""
-    if is_object(state):
+    """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
+    if _is_mapping(state):
         return {key: _copy(value) for key, value in state.items()}
-    if is_array(state):
-        return [_copy(value) for value in state]
+    if isinstance(state, list | tuple):
+        return [_copy(value) for value in cast("list[Any]", state)]
     return state
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _dump_model(message: Any) -> Any:

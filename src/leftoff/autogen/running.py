@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.teams import BaseGroupChat
-from autogen_core import CancellationToken
+from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from leftoff.autogen import private
 from leftoff.autogen.messages import load, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 
     from leftoff.codec import Json
 
@@ -31,12 +33,14 @@ async def stream(live: Any, task: Sequence[Json] | None) -> AsyncGenerator[Any, 
     messages = None if task is None else load(live, task)
     driver = asyncio.create_task(_drive(live, messages, token, queue))
     driver.add_done_callback(lambda _: queue.put_nowait(None))
+    complete = False
     try:
         while (item := await queue.get()) is not None:
             yield outcome(item) if isinstance(item, TaskResult) else item
         await driver
+        complete = True
     finally:
-        if not driver.done():
+        if not complete:
             await _stop(live, driver, token)
 
 
@@ -46,15 +50,37 @@ async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.
 
 
 async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:
+    """End a run with all that it started; what does not end even so is left to itself."""
     token.cancel()
-    for _ in range(TRIES):
-        driver.cancel()
-        await asyncio.wait({driver}, timeout=GRACE)
-        if driver.done():
-            break
-    for team in teams(live):
-        for task in private.tasks(team):
-            task.cancel()
+    ended: set[asyncio.Task[Any]] = set()
+    with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):
+        for _ in range(TRIES):
+            running = {driver}.union(*(private.tasks(team) for team in teams(live)))
+            ended |= running
+            running = {task for task in running if not task.done()}
+            if not running:
+                break
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=GRACE)
+    for task in ended:
+        if task.done() and not task.cancelled():
+            task.exception()  # so that asyncio does not report it as never looked at
+
+
+@contextmanager
+def _without_cancellations(logger: logging.Logger) -> Generator[None]:
+    """AutoGen logs each handler that is cancelled as an error with a traceback; here it was asked to stop."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, asyncio.CancelledError)
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
 
 
 def teams(live: Any) -> Iterator[BaseGroupChat]:

@@ -6,14 +6,12 @@ import asyncio
 import errno
 import logging
 import os
-import re
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -32,7 +30,10 @@ from leftoff.errors import (
 )
 from leftoff.records import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
-from leftoff.stores.lines import Change, Damaged, Index, change, header_line, latest, session_of
+from leftoff.stores.lines import Change, Damaged, Index, change, header_line, latest, name_of
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -43,8 +44,6 @@ T = TypeVar("T")
 
 MARKER = "leftoff.json"
 SUFFIX = ".jsonl"
-MAX_NAME = 128
-"""Characters of a file's name before the suffix; file systems that encrypt names allow 143 in all."""
 MAX_INDEXES = 64
 """Sessions of which the places of their rows are kept in memory, at 28 bytes a row."""
 
@@ -67,7 +66,7 @@ class _Call:
     until: float
     """Set to 0 by the loop when the caller has gone."""
     writing: bool = False
-    """Set by the worker just before it changes a file."""
+    """Set by the worker just before it changes a session."""
 
     def drop(self) -> bool:
         """The caller goes; whether its write may take effect all the same."""
@@ -84,7 +83,7 @@ class _Call:
 class FileStore:
     """Sessions in the files of a directory; made by :meth:`open`. All file work runs in the store's own threads.
 
-    A listing shows a damaged session as its last readable line has it and leaves it out, with a warning in the log, if
+    A listing shows a damaged session as its last readable line tells it, and leaves it out with a warning in the log if
     there is none: the damage of one session hides no other, and whoever uses the damaged one is told.
     """
 
@@ -138,11 +137,12 @@ class FileStore:
     ) -> Sequence[Head]:
         def read(call: _Call) -> list[Head]:
             found: list[Head] = []
-            for session, path in sorted(item for item in self._listed() if item[0] > after and item[0].startswith(prefix)):
+            listed = (item for item in self._listed() if item[0] > after and item[0].startswith(prefix))
+            for session, path in sorted(listed):
                 if len(found) >= limit:
                     break
                 call.check()
-                head = _glance(path, latest)
+                head = _glance(path)
                 if (
                     head is not None
                     and head.session == session
@@ -194,7 +194,7 @@ class FileStore:
                     try:
                         return await asyncio.wrap_future(job)
                     except _Busy:
-                        # Waiting here and not in the thread: a session that is locked for long must not use them up.
+                        # Waiting here and not in the thread: sessions that are locked for long must not use them up.
                         await asyncio.sleep(pause)
                         pause = min(pause * 2, 0.02)
         except TimeoutError:
@@ -208,7 +208,7 @@ class FileStore:
         try:
             return work(call)
         except OSError as error:
-            raise self._translated(error, session) from error
+            raise self._translated(error, session, unknown=call.writing) from error
 
     def _prepare(self, call: _Call) -> None:
         root, marker = self._root, self._root / MARKER
@@ -219,12 +219,12 @@ class FileStore:
         if not root.is_dir():
             raise StoreUnavailable(f"{root} is not a directory; name one, such as {root.with_name('leftoff')}")
         # Listed before the marker is looked for, because whoever makes a store at this moment makes the marker first.
-        others = {name for name in os.listdir(root) if not name.startswith(MARKER)} - {"lost+found"}
+        others = {path.name for path in root.iterdir() if not path.name.startswith(MARKER)} - {"lost+found"}
         if not marker.exists():
             if others:
                 raise StoreUnavailable(f"{root} is not empty and not a store of leftoff; choose another directory")
-            call.check(writing=True)
-            with suppress(PermissionError):  # who may not read the parent did not make it, nor this directory in it
+            call.check()
+            with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
                 _sync_directory(root.parent)
             _create(marker, marker.with_name(f"{MARKER}.{uuid4().hex}"), encode({"leftoff": "files", "v": FORMAT}))
         match decode(marker.read_bytes(), str(marker)):
@@ -237,7 +237,7 @@ class FileStore:
                 raise StateInvalid("it does not say which format the store has; restore it", path=str(marker))
         _sync_directory(root)
         if not os.access(self._sessions, os.R_OK | os.W_OK | os.X_OK):
-            raise StoreUnavailable(f"{self._sessions} cannot be written; let this user write it, or mount it for writing")
+            raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
 
     @contextmanager
     def _locked(self, call: _Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
@@ -258,7 +258,7 @@ class FileStore:
             yield None
             return
         try:
-            _lock(file, path, shared=flags == _READ)
+            _lock(file, path, fcntl.LOCK_SH if flags == _READ else fcntl.LOCK_EX)
             call.check()
             with self._guard:
                 index = self._indexes.pop(session, None) or Index(path, session)
@@ -270,14 +270,15 @@ class FileStore:
                     self._secure(file, index)
                 yield file, index
         finally:
-            _unlock(file)
+            # Closing would not do: a child that was forked meanwhile shares the open file, and its lock.
+            fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
     def _secure(self, file: int, index: Index) -> None:
-        """Make durable what another process wrote and may have died before it did so; the reader will rely on it."""
+        """Make durable what another process wrote, because it may have died before it did so, and we rely on it."""
         try:
             _sync(file)
-            if index.lines == 2:  # noqa: PLR2004 - the header and a write: the file is new, or replaced by a deletion
+            if index.lines == 2:  # noqa: PLR2004 - header and one write: the file is new, or new since a deletion
                 _sync_directory(self._sessions)
         except OSError:
             _drop_pages(file)
@@ -330,11 +331,8 @@ class FileStore:
                 index.catch_up(file)
         except (OSError, LeftoffError):
             index.clear()
-        else:
-            if index.end == end:
-                return self._translated(error, index.session)
-        message = f"{index.path} failed while it was written ({error.strerror}); check the disk, read the session again"
-        return OutcomeUnknown(message, session=index.session)
+            return self._translated(error, index.session, unknown=True)
+        return self._translated(error, index.session, unknown=index.end != end)
 
     def _delete(self, call: _Call, session: str) -> bool:
         with self._locked(call, session, _CHANGE) as held:
@@ -343,49 +341,41 @@ class FileStore:
             path = held[1].path
             left = header_line(session, old.created) + change(old.deleted(now=time.time())).line
             call.check(writing=True)
-            # Others that wait for the lock of the file that is replaced will notice, and open this one.
+            # Whoever waits for the lock of the file that is replaced here will notice.
             _create(path, path.with_name(f"{path.name}.tmp"), left)
-            try:
-                _sync_directory(self._sessions)
-            except OSError as error:
-                message = f"{path} was deleted, but that may not be durable ({error.strerror}); check the disk"
-                raise OutcomeUnknown(message, session=session) from error
+            _sync_directory(self._sessions)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:
-        """The ids and files of all sessions; of long ids, the file must be asked."""
+        """The ids and files of all sessions; the name of a file does not tell a long id."""
         with os.scandir(self._sessions) as entries:
             for entry in entries:
                 name, path = entry.name.removesuffix(SUFFIX), Path(entry.path)
                 if name == entry.name or not entry.is_file(follow_symlinks=False):
                     continue
                 with suppress(UnicodeDecodeError):
-                    session = _glance(path, session_of) if "~" in name else unquote(name, errors="strict")
-                    if session and name_of(session) == name:
+                    head = _glance(path) if "~" in name else None
+                    session = head.session if head else unquote(name, errors="strict")
+                    if name_of(session) == name:
                         yield session, path
 
     def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
-        message = f"{self._root} gave no answer for {self._deadline:g} s: another process holds a lock, or the disk is slow"
+        message = (
+            f"{self._root} gave no answer in {self._deadline:g} s: another process has a lock, or the disk is slow"
+        )
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
-    def _translated(self, error: OSError, session: str | None) -> LeftoffError:
+    def _translated(self, error: OSError, session: str | None, *, unknown: bool) -> LeftoffError:
         where = error.filename or self._root
+        if unknown:
+            message = (
+                f"{where} failed while it was written ({error.strerror}); check the disk and read the session again"
+            )
+            return OutcomeUnknown(message, session=session)
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return StoreFull(f"no space is left for {where}; free some and try again", session=session)
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            message = f"{where} cannot be used ({error.strerror}); let this user read and write it"
-        else:
-            message = f"{where} cannot be used ({error.strerror}); check the disk"
+        message = f"{where} cannot be used ({error.strerror}); check the disk, and that this user may read and write it"
         return StoreUnavailable(message, session=session)
-
-
-def name_of(session: str) -> str:
-    """The name of a session's file, without its suffix: of characters that every file system keeps apart."""
-    name = re.sub(rb"^\.|[^a-z0-9._-]", lambda found: b"%%%02X" % found[0][0], session.encode()).decode()
-    if len(name) <= MAX_NAME:
-        return name
-    digest = blake2b(session.encode(), digest_size=16).hexdigest()
-    return f"{name[: MAX_NAME - len(digest) - 1]}~{digest}"
 
 
 def _read_rows(file: int, index: Index, kind: Kind, start: int, stop: int | None) -> list[Row]:
@@ -400,11 +390,11 @@ def _read_rows(file: int, index: Index, kind: Kind, start: int, stop: int | None
     return found
 
 
-def _glance(path: Path, read: Callable[[int], T | None]) -> T | None:
-    """What can be read of a file without its lock, for a listing; nothing if it is damaged."""
+def _glance(path: Path) -> Head | None:
+    """What a listing tells of a session: read without the lock, so that nobody's lock holds it up."""
     try:
         with _opened(path, _READ) as file:
-            return read(file)
+            return latest(file)
     except FileNotFoundError:
         return None
     except (Damaged, UnknownVersion) as error:
@@ -438,22 +428,13 @@ def _opened(path: Path, flags: int) -> Generator[int]:
         os.close(file)
 
 
-def _lock(file: int, path: Path, *, shared: bool) -> None:
-    import fcntl
-
+def _lock(file: int, path: Path, how: int) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        fcntl.flock(file, how | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(file), path.lstat()):
             raise _Busy  # it was replaced between opening and locking
     except (BlockingIOError, FileNotFoundError):
         raise _Busy from None
-
-
-def _unlock(file: int) -> None:
-    import fcntl
-
-    # Closing would not do: a child that was forked meanwhile shares the open file, and the lock with it.
-    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -464,9 +445,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 def _sync(file: int) -> None:
     os.fsync(file)
-    if sys.platform == "darwin":  # where fsync leaves the data in the disk's memory
-        import fcntl
-
+    if sys.platform == "darwin":  # where fsync leaves the data in the memory of the disk
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
 
 

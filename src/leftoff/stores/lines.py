@@ -16,13 +16,16 @@ Only a line with a newline was written; what follows the last newline is the res
 from __future__ import annotations
 
 import os
+import re
 import threading
 import zlib
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+from hashlib import blake2b
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import orjson
 
@@ -34,9 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+MAX_NAME = 128
+"""Characters in the name of a file before its suffix; file systems that encrypt names allow 143 in all."""
+
 _SEALED = len('{"crc":"00000000",')
 _DATA = b',"data":['  # stands nowhere before the data: quotes inside of strings are escaped, and no label is a list
-_DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0, "rows": ()}
+_DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0}
+_TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float, "rows": list}
 _STATUSES = frozenset(get_args(Status))
 _LONGEST_HEADER = 4096
 _WINDOW = 8192
@@ -72,6 +79,15 @@ class Change:
     spans: tuple[Span, ...]
 
 
+def name_of(session: str) -> str:
+    """The name of a session's file, without its suffix, of characters that every file system keeps apart."""
+    name = re.sub(rb"^\.|[^a-z0-9._-]", lambda found: b"%%%02X" % found[0][0], session.encode()).decode()
+    if len(name) <= MAX_NAME:
+        return name
+    digest = blake2b(session.encode(), digest_size=16).hexdigest()
+    return f"{name[: MAX_NAME - len(digest) - 1]}~{digest}"
+
+
 def header_line(session: str, created: float) -> bytes:
     """The first line of a session's file."""
     return _sealed([encode({"v": FORMAT, "session": session, "created": created})[1:]])
@@ -93,10 +109,8 @@ def change(head: Head, rows: Iterable[Row] = ()) -> Change:
         StateInvalid: the head or a row cannot be told exactly.
     """
     members: dict[str, object] = {"v": FORMAT, "seq": head.seq, "epoch": head.epoch, "at": head.updated}
-    members |= {"token": head.token} if head.token else {}
-    members |= {"status": head.status} if head.status != "idle" else {}
-    members |= {"labels": dict(head.labels)} if head.labels else {}
-    members |= {"owner": head.owner, "expires": head.expires} if head.owner is not None else {}
+    optional = {name: getattr(head, name) for name in _DEFAULTS} | {"labels": dict(head.labels)}
+    members |= {name: value for name, value in optional.items() if value != _DEFAULTS[name]}
     listed: list[list[str | int]] = []
     data: list[bytes] = []
     for row in rows:
@@ -120,27 +134,20 @@ def change(head: Head, rows: Iterable[Row] = ()) -> Change:
 def read_change(line: bytes, session: str, created: float) -> Change:
     """What the line of a write says."""
     at = line.find(_DATA, _SEALED)
-    known: Any = _DEFAULTS | _members(line, at)
-    # What was damaged by chance fails its checksum; the shapes are for what was made up.
-    match known:
-        case {
-            "seq": int(seq),
-            "epoch": int(epoch),
-            "at": float(updated),
-            "token": str(token),
-            "status": status,
-            "labels": {**labels},
-            "owner": None | str() as owner,
-            "expires": float(expires),
-            "rows": [*rows],
-        } if status in _STATUSES and all(isinstance(value, str) for value in labels.values()):
-            at += len(_DATA)
-        case _:
-            raise Damaged("it is not the line of a write")
+    members = _DEFAULTS | {"rows": []} | _members(line, at)
+    # What was damaged by chance fails its checksum; these are for what was made up.
+    if not (
+        all(isinstance(members.get(name), kind) for name, kind in _TYPES.items())
+        and isinstance(members["owner"], str | NoneType)
+        and all(isinstance(value, str) for value in members["labels"].values())
+        and members["status"] in _STATUSES
+    ):
+        raise Damaged("it is not the line of a write")
+    at += len(_DATA)
     view = memoryview(line)
     spans: list[Span] = []
-    for row in rows:
-        match row:
+    for entry in members["rows"]:
+        match entry:
             case [str(kind), int(n), int(size), *escaped] if kind in Kind.__members__ and size > 0:
                 at += bool(spans)  # the comma
                 spans.append(Span(Kind[kind], n, at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
@@ -149,30 +156,21 @@ def read_change(line: bytes, session: str, created: float) -> Change:
                 raise Damaged("its list of rows is wrong")
     head = Head(
         session=session,
-        seq=seq,
-        epoch=epoch,
-        status=status,
-        labels=cast("dict[str, str]", labels),
-        owner=owner,
-        expires=expires,
-        token=token,
+        seq=members["seq"],
+        epoch=members["epoch"],
         created=created,
-        updated=updated,
-        now=updated,
+        updated=members["at"],
+        now=members["at"],
         data=_head_data(line[at:-1]),
+        **{name: members[name] for name in _DEFAULTS},
     )
     return Change(line=line, head=head, spans=tuple(spans))
 
 
-def session_of(file: int) -> str | None:
-    """The id that the header of a session's file tells."""
-    header = _header(file)
-    return read_header(header)[0] if header else None
-
-
 def latest(file: int) -> Head | None:
     """The head that the last readable line of a session's file tells, reading no more than is needed for it."""
-    header = _header(file)
+    start = os.pread(file, _LONGEST_HEADER, 0)
+    header = start[: start.find(b"\n") + 1]
     if not header:
         return None
     session, created = read_header(header)
@@ -180,9 +178,9 @@ def latest(file: int) -> Head | None:
     window = _WINDOW
     lines: list[bytes] = []
     while window < 8 * size:
-        start = max(len(header) - 1, size - window)
         # A line is complete between two newlines, and the header's is the first.
-        lines = os.pread(file, size - start, start).split(b"\n")[1:-1]
+        begin = max(len(header) - 1, size - window)
+        lines = os.pread(file, size - begin, begin).split(b"\n")[1:-1]
         for line in reversed(lines):
             with suppress(Damaged):
                 return read_change(line + b"\n", session, created).head
@@ -244,14 +242,14 @@ class Index:
         follows = self.head is not None and new.head.seq == self.head.seq + 1 and self.head.status != "deleted"
         if not (first or follows):
             raise Damaged("it does not follow from the line before it")
-        if any(self._places[span.kind].holds(span.n) for span in new.spans):
+        if self.holds(new.spans):
             raise Damaged("it repeats a row")
         for span in new.spans:
             self._places[span.kind].add(span, self.end)
         self.head = new.head
         self._pass(new.line)
 
-    def holds(self, rows: Iterable[Row]) -> bool:
+    def holds(self, rows: Iterable[Row | Span]) -> bool:
         """Whether one of the rows is there already."""
         return any(self._places[row.kind].holds(row.n) for row in rows)
 
@@ -309,12 +307,6 @@ class _Places:
             yield Span(kind, self._n[index], self._at[index], abs(size), self._crc[index], size < 0)
 
 
-def _header(file: int) -> bytes:
-    """The first line of a session's file; empty if it was cut off."""
-    start = os.pread(file, _LONGEST_HEADER, 0)
-    return start[: start.find(b"\n") + 1]
-
-
 def _sealed(parts: list[bytes]) -> bytes:
     crc = 0
     for part in parts:
@@ -322,21 +314,20 @@ def _sealed(parts: list[bytes]) -> bytes:
     return b"".join((b'{"crc":"%08x",' % crc, *parts, b"\n"))
 
 
-def _members(line: bytes, stop: int) -> Any:  # noqa: ANN401 - JSON is whatever it is; callers match its shape
+def _members(line: bytes, stop: int) -> dict[str, Any]:
     """What the line says before ``stop``, if it is as it was written."""
     if line[:_SEALED] != b'{"crc":"%08x",' % zlib.crc32(memoryview(line)[_SEALED:-1]):
         raise Damaged("its checksum is wrong")
     try:
-        members = orjson.loads(b"{%b}" % line[_SEALED:stop])
+        members: dict[str, Any] = orjson.loads(b"{%b}" % line[_SEALED:stop])
     except orjson.JSONDecodeError as error:
         raise Damaged(f"it is not JSON: {error}") from None
-    match members:
-        case {"v": int(version)} if version <= FORMAT:
-            return members
-        case {"v": int(version)}:
-            raise UnknownVersion(f"in format {version} of a newer leftoff; this one knows {FORMAT}: upgrade it")
-        case _:
-            raise Damaged("it says no format version")
+    version = members.get("v")
+    if not isinstance(version, int):
+        raise Damaged("it says no format version")
+    if version > FORMAT:
+        raise UnknownVersion(f"in format {version} of a newer leftoff; this one knows {FORMAT}: upgrade it")
+    return members
 
 
 def _head_data(rest: bytes) -> bytes:

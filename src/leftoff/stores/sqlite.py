@@ -48,6 +48,7 @@ _SETTINGS = (
     "PRAGMA checkpoint_fullfsync = ON",
     "PRAGMA secure_delete = ON",
     "PRAGMA cell_size_check = ON",  # finds damage before it is followed
+    "PRAGMA wal_autocheckpoint = 256",  # 4 MB
 )
 
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")

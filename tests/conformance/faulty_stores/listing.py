@@ -1,0 +1,169 @@
+"""Sessions that are listed wrongly."""
+
+import fnmatch
+import re
+from dataclasses import replace
+
+from faulty_stores.kept import Kept, mutant
+
+
+class _Listed(Kept):
+    """Lists by a rule of its own."""
+
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
+        found = list(await super().heads(limit=10_000, status=status))
+        found = [head for head in found if self.matches(head, prefix, labels or {}) and head.session > after]
+        return self.cut(found, limit)
+
+    def matches(self, head, prefix, labels):
+        return head.session.startswith(prefix) and labels.items() <= head.labels.items()
+
+    def cut(self, found, limit):
+        return found[:limit]
+
+
+@mutant("test_a_prefix_is_literal")
+class ThePrefixIsALikePattern(_Listed):
+    def matches(self, head, prefix, labels):
+        pattern = re.escape(prefix).replace("%", ".*").replace("_", ".")
+        return re.match(pattern, head.session, re.DOTALL) and super().matches(head, "", labels)
+
+
+@mutant("test_a_prefix_is_literal")
+class ThePrefixIsAGlob(_Listed):
+    def matches(self, head, prefix, labels):
+        return fnmatch.fnmatchcase(head.session, prefix + "*") and super().matches(head, "", labels)
+
+
+@mutant("test_a_prefix_is_literal")
+class ThePrefixIsCaseBlind(_Listed):
+    def matches(self, head, prefix, labels):
+        return head.session.lower().startswith(prefix.lower()) and super().matches(head, "", labels)
+
+
+@mutant("test_a_prefix_is_literal", "test_a_prefix_is_paged_too")
+class ThePrefixEndsBeforeTheLastCharacter(_Listed):
+    def matches(self, head, prefix, labels):
+        return (not prefix or prefix <= head.session < prefix + "\U0010ffff") and super().matches(head, "", labels)
+
+
+@mutant("test_every_label_asked_for_must_match")
+class AnyLabelMatches(_Listed):
+    def matches(self, head, prefix, labels):
+        some = not labels or labels.items() & head.labels.items()
+        return some and super().matches(head, prefix, {})
+
+
+@mutant("test_many_labels_on_one_session")
+class OnlyTheFirstLabelMatches(_Listed):
+    def matches(self, head, prefix, labels):
+        return super().matches(head, prefix, dict(list(labels.items())[:1]))
+
+
+@mutant("test_a_label_matches_by_its_exact_key_and_value")
+class LabelsMatchByTheirValue(_Listed):
+    def matches(self, head, prefix, labels):
+        return set(labels.values()) <= set(head.labels.values()) and super().matches(head, prefix, {})
+
+
+@mutant("test_a_label_matches_by_its_exact_key_and_value")
+class LabelsAreJoinedByAnEqualsSign(_Listed):
+    def matches(self, head, prefix, labels):
+        joined = {f"{key}={value}" for key, value in head.labels.items()}
+        return {f"{key}={value}" for key, value in labels.items()} <= joined and super().matches(head, prefix, {})
+
+
+@mutant("test_a_label_matches_by_its_exact_key_and_value", "test_every_label_asked_for_must_match")
+class AnEmptyLabelMatchesAMissingOne(_Listed):
+    def matches(self, head, prefix, labels):
+        return all(head.labels.get(key, "") == value for key, value in labels.items()) and super().matches(
+            head, prefix, {}
+        )
+
+
+@mutant("test_filters_follow_the_newest_write")
+class LabelsOfOldWritesMatch(_Listed):
+    def __init__(self, where):
+        super().__init__(where)
+        self.seen = {}
+
+    async def write(self, write):
+        head = await super().write(write)
+        self.seen.setdefault(write.session, set()).update(write.labels.items())
+        return head
+
+    def matches(self, head, prefix, labels):
+        return labels.items() <= self.seen[head.session] and super().matches(head, prefix, {})
+
+
+@mutant("test_a_page_has_a_hundred_sessions_unless_told_otherwise", "test_pages_cover_every_session_once_in_order")
+class ThePageHasOneMore(_Listed):
+    def cut(self, found, limit):
+        return found[: limit + 1]
+
+
+@mutant("test_a_page_has_a_hundred_sessions_unless_told_otherwise")
+class ThePageEndsEarly(_Listed):
+    def cut(self, found, limit):
+        return found[: min(limit, 50)]
+
+
+@mutant("test_sessions_are_listed_by_code_point_not_by_a_language")
+class ListedInTheOrderOfUtf16(_Listed):
+    def cut(self, found, limit):
+        return sorted(found, key=lambda head: head.session.encode("utf-16-be"))[:limit]
+
+
+@mutant("test_sessions_are_listed_by_code_point_not_by_a_language")
+class ListedCaseBlind(_Listed):
+    def cut(self, found, limit):
+        return sorted(found, key=lambda head: head.session.lower())[:limit]
+
+
+@mutant("test_sessions_are_listed_by_code_point_not_by_a_language")
+class ListedNewestFirst(_Listed):
+    def cut(self, found, limit):
+        return sorted(found, key=lambda head: -head.updated)[:limit]
+
+
+@mutant("test_filters_work_together_and_the_limit_counts_what_matches")
+class TheLimitCountsWhatDoesNotMatch(Kept):
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
+        found = await super().heads(after=after, limit=limit, prefix=prefix, status=status)
+        return [head for head in found if (labels or {}).items() <= head.labels.items()]
+
+
+@mutant("test_a_page_starts_after_an_id_whether_it_exists_or_not")
+class AfterIncludesTheId(Kept):
+    async def heads(self, *, after="", **filters):
+        found = list(await super().heads(after=after, **filters))
+        head = self._heads.get(after)
+        return [head, *found][: filters.get("limit", 100)] if head and head.status != "deleted" else found
+
+
+@mutant("test_a_status_is_listed_alone_and_deleted_only_when_asked_for")
+class DeletedAreListedToo(Kept):
+    async def heads(self, *, status=None, **filters):
+        found = list(await super().heads(status=status, **filters))
+        if status is None:
+            found += await super().heads(status="deleted", **filters)
+        return sorted(found, key=lambda head: head.session)
+
+
+@mutant("test_a_status_is_listed_alone_and_deleted_only_when_asked_for")
+class DeletedAreNeverListed(Kept):
+    async def heads(self, *, status=None, **filters):
+        return [] if status == "deleted" else await super().heads(status=status, **filters)
+
+
+@mutant("test_a_status_is_listed_alone_and_deleted_only_when_asked_for")
+class TheStatusIsIgnored(Kept):
+    async def heads(self, *, status=None, **filters):
+        return await super().heads(status="deleted" if status == "deleted" else None, **filters)
+
+
+@mutant("test_a_new_store_lists_nothing", "test_an_unknown_session_has_no_head_and_no_rows")
+class ANewStoreHasASession(Kept):
+    async def heads(self, **filters):
+        found = await super().heads(**filters)
+        return found or [None]

@@ -1,0 +1,181 @@
+"""Workers in processes of their own, to be killed, stopped and cut off; ``workers.py`` is their side of it."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import leftoff
+
+PATIENCE = 120
+"""Seconds of silence after which a worker is taken to hang. It is never waited for so long when all is well."""
+
+
+class Worker:
+    """One worker as its test sees it."""
+
+    def __init__(self, end):
+        self._socket = end
+        self._socket.settimeout(PATIENCE)
+        self._lines = end.makefile("rb")
+        self.heard = []
+        self.pid = self.wait_for("begin")["pid"]
+
+    def hear(self):
+        """What the worker says next; ``None`` once it has died or ended."""
+        try:
+            line = self._lines.readline()
+        except TimeoutError:
+            raise AssertionError(f"worker {self.pid} hangs; it said {self.heard[-5:]}") from None
+        except ConnectionResetError:  # it died without having heard all
+            line = b""
+        if not line.endswith(b"\n"):
+            self.close()
+            return None
+        said = json.loads(line)
+        assert said["is"] != "broken", said["text"]
+        self.heard.append(said)
+        return said
+
+    def wait_for(self, what):
+        """The next thing of this kind that it says."""
+        while (said := self.hear()) is not None:
+            if said["is"] == what:
+                return said
+        raise AssertionError(f"the worker ended before it said {what!r}; it said {self.heard[-5:]}")
+
+    def rest(self):
+        """Everything until it ends or dies."""
+        while self.hear() is not None:
+            pass
+        return self.heard
+
+    def all(self, what):
+        """All that it said of this kind up to now."""
+        return [said for said in self.heard if said["is"] == what]
+
+    @property
+    def ended(self):
+        """Whether it came to its end by itself."""
+        return bool(self.heard) and self.heard[-1]["is"] == "end"
+
+    def tell(self, step):
+        self._socket.sendall(json.dumps(step).encode() + b"\n")
+
+    def finish(self):
+        """Say no more, and wait for its end."""
+        self._socket.shutdown(socket.SHUT_WR)
+        self.rest()
+        assert self.ended, self.heard[-5:]
+
+    def close(self):
+        self._lines.close()
+        self._socket.close()
+
+    def kill(self):
+        """Kill it, and hear what it had said before."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.rest()
+
+    def wait_until_stopped(self):
+        stat = Path(f"/proc/{self.pid}/stat")
+        until = time.monotonic() + PATIENCE
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < until, f"worker {self.pid} does not stop"
+            time.sleep(0.002)
+
+    def wake(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+
+class Workers:
+    """Makes workers, each forked from a process that has everything imported."""
+
+    def __init__(self):
+        self._socket, other = socket.socketpair()
+        self._made = []
+        with other:
+            script = Path(__file__).with_name("workers.py")
+            self._process = subprocess.Popen([sys.executable, script, str(other.fileno())], pass_fds=[other.fileno()])
+
+    def __call__(self, **request):
+        mine, other = socket.socketpair()
+        with other:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [other.fileno()])
+        worker = Worker(mine)
+        self._made.append(worker)
+        return worker
+
+    def forget(self):
+        """Have done with the workers made up to now."""
+        for worker in self._made:
+            worker.close()
+        self._made.clear()
+
+    def close(self):
+        self._socket.close()
+        assert self._process.wait(PATIENCE) == 0
+
+
+@pytest.fixture(scope="session")
+def forks():
+    made = Workers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers(forks):
+    """Makes workers: ``workers(url=..., session=..., steps=[...])``."""
+    yield forks
+    forks.forget()
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def url(request, tmp_path):
+    """A new store that outlives its processes."""
+    return {"file": f"file://{tmp_path}/store", "sqlite": f"sqlite:///{tmp_path}/store.db"}[request.param]
+
+
+@pytest.fixture
+def rng():
+    """Random choices that a failing test can be run with again: its seed stands in the captured output."""
+    seed = int(os.environ.get("LEFTOFF_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"LEFTOFF_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def figures(capsys):
+    """Print a line of figures past pytest's capturing."""
+
+    def show(**values):
+        with capsys.disabled():
+            print("", *(f"{name}={value}" for name, value in values.items()))
+
+    return show
+
+
+@pytest.fixture
+def read():
+    """What a session holds, as a new reader finds it: its turns and its state."""
+
+    def reading(url, session):
+        async def both():
+            async with leftoff.open(url) as store:
+                case = store.session(session)
+                turns = [turn async for turn in case.history()]
+                done = [turn.number for turn in turns if turn.status == "done"]
+                return turns, await case.at(done[-1]).state() if done else None
+
+        return asyncio.run(both())
+
+    return reading

@@ -1,0 +1,311 @@
+"""The workers of the crash tests, run as a script: imports AutoGen once, then forks a worker for each request.
+
+A request is a JSON object that comes with one end of a socket; the worker and its test talk over that in lines of JSON.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import traceback
+import uuid
+
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage, UserMessage
+
+import leftoff
+import leftoff.autogen
+import leftoff.ledger
+import leftoff.session
+from leftoff.records import Kind
+
+real_write = os.write
+REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
+"""What the stores may do to files through ``os``."""
+
+
+class Channel:
+    """The line to the test."""
+
+    def __init__(self, end):
+        self._socket = end
+        self._lines = end.makefile("rb")
+
+    def say(self, what, **more):
+        self._socket.sendall(json.dumps({"is": what, **more}).encode() + b"\n")
+
+    def hear(self):
+        """What the test says next; ``None`` when it will say no more."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
+
+
+class Faults:
+    """What goes wrong: ``{"point": "write.before", "n": 3, "how": "kill"}``."""
+
+    def __init__(self, channel, point="", n=1, how="kill"):
+        self._channel = channel
+        self.point = point
+        self._n = n
+        self._how = how
+
+    def pass_by(self, point):
+        """Come to a point."""
+        if self.strikes(point):
+            self.strike()
+
+    def strikes(self, point):
+        """Whether this is the time."""
+        if point != self.point:
+            return False
+        self._n -= 1
+        return self._n == 0
+
+    def strike(self):
+        self._channel.say("struck", point=self.point)
+        os.kill(os.getpid(), signal.SIGKILL if self._how == "kill" else signal.SIGSTOP)
+
+    def around(self, point, function):
+        def wrapped(*args, **kwargs):
+            self.pass_by(f"{point}.before")
+            result = function(*args, **kwargs)
+            self.pass_by(f"{point}.after")
+            return result
+
+        return wrapped
+
+    def around_async(self, point, function):
+        async def wrapped(*args, **kwargs):
+            self.pass_by(f"{point}.before")
+            result = await function(*args, **kwargs)
+            self.pass_by(f"{point}.after")
+            return result
+
+        return wrapped
+
+    def install(self):
+        """Put the points everywhere but around the store's own ``write``, which is there once it is open."""
+        for name in REPEATED:
+            setattr(os, name, self.around(f"os.{name}", getattr(os, name)))
+        whole = os.write
+
+        def write(file, data):
+            if self.strikes("os.write.half"):
+                real_write(file, data[: len(data) // 2])
+                self.strike()
+            return whole(file, data)
+
+        os.write = write
+        faults, connect = self, sqlite3.connect
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql, *args):
+                if sql != "COMMIT":
+                    return super().execute(sql, *args)
+                return faults.around("commit", super().execute)(sql, *args)
+
+        sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Connection, **kwargs)
+        autogen = leftoff.autogen.AutoGen
+        autogen.capture = self.around_async("capture", autogen.capture)
+        autogen.restore = self.around_async("restore", autogen.restore)
+
+
+class Model(ChatCompletionClient):
+    """Answers at once with what it sees; with a ledger, every answer is unlike any other and written down there."""
+
+    def __init__(self, spec, faults):
+        self._ledger = spec.get("ledger")
+        self._delay = spec.get("delay", 0.0)
+        self._faults = faults
+
+    async def create(self, messages, **_):
+        self._faults.pass_by("model.before")
+        asked = next(message.content for message in reversed(messages) if isinstance(message, UserMessage))
+        text = answer(asked, len(messages), self._ledger)
+        if self._delay:
+            await asyncio.sleep(random.random() * self._delay)
+        self._faults.pass_by("model.after")
+        return CreateResult(finish_reason="stop", content=text, usage=RequestUsage(2, 1), cached=False)
+
+    async def create_stream(self, messages, **_):
+        yield await self.create(messages)
+
+    async def close(self):
+        pass
+
+    def actual_usage(self):
+        return RequestUsage(0, 0)
+
+    def total_usage(self):
+        return RequestUsage(0, 0)
+
+    def count_tokens(self, messages, **_):
+        return len(messages)
+
+    def remaining_tokens(self, messages, **_):
+        return 1000
+
+    @property
+    def capabilities(self):
+        return self.model_info
+
+    @property
+    def model_info(self):
+        return ModelInfo(
+            vision=False, function_calling=False, json_output=False, family="unknown", structured_output=False
+        )
+
+
+class Counter(BaseChatAgent):
+    """An agent with a state of its own, which is not made of messages."""
+
+    def __init__(self, spec, faults):
+        super().__init__("counter", "It counts.")
+        self._said = []
+        self._spec = spec
+        self._faults = faults
+
+    @property
+    def produced_message_types(self):
+        return (TextMessage,)
+
+    async def on_messages(self, messages, cancellation_token):
+        self._faults.pass_by("model.before")
+        self._said += [message.content for message in messages]
+        text = answer(self._said[-1], len(self._said), self._spec.get("ledger"))
+        self._faults.pass_by("model.after")
+        return Response(chat_message=TextMessage(content=text, source=self.name))
+
+    async def on_reset(self, cancellation_token):
+        self._said.clear()
+
+    async def save_state(self):
+        return {"said": list(self._said), "count": len(self._said)}
+
+    async def load_state(self, state):
+        self._said = list(state["said"])
+
+
+def answer(asked, size, ledger):
+    """What is answered to the ``size``-th message; a question may ask for trouble."""
+    if asked.startswith("bad"):
+        raise RuntimeError(f"cannot answer {asked!r}")
+    text = f"{asked} -> {size}"
+    if ledger:
+        text += f" {uuid.uuid4().hex}"
+        file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        real_write(file, f"{text}\n".encode())
+        os.close(file)
+    return text
+
+
+def build(spec, faults):
+    """The agent or team that the request names."""
+    match spec.get("agent", "assistant"):
+        case "assistant":
+            return AssistantAgent("helper", model_client=Model(spec, faults))
+        case "counter":
+            return Counter(spec, faults)
+        case "team":
+            pair = [AssistantAgent(name, model_client=Model(spec, faults)) for name in ("ada", "bob")]
+            return RoundRobinGroupChat(pair, max_turns=2)
+
+
+async def serve(channel, spec):
+    """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
+    if "lease" in spec:
+        leftoff.ledger.LEASE = leftoff.session.LEASE = spec["lease"]
+    faults = Faults(channel, **spec.get("fault", {}))
+    faults.install()
+    async with leftoff.open(spec["url"]) as opened:
+        store, apply = opened.store, opened.store.write
+
+        async def write(change):
+            head = await faults.around_async("write", apply)(change)
+            if spec.get("writes"):
+                channel.say("wrote", seq=head.seq, epoch=head.epoch, owner=head.owner)
+            return head
+
+        store.write = write
+        case = opened.session(
+            spec["session"],
+            lambda: build(spec, faults),
+            busy=spec.get("busy", "wait"),
+            timeout=spec.get("timeout", 60),
+        )
+        await look(channel, store, spec["session"])
+        for step in spec.get("steps", ()):
+            await take(channel, case, step)
+        while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
+            await take(channel, case, step)
+    channel.say("end")
+
+
+async def look(channel, store, session):
+    """Say what is durable: the last accepted input, and whether it is still to be finished."""
+    head = await store.head(session)
+    rows = await store.rows(session, Kind.TURN)
+    channel.say("found", turn=rows[-1].n if rows else 0, status=head and head.status, seq=head.seq if head else 0)
+
+
+async def take(channel, case, step):
+    """Take one step, and acknowledge it."""
+    try:
+        if "run" in step:
+            result = await case.run(task=step["run"], key=step.get("key"))
+        else:
+            result = await case.resume()
+    except leftoff.LeftoffError as error:
+        channel.say("error", kind=type(error).__name__, text=str(error), step=step)
+    else:
+        texts = [message.content for message in result.messages] if result else None
+        channel.say("done", turn=result and result.turn, texts=texts, step=step)
+
+
+def work(end, request):
+    """The life of a worker."""
+    channel = Channel(end)
+    try:
+        channel.say("begin", pid=os.getpid())
+        random.seed()
+        asyncio.run(serve(channel, request))
+    except BaseException:
+        channel.say("broken", text=traceback.format_exc())
+
+
+def main():
+    """Fork a worker for each request, until there are no more; then see that none is left behind."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    children = set()
+    gc.collect()
+    gc.freeze()
+    while True:
+        data, files, _, _ = socket.recv_fds(requests, 1 << 20, 1)
+        for child in list(children):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                children.remove(child)
+        if not data:
+            break
+        child = os.fork()
+        if child:
+            children.add(child)
+            os.close(files[0])
+            continue
+        requests.close()
+        work(socket.socket(fileno=files[0]), json.loads(data))
+        os._exit(0)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()
