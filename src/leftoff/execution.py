@@ -20,7 +20,6 @@ from leftoff.errors import (
 )
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
-from leftoff.ledger import LEASE
 from leftoff.records import Kind, Row
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, OpenTurn, TurnRow
 
@@ -54,6 +53,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         turn = progress.turn + 1
         numbers = None
         if task is not None:
+            self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
         rows = [*archive.new_bodies(), _row(Kind.TURN, turn, TurnRow(task=numbers, at=_now(), key=key))]
         if key is not None:
@@ -111,7 +111,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         stop: asyncio.Future[None] = loop.create_future()
         if token is not None:
             token.add_callback(lambda: loop.call_soon_threadsafe(_cancel, stop))
-        renewing = asyncio.create_task(self._renew(stop))
+        holding = asyncio.create_task(self._ledger.hold(stop))
         stream = self._framework.stream(self._instance.live, task)
         try:
             while True:
@@ -131,20 +131,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         finally:
             await stream.aclose()
             _end(stop)
-            await asyncio.wait({renewing})
-
-    async def _renew(self, stop: asyncio.Future[None]) -> None:
-        """Keep the lease until ``stop``; a lost lease stops the run."""
-        while not stop.done():
-            await asyncio.wait({stop}, timeout=LEASE / 3)
-            if not stop.done():
-                try:
-                    await self._ledger.renew()
-                except StoreUnavailable:
-                    continue  # The next write tells whether the lease is still held; until then the turn goes on.
-                except LeftoffError as error:
-                    if not stop.done():
-                        stop.set_exception(error)
+            await asyncio.wait({holding})
 
     async def save(self, tree: Any, origin: Origin) -> int:
         """Commit a state that no turn has made; the number of its checkpoint."""
@@ -234,7 +221,8 @@ def _now() -> float:
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[: turns.MAX_ERROR].rstrip(": ")
+    text = f"{type(error).__name__}: {error}"[: turns.MAX_ERROR].rstrip(": ")
+    return text.encode(errors="replace").decode()
 
 
 def _cancel(future: asyncio.Future[None]) -> None:

@@ -69,6 +69,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
+    def check(self, live: Any, task: Sequence[Json]) -> None:
+        """See that an accepted task can be read back for this instance.
+
+        Raises:
+            StateInvalid: it cannot.
+        """
+        ...
+
     def identity(self, message: Json) -> Json:
         """What makes two messages of two tasks the same: all but ids and times."""
         ...

@@ -8,7 +8,15 @@ import uuid
 from typing import TYPE_CHECKING, TypeVar
 
 from leftoff import turns
-from leftoff.errors import Conflict, LeaseLost, OutcomeUnknown, SessionBusy, SessionDeleted
+from leftoff.errors import (
+    Conflict,
+    LeaseLost,
+    LeftoffError,
+    OutcomeUnknown,
+    SessionBusy,
+    SessionDeleted,
+    StoreUnavailable,
+)
 from leftoff.owner import is_dead, new_owner
 from leftoff.records import NO_LABELS, Kind, Write
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
@@ -91,8 +99,20 @@ class Ledger:
         async with self._writing:
             await self._write(status, progress, rows, release=release)
 
-    async def renew(self) -> None:
-        """Hold the lease for its full time from now, if it is held."""
+    async def hold(self, stop: asyncio.Future[None]) -> None:
+        """Renew the lease until ``stop`` is done; if it is lost, ``stop`` gets the error."""
+        while not stop.done():
+            await asyncio.wait({stop}, timeout=LEASE / 3)
+            if not stop.done():
+                try:
+                    await self._renew()
+                except StoreUnavailable:
+                    continue  # The next write tells whether the lease is still held; until then the turn goes on.
+                except LeftoffError as error:
+                    if not stop.done():
+                        stop.set_exception(error)
+
+    async def _renew(self) -> None:
         async with self._writing:
             if self.head is not None and self.owned:
                 await self._write(self.head.status, self.progress, (), release=False)

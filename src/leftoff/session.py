@@ -98,6 +98,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         """
         async with self._alone() as until:
             while True:
+                await self._ledger.refresh()
                 await self._meet(until)
                 if self._ledger.progress.open is None:
                     return None
@@ -214,10 +215,9 @@ class Session(Generic[EventT_co, ResultT_co]):
         """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
         wait = self._timeout if self._busy == "wait" else 0.0
         until = time.monotonic() + wait
-        if self._mutex.locked() and self._busy == "raise":
-            raise SessionBusy(f"session {self.id!r} runs a turn in this process", session=self.id, owner="this process")
         try:
-            await asyncio.wait_for(self._mutex.acquire(), wait or None)
+            async with asyncio.timeout(wait if self._mutex.locked() else None):
+                await self._mutex.acquire()
         except TimeoutError:
             raise SessionBusy(
                 f"session {self.id!r} still runs a turn in this process; wait longer: session(..., timeout=60)",

@@ -66,13 +66,13 @@ def round_robin_with_a_termination():
     return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(4) | TextMentionTermination("STOP"))
 
 
-def _select(messages):
+def select(messages):
     return ["ann", "bob", "cid"][int(digest(messages), 16) % 3]
 
 
 def selector():
     agents = [assistant("ann"), assistant("bob"), assistant("cid")]
-    return SelectorGroupChat(agents, Scripted(_select), max_turns=3, allow_repeated_speaker=True)
+    return SelectorGroupChat(agents, Scripted(select), max_turns=3, allow_repeated_speaker=True)
 
 
 def _hand_over(target):
@@ -104,7 +104,7 @@ def graph_flow():
 
 
 def graph_flow_stopped_midway():
-    return _diamond(max_turns=1)
+    return _diamond(max_turns=2)
 
 
 def nested():
@@ -112,10 +112,10 @@ def nested():
     return RoundRobinGroupChat([assistant("lead"), inner], max_turns=3, name="outer")
 
 
-def nested_selector():
+def nestedselector():
     inner = SelectorGroupChat(
         [assistant("ann"), assistant("bob"), assistant("cid")],
-        Scripted(_select),
+        Scripted(select),
         max_turns=2,
         allow_repeated_speaker=True,
         name="inner",
@@ -139,7 +139,7 @@ KINDS = {
         graph_flow,
         graph_flow_stopped_midway,
         nested,
-        nested_selector,
+        nestedselector,
     )
 }
 
@@ -157,7 +157,7 @@ def anonymous(value):
     """JSON without the ids and times of messages."""
     if isinstance(value, dict):
         message = "created_at" in value
-        return {key: anonymous(item) for key, item in value.items() if not (message and key in ("id", "created_at"))}
+        return {key: anonymous(item) for key, item in value.items() if not (message and key in ("id", "created_at", "full_message_id"))}
     if isinstance(value, list | tuple):
         return [anonymous(item) for item in value]
     return value

@@ -10,8 +10,8 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, R
 
 def digest(messages):
     """A short text that differs when any message differs."""
-    shown = [(type(message).__name__, getattr(message, "source", ""), str(message.content)) for message in messages]
-    return hashlib.blake2b(repr(shown).encode(), digest_size=4).hexdigest()
+    shown = "\n".join(message.model_dump_json() for message in messages)
+    return hashlib.blake2b(shown.encode(), digest_size=4).hexdigest()
 
 
 def remembered(messages):

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -27,7 +27,7 @@ def results(tmp_path_factory):
     run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
     found = {}
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ET.parse(report).iter("testcase"):
         passed, failed = found.setdefault(case.get("classname").rpartition(".Test")[2], (set(), set()))
         red = case.find("failure") is not None or case.find("error") is not None
         (failed if red else passed).add(case.get("name").partition("[")[0])

@@ -27,16 +27,19 @@ class Worker:
         self._socket.settimeout(PATIENCE)
         self._lines = end.makefile("rb")
         self.heard = []
+        self.silence = 0.0
         self.pid = self.wait_for("begin")["pid"]
 
     def hear(self):
         """What the worker says next; ``None`` once it has died or ended."""
+        since = time.monotonic()
         try:
             line = self._lines.readline()
         except TimeoutError:
             raise AssertionError(f"worker {self.pid} hangs; it said {self.heard[-5:]}") from None
         except ConnectionResetError:  # it died without having heard all
             line = b""
+        self.silence = max(self.silence, time.monotonic() - since)
         if not line.endswith(b"\n"):
             self.close()
             return None
@@ -50,6 +53,7 @@ class Worker:
         while (said := self.hear()) is not None:
             if said["is"] == what:
                 return said
+            assert said["is"] != "error", f"it was to say {what!r} and said {said}"
         raise AssertionError(f"the worker ended before it said {what!r}; it said {self.heard[-5:]}")
 
     def rest(self):
@@ -109,8 +113,9 @@ class Workers:
     def __call__(self, **request):
         mine, other = socket.socketpair()
         with other:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [other.fileno()])
+            socket.send_fds(self._socket, [b"+"], [other.fileno()])
         worker = Worker(mine)
+        worker.tell(request)
         self._made.append(worker)
         return worker
 
@@ -154,12 +159,14 @@ def rng():
 
 
 @pytest.fixture
-def figures(capsys):
-    """Print a line of figures past pytest's capturing."""
+def figures(capsys, record_property):
+    """Print a line of figures past pytest's capturing, and leave it in the report."""
 
     def show(**values):
+        line = " ".join(f"{name}={value}" for name, value in values.items())
+        record_property("figures", line)
         with capsys.disabled():
-            print("", *(f"{name}={value}" for name, value in values.items()))
+            print(f"\n{line}")
 
     return show
 

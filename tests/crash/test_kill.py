@@ -2,7 +2,9 @@
 
 import time
 from collections import Counter
-from pathlib import Path
+from dataclasses import asdict
+
+import pytest
 
 KILLS = 100
 
@@ -11,21 +13,22 @@ def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_pa
     ledger = tmp_path / "ledger"
     # A lease of an hour: a worker that waited for the lease of a dead one to expire would hang.
     request = {"url": url, "session": "case", "ledger": str(ledger), "lease": 3600.0, "delay": 0.004}
-    acknowledged, accepted, crashed = {}, {}, 0
+    acknowledged, accepted, crashed, silence = {}, set(), 0, 0.0
     number, steps = 0, []
-    for kill in range(KILLS):
+    for _ in range(KILLS):
         fresh = [{"run": f"task {i}", "key": f"key {i}"} for i in range(number, number + 60)]
         worker = workers(**request, steps=steps + fresh)
         found = worker.wait_for("found")
         assert found["turn"] >= max((done["turn"] for done in acknowledged.values()), default=0)
         assert found["turn"] >= max(accepted, default=0)
-        accepted[found["turn"]] = None
+        accepted.add(found["turn"])
         crashed += found["status"] == "running"
         wanted = rng.randint(1, 4)
         while len(worker.all("done")) < wanted:
             worker.wait_for("done")
         time.sleep(rng.random() * 0.02)
         worker.kill()
+        silence = max(silence, worker.silence)
         assert not worker.ended, "it was to be killed under load"
         assert not worker.all("error")
         done = [said for said in worker.all("done") if "run" in said["step"]]
@@ -76,4 +79,122 @@ def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_pa
         acknowledged=len(acknowledged),
         crashed_turns_finished=crashed,
         runs=len(ran),
+        longest_silence=f"{silence:.1f}s",
     )
+
+
+STEPS = [{"run": task, "key": task} for task in ("first", "bad", "second")]
+EVERYWHERE = ["write", "model", "capture", "restore"]
+POINTS = {
+    "file": ["os.write", "os.fsync", "os.ftruncate", "os.replace", "os.rename", "os.link", "os.unlink", "os.mkdir"],
+    "sqlite": ["commit"],
+}
+
+
+@pytest.mark.parametrize("agent", ["assistant", "counter", "team"])
+def test_a_worker_killed_at_any_point_leaves_what_the_next_one_finishes(
+    workers, url, rng, read, figures, agent
+):
+    whole = workers(url=url, session="whole", agent=agent, steps=STEPS)
+    whole.rest()
+    assert whole.ended
+    expected = uninterrupted(read(url, "whole"))
+    store, strikes = url.partition(":")[0], Counter()
+    inside = POINTS[store] if agent == "assistant" else []
+    points = [f"{point}.{when}" for point in EVERYWHERE + inside for when in ("before", "after")]
+    points += ["os.write.half"] if "os.write" in inside else []
+    for point in points:
+        for n in range(1, 1000):
+            # Each in a store of its own, so that also its making is interrupted.
+            place = url.replace("/store", f"/{point}-{n}")
+            request = {"url": place, "session": "case", "agent": agent, "lease": 3600.0}
+            fault = {"point": point, "n": n}
+            style = rng.choice(["again", "resume", "killed again"])
+            told = follow(workers(**request, steps=STEPS, fault=fault), STEPS)
+            strikes[point] += len(told) < len(STEPS)
+            passed = len(told) == len(STEPS)
+            if not passed and style == "killed again":
+                left = STEPS[len(told) :]
+                told += follow(workers(**request, steps=left, fault={"point": rng.choice(points), "n": 1}), left)
+            if len(told) < len(STEPS):
+                first = [{"resume": True}] if style == "resume" else []
+                worker = workers(**request, steps=first + STEPS[len(told) :])
+                worker.rest()
+                assert worker.ended, (fault, style)
+            assert uninterrupted(read(place, "case")) == expected, (fault, style)
+            if passed:
+                break
+    assert strikes["write.before"] == strikes["write.after"] == 6
+    assert strikes["model.before"] == (5 if agent == "team" else 3)
+    assert sum(strikes[f"{point}.before"] for point in inside) >= 6 * bool(inside)
+    figures(store=store, agent=agent, kills=strikes.total(), points=len(+strikes))
+
+
+def test_a_worker_killed_at_any_point_of_a_deletion_leaves_all_or_nothing(workers, url, rng, read, figures):
+    store, strikes, outcomes = url.partition(":")[0], Counter(), Counter()
+    points = [f"{point}.{when}" for point in POINTS[store] for when in ("before", "after")]
+    for point in [*points, "os.write.half"]:
+        for n in range(1, 1000):
+            request = {"url": url, "session": f"{point} {n}", "lease": 3600.0}
+            workers(**request, steps=STEPS).rest()
+            before = read(url, request["session"])
+            worker = workers(**request, steps=[{"delete": True}], fault={"point": point, "n": n, "from": "steps"})
+            worker.rest()
+            strikes[point] += not worker.ended
+            after = workers(**request)
+            status = after.wait_for("found")["status"]
+            after.rest()
+            outcomes[status] += 1
+            if status != "deleted":
+                assert not worker.all("done"), "the deletion was acknowledged"
+                assert read(url, request["session"]) == before
+            workers(**request, steps=[{"delete": True}]).rest()
+            late = workers(**request, steps=[STEPS[0]])
+            late.rest()
+            assert [said["kind"] for said in late.all("error")] == ["SessionDeleted"]
+            if worker.ended:
+                break
+    assert sum(strikes.values()) >= 2
+    assert outcomes["deleted"]
+    assert outcomes["failed"] + outcomes["idle"], "every kill came too late"
+    figures(store=store, kills=strikes.total(), **outcomes)
+
+
+def follow(worker, steps):
+    """The steps of which the worker has told the end, until it was killed."""
+    said = [said["step"] for said in worker.rest() if said["is"] in ("done", "error")]
+    assert said == steps[: len(said)]
+    assert worker.ended or worker.heard[-1]["is"] == "struck", worker.heard[-3:]
+    return said
+
+
+def uninterrupted(reading):
+    """What does not differ between two runs."""
+    turns, state = reading
+    return [same(asdict(turn) | {"started": 0, "ended": 0}) for turn in turns], same(state)
+
+
+def same(value):
+    if isinstance(value, dict):
+        return {key: same(item) for key, item in value.items() if key not in ("id", "created_at")}
+    return [same(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def test_a_worker_killed_while_sqlite_copies_its_log_into_the_file_loses_nothing(workers, tmp_path, read):
+    path = tmp_path / "store.db"
+    request = {"url": f"sqlite:///{path}", "session": "case"}
+    steps = [{"run": f"{i} {'x' * 5000}", "key": f"{i}"} for i in range(20)]
+    worker = workers(**request, steps=steps, listens=True)
+    while len(worker.all("done")) < len(steps):
+        worker.wait_for("done")
+    worker.kill()
+    log = path.with_name("store.db-wal").read_bytes()
+    page = int.from_bytes(log[8:12], "big")
+    frames = [log[at : at + 24 + page] for at in range(32, len(log), 24 + page)]
+    first = [frame[24:] for frame in frames if int.from_bytes(frame[:4], "big") == 1][-1]
+    # The first page is the first that is copied, and it tells how many there will be. The worker died after that.
+    assert path.stat().st_size < int.from_bytes(first[28:32], "big") * page
+    with path.open("r+b") as file:
+        file.write(first)
+    turns, _ = read(request["url"], "case")
+    assert [turn.status for turn in turns] == ["done"] * len(steps)

@@ -1,11 +1,14 @@
 """The workers of the crash tests, run as a script: imports AutoGen once, then forks a worker for each request.
 
-A request is a JSON object that comes with one end of a socket; the worker and its test talk over that in lines of JSON.
+Each byte from the test asks for a worker and brings one end of a socket. Over that, the worker and its test talk in
+lines of JSON: first the test says what is to be done, then the worker says what happens.
 """
 
 import asyncio
+import errno
 import gc
 import json
+import logging
 import os
 import random
 import signal
@@ -14,6 +17,7 @@ import sqlite3
 import sys
 import traceback
 import uuid
+from contextlib import suppress
 
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.base import Response
@@ -24,7 +28,6 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, R
 import leftoff
 import leftoff.autogen
 import leftoff.ledger
-import leftoff.session
 from leftoff.records import Kind
 
 real_write = os.write
@@ -49,13 +52,15 @@ class Channel:
 
 
 class Faults:
-    """What goes wrong: ``{"point": "write.before", "n": 3, "how": "kill"}``."""
+    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write, with ``"how": "stop"`` it stops."""
 
-    def __init__(self, channel, point="", n=1, how="kill"):
+    def __init__(self, channel, fault):
         self._channel = channel
-        self.point = point
-        self._n = n
-        self._how = how
+        self.point = fault.get("point")
+        self._n = fault.get("n", 1)
+        self._how = signal.SIGSTOP if fault.get("how") == "stop" else signal.SIGKILL
+        self.armed = fault.get("from") != "steps"
+        self._starving = False
 
     def pass_by(self, point):
         """Come to a point."""
@@ -64,14 +69,14 @@ class Faults:
 
     def strikes(self, point):
         """Whether this is the time."""
-        if point != self.point:
+        if point != self.point or not self.armed:
             return False
         self._n -= 1
         return self._n == 0
 
     def strike(self):
         self._channel.say("struck", point=self.point)
-        os.kill(os.getpid(), signal.SIGKILL if self._how == "kill" else signal.SIGSTOP)
+        os.kill(os.getpid(), self._how)
 
     def around(self, point, function):
         def wrapped(*args, **kwargs):
@@ -91,6 +96,10 @@ class Faults:
 
         return wrapped
 
+    def starve(self, space):
+        """Let nothing be written any more, as on a full disk, or let it again."""
+        self._starving = not space
+
     def install(self):
         """Put the points everywhere but around the store's own ``write``, which is there once it is open."""
         for name in REPEATED:
@@ -101,6 +110,9 @@ class Faults:
             if self.strikes("os.write.half"):
                 real_write(file, data[: len(data) // 2])
                 self.strike()
+            if self._starving:
+                real_write(file, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return whole(file, data)
 
         os.write = write
@@ -108,6 +120,9 @@ class Faults:
 
         class Connection(sqlite3.Connection):
             def execute(self, sql, *args):
+                if sql.startswith("BEGIN"):
+                    (pages,) = super().execute("PRAGMA page_count").fetchone()
+                    super().execute(f"PRAGMA max_page_count = {pages if faults._starving else 10**9}").fetchall()
                 if sql != "COMMIT":
                     return super().execute(sql, *args)
                 return faults.around("commit", super().execute)(sql, *args)
@@ -222,8 +237,8 @@ def build(spec, faults):
 async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
-        leftoff.ledger.LEASE = leftoff.session.LEASE = spec["lease"]
-    faults = Faults(channel, **spec.get("fault", {}))
+        leftoff.ledger.LEASE = spec["lease"]
+    faults = Faults(channel, spec.get("fault", {}))
     faults.install()
     async with leftoff.open(spec["url"]) as opened:
         store, apply = opened.store, opened.store.write
@@ -242,10 +257,11 @@ async def serve(channel, spec):
             timeout=spec.get("timeout", 60),
         )
         await look(channel, store, spec["session"])
+        faults.armed = True
         for step in spec.get("steps", ()):
-            await take(channel, case, step)
+            await take(channel, case, step, faults)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
-            await take(channel, case, step)
+            await take(channel, case, step, faults)
     channel.say("end")
 
 
@@ -256,9 +272,15 @@ async def look(channel, store, session):
     channel.say("found", turn=rows[-1].n if rows else 0, status=head and head.status, seq=head.seq if head else 0)
 
 
-async def take(channel, case, step):
+async def take(channel, case, step, faults):
     """Take one step, and acknowledge it."""
     try:
+        if "space" in step:
+            faults.starve(step["space"])
+            return
+        if "delete" in step:
+            channel.say("done", was=await case.delete(), step=step)
+            return
         if "run" in step:
             result = await case.run(task=step["run"], key=step.get("key"))
         else:
@@ -270,29 +292,31 @@ async def take(channel, case, step):
         channel.say("done", turn=result and result.turn, texts=texts, step=step)
 
 
-def work(end, request):
+def work(end):
     """The life of a worker."""
     channel = Channel(end)
     try:
         channel.say("begin", pid=os.getpid())
         random.seed()
-        asyncio.run(serve(channel, request))
+        asyncio.run(serve(channel, channel.hear()))
     except BaseException:
-        channel.say("broken", text=traceback.format_exc())
+        with suppress(BrokenPipeError):  # the test has gone
+            channel.say("broken", text=traceback.format_exc())
 
 
 def main():
     """Fork a worker for each request, until there are no more; then see that none is left behind."""
+    logging.getLogger("autogen_core").setLevel(logging.CRITICAL)  # AutoGen logs what an agent raises
     requests = socket.socket(fileno=int(sys.argv[1]))
     children = set()
     gc.collect()
     gc.freeze()
     while True:
-        data, files, _, _ = socket.recv_fds(requests, 1 << 20, 1)
+        wanted, files, _, _ = socket.recv_fds(requests, 1, 1)
         for child in list(children):
             if os.waitpid(child, os.WNOHANG)[0]:
                 children.remove(child)
-        if not data:
+        if not wanted:
             break
         child = os.fork()
         if child:
@@ -300,7 +324,7 @@ def main():
             os.close(files[0])
             continue
         requests.close()
-        work(socket.socket(fileno=files[0]), json.loads(data))
+        work(socket.socket(fileno=files[0]))
         os._exit(0)
     for child in children:
         os.kill(child, signal.SIGKILL)

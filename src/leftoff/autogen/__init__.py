@@ -44,6 +44,9 @@ class AutoGen:
     def accept(self, task: Any) -> list[Json] | None:
         return messages.accept(task)
 
+    def check(self, live: Any, task: Sequence[Json]) -> None:
+        messages.load(live, task, "task")
+
     def identity(self, message: Json) -> Json:
         return messages.identity(message)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autogen_agentchat.base import ChatAgent, TaskResult
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseChatMessage, MessageFactory, TextMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
@@ -13,6 +14,7 @@ from leftoff.autogen import private
 from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
+from leftoff.state import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,19 +57,26 @@ def identity(message: Json) -> Json:
     return {key: value for key, value in message.items() if key not in ("id", "created_at")}
 
 
-def load(live: Any, messages: Iterable[Json]) -> list[Any]:
-    """Messages from JSON, of the types that AutoGen and this agent or team know."""
+def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+    """Messages from JSON, of the types that AutoGen and this agent or team know; ``what`` names them in errors.
+
+    Raises:
+        StateInvalid: one of them is not known, or would not come back as it was.
+    """
     factory = private.message_factory(live) if isinstance(live, BaseGroupChat) else MessageFactory()
-    if isinstance(live, ChatAgent):
-        for kind in live.produced_message_types:
-            if not factory.is_registered(kind):
-                factory.register(kind)
+    structured = private.structured_type(live) if isinstance(live, AssistantAgent) else None
+    if structured is not None and not factory.is_registered(structured):
+        factory.register(structured)
     loaded: list[Any] = []
     for index, message in enumerate(messages):
+        path = f"{what}[{index}]"
         try:
-            loaded.append(factory.create(message))  # type: ignore[arg-type]  # what is not an object is refused below
+            found = factory.create(message)  # type: ignore[arg-type]  # what is not an object is refused below
         except (ValueError, TypeError, AttributeError) as error:
-            raise StateInvalid(f"is no message that this agent or team knows: {error}", path=f"[{index}]") from error
+            raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
+        if (dumped := _dump(found)) != message:
+            raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
+        loaded.append(found)
     return loaded
 
 
@@ -86,7 +95,7 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnRe
     """What a session's ``run`` returns."""
     native = outcome.native
     return TurnResult.model_construct(
-        messages=native.messages if isinstance(native, TaskResult) else load(live, outcome.messages),
+        messages=native.messages if isinstance(native, TaskResult) else load(live, outcome.messages, "result"),
         stop_reason=outcome.stop_reason,
         turn=turn,
         checkpoint=checkpoint,

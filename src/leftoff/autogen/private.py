@@ -8,8 +8,10 @@ AutoGen has no public way to reach them. ``tests/autogen/test_private.py`` fails
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from autogen_agentchat.messages import StructuredMessage
+from autogen_agentchat.teams import SelectorGroupChat
 from autogen_core import AgentId, SingleThreadedAgentRuntime
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ def model_context(agent: AssistantAgent) -> ChatCompletionContext:
     """Where an agent keeps its conversation with the model."""
     context: ChatCompletionContext = getattr(agent, AGENT_CONTEXT)
     return context
+
+
+def structured_type(agent: AssistantAgent) -> type[StructuredMessage[Any]] | None:
+    """The type of an agent's structured answers, if it gives any."""
+    content, generic = agent._output_content_type, cast("Any", StructuredMessage)
+    return None if content is None else generic[content]
 
 
 def message_factory(team: BaseGroupChat) -> MessageFactory:
@@ -62,6 +70,8 @@ async def renew(team: BaseGroupChat) -> None:
     """Make a team build its manager and containers anew when it is next used, as after its construction."""
     if team._termination_condition is not None:
         await team._termination_condition.reset()
+    if isinstance(team, SelectorGroupChat) and team._model_context is not None:
+        await team._model_context.clear()  # load_state() adds to what is there
     if team._embedded_runtime:
         team._runtime = SingleThreadedAgentRuntime(ignore_unhandled_exceptions=False)
         team._initialized = False

@@ -30,7 +30,7 @@ async def stream(live: Any, task: Sequence[Json] | None) -> AsyncGenerator[Any, 
     """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
     token = CancellationToken()
     queue: asyncio.Queue[Any] = asyncio.Queue()
-    messages = None if task is None else load(live, task)
+    messages = None if task is None else load(live, task, "task")
     driver = asyncio.create_task(_drive(live, messages, token, queue))
     driver.add_done_callback(lambda _: queue.put_nowait(None))
     complete = False

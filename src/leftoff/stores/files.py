@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import sys
 import threading
@@ -30,7 +29,7 @@ from leftoff.errors import (
 )
 from leftoff.records import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
-from leftoff.stores.lines import Change, Damaged, Index, change, header_line, latest, name_of
+from leftoff.stores.lines import SUFFIX, Index, change_line, glance, header_line, name_of, opened
 
 if sys.platform != "win32":
     import fcntl
@@ -43,13 +42,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MARKER = "leftoff.json"
-SUFFIX = ".jsonl"
 MAX_INDEXES = 64
-"""Sessions of which the places of their rows are kept in memory, at 28 bytes a row."""
+"""Sessions of which the places of their rows are kept in memory, at 32 bytes a row."""
 
 _READ = os.O_RDONLY
 _CHANGE = os.O_RDWR | os.O_APPEND
-_log = logging.getLogger(__name__)
 
 
 class _Busy(Exception):
@@ -138,23 +135,20 @@ class FileStore:
         def read(call: _Call) -> list[Head]:
             found: list[Head] = []
             listed = (item for item in self._listed() if item[0] > after and item[0].startswith(prefix))
-            for session, path in sorted(listed):
+            for _, path in sorted(listed):
                 if len(found) >= limit:
                     break
                 call.check()
-                head = _glance(path)
+                head = glance(path)
                 if (
                     head is not None
-                    and head.session == session
                     and (head.status == status if status else head.status != "deleted")
                     and labels.items() <= head.labels.items()
                 ):
-                    found.append(head)
+                    found.append(replace(head, now=time.time()))
             return found
 
-        found = await self._run(read)
-        now = time.time()
-        return [replace(head, now=now) for head in found]
+        return await self._run(read)
 
     async def write(self, write: Write) -> Head:
         return await self._run(lambda call: self._write(call, write), write.session)
@@ -162,7 +156,7 @@ class FileStore:
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         def read(call: _Call) -> list[Row]:
             with self._locked(call, session, _READ) as held:
-                return [] if held is None else _read_rows(*held, kind, start, stop)
+                return [] if held is None else held[1].rows(held[0], kind, start, stop)
 
         return await self._run(read, session)
 
@@ -202,8 +196,6 @@ class FileStore:
         finally:
             call.drop()
 
-    # From here on, everything runs in worker threads.
-
     def _work(self, work: Callable[[_Call], T], call: _Call, session: str | None) -> T:
         try:
             return work(call)
@@ -226,13 +218,13 @@ class FileStore:
             call.check()
             with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
                 _sync_directory(root.parent)
-            _create(marker, marker.with_name(f"{MARKER}.{uuid4().hex}"), encode({"leftoff": "files", "v": FORMAT}))
+            spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), encode({"leftoff": "files", "v": FORMAT}))
+            spare.replace(marker)
         match decode(marker.read_bytes(), str(marker)):
             case {"leftoff": "files", "v": int(version)} if version <= FORMAT:
                 self._sessions.mkdir(0o770, exist_ok=True)
             case {"leftoff": "files", "v": int(version)}:
-                message = f"{root} has format {version}, of a newer leftoff; upgrade leftoff to use it"
-                raise UnknownVersion(message)
+                raise UnknownVersion(f"{root} has format {version}, of a newer leftoff; upgrade leftoff to use it")
             case _:
                 raise StateInvalid("it does not say which format the store has; restore it", path=str(marker))
         _sync_directory(root)
@@ -246,33 +238,27 @@ class FileStore:
         Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
         a write that was cut off waits until that is certain.
         """
-        path = self._sessions / (name_of(session) + SUFFIX)
-        try:
-            file = _open(path, flags)
-        except FileNotFoundError:
-            if not self._sessions.is_dir():
-                message = f"{self._sessions} is gone; mount or restore it, then open the store again"
-                raise StoreUnavailable(message, session=session) from None
-            file = None
-        if file is None:
+        path = self._sessions / name_of(session)
+        if not flags & os.O_CREAT and not path.exists():
+            self._sessions.stat()  # raises if the whole store is gone: no session must look as if it had never been
             yield None
             return
-        try:
-            _lock(file, path, fcntl.LOCK_SH if flags == _READ else fcntl.LOCK_EX)
-            call.check()
-            with self._guard:
-                index = self._indexes.pop(session, None) or Index(path, session)
-                self._indexes[session] = index
-                if len(self._indexes) > MAX_INDEXES:
-                    del self._indexes[next(iter(self._indexes))]
-            with index.lock:
-                if index.catch_up(file):
-                    self._secure(file, index)
-                yield file, index
-        finally:
-            # Closing would not do: a child that was forked meanwhile shares the open file, and its lock.
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
+        with opened(path, flags) as file:
+            try:
+                _lock(file, path, fcntl.LOCK_SH if flags == _READ else fcntl.LOCK_EX)
+                call.check()
+                with self._guard:
+                    index = self._indexes.pop(session, None) or Index(path, session)
+                    self._indexes[session] = index
+                    if len(self._indexes) > MAX_INDEXES:
+                        del self._indexes[next(iter(self._indexes))]
+                with index.lock:
+                    if index.catch_up(file):
+                        self._secure(file, index)
+                    yield file, index
+            finally:
+                # Closing would not do: a child that was forked meanwhile shares the open file, and its lock.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _secure(self, file: int, index: Index) -> None:
         """Make durable what another process wrote, because it may have died before it did so, and we rely on it."""
@@ -281,9 +267,7 @@ class FileStore:
             if index.lines == 2:  # noqa: PLR2004 - header and one write: the file is new, or new since a deletion
                 _sync_directory(self._sessions)
         except OSError:
-            _drop_pages(file)
-            index.clear()
-            index.catch_up(file)
+            _reread(file, index)
 
     def _write(self, call: _Call, write: Write) -> Head:
         with self._locked(call, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as held:
@@ -297,38 +281,34 @@ class FileStore:
             if (old.seq if old else 0) != write.seq or twice or index.holds(write.rows):
                 raise Conflict.of(write.session)
             now = time.time()
-            new = change(write.head(now=now, created=old.created if old else now), write.rows)
+            head = write.head(now=now, created=old.created if old else now)
+            line = change_line(head, write.rows)
             call.check(writing=True)
-            self._append(file, index, new)
-            return new.head
+            self._append(file, index, [line] if old else [header_line(write.session, now), line])
+            return head
 
-    def _append(self, file: int, index: Index, new: Change) -> None:
-        header = header_line(new.head.session, new.head.created) if index.head is None else b""
-        end = 0 if header else index.end
+    def _append(self, file: int, index: Index, lines: Sequence[bytes]) -> None:
+        end = index.end if index.head else 0
         try:
             if os.fstat(file).st_size > end:
                 os.ftruncate(file, end)  # what a crash left of an earlier write
-            _write_all(file, header + new.line if header else new.line)
+            _write_all(file, b"".join(lines))
             _sync(file)
-            if header:
+            if end == 0:
                 _sync_directory(self._sessions)
         except OSError as error:
             raise self._undone(index, end, error) from error
-        if header:
+        if end == 0:
             index.clear()
-            index.begin(header)
-        index.add(new)
+        index.add(lines)
 
     def _undone(self, index: Index, end: int, error: OSError) -> LeftoffError:
         """Take a failed write back; what to raise."""
-        index.clear()
         try:
-            # Opened and read anew: after a failed fsync, neither the old descriptor nor pages in memory can be trusted.
-            with _opened(index.path, _CHANGE) as file:
+            with opened(index.path, _CHANGE) as file:
                 os.ftruncate(file, end)
                 _sync(file)
-                _drop_pages(file)
-                index.catch_up(file)
+                _reread(file, index)
         except (OSError, LeftoffError):
             index.clear()
             return self._translated(error, index.session, unknown=True)
@@ -339,38 +319,34 @@ class FileStore:
             if held is None or (old := held[1].head) is None or old.status == "deleted":
                 return False
             path = held[1].path
-            left = header_line(session, old.created) + change(old.deleted(now=time.time())).line
+            left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
+            spare = _spare(path.with_name(f"{path.name}.tmp"), left)
             call.check(writing=True)
-            # Whoever waits for the lock of the file that is replaced here will notice.
-            _create(path, path.with_name(f"{path.name}.tmp"), left)
+            spare.replace(path)  # whoever waits for the lock of the old file will notice
             _sync_directory(self._sessions)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:
-        """The ids and files of all sessions; the name of a file does not tell a long id."""
+        """The ids and files of all sessions; only the file itself tells a long id."""
         with os.scandir(self._sessions) as entries:
             for entry in entries:
-                name, path = entry.name.removesuffix(SUFFIX), Path(entry.path)
-                if name == entry.name or not entry.is_file(follow_symlinks=False):
+                if not entry.name.endswith(SUFFIX) or not entry.is_file(follow_symlinks=False):
                     continue
                 with suppress(UnicodeDecodeError):
-                    head = _glance(path) if "~" in name else None
-                    session = head.session if head else unquote(name, errors="strict")
-                    if name_of(session) == name:
+                    path = Path(entry.path)
+                    head = glance(path) if "~" in entry.name else None
+                    session = head.session if head else unquote(entry.name.removesuffix(SUFFIX), errors="strict")
+                    if name_of(session) == entry.name:
                         yield session, path
 
     def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
-        message = (
-            f"{self._root} gave no answer in {self._deadline:g} s: another process has a lock, or the disk is slow"
-        )
+        message = f"{self._root} gave no answer in {self._deadline:g} s: another process holds it, or the disk is slow"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
     def _translated(self, error: OSError, session: str | None, *, unknown: bool) -> LeftoffError:
         where = error.filename or self._root
         if unknown:
-            message = (
-                f"{where} failed while it was written ({error.strerror}); check the disk and read the session again"
-            )
+            message = f"{where} failed in the middle of a write ({error.strerror}); check the disk, then read it again"
             return OutcomeUnknown(message, session=session)
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return StoreFull(f"no space is left for {where}; free some and try again", session=session)
@@ -378,54 +354,16 @@ class FileStore:
         return StoreUnavailable(message, session=session)
 
 
-def _read_rows(file: int, index: Index, kind: Kind, start: int, stop: int | None) -> list[Row]:
-    found: list[Row] = []
-    for span in index.spans(kind, start, stop):
-        row = span.row(os.pread(file, span.size, span.at))
-        if row is None:  # damaged since it was first read; reading all again tells the line
-            index.clear()
-            index.catch_up(file)
-            raise StateInvalid("changed while it was read; read it again", path=str(index.path), session=index.session)
-        found.append(row)
-    return found
-
-
-def _glance(path: Path) -> Head | None:
-    """What a listing tells of a session: read without the lock, so that nobody's lock holds it up."""
+def _spare(path: Path, content: bytes) -> Path:
+    """A whole and durable file, to be put in the place of another."""
     try:
-        with _opened(path, _READ) as file:
-            return latest(file)
-    except FileNotFoundError:
-        return None
-    except (Damaged, UnknownVersion) as error:
-        _log.warning("%s is left out of the list of sessions: %s", path, error)
-        return None
-
-
-def _create(path: Path, temporary: Path, content: bytes) -> None:
-    """Put a file in its place, whole; its directory is still to be synced."""
-    try:
-        with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
             _write_all(file, content)
             _sync(file)
-        temporary.replace(path)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        path.unlink(missing_ok=True)
         raise
-
-
-def _open(path: Path, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
-
-
-@contextmanager
-def _opened(path: Path, flags: int) -> Generator[int]:
-    file = _open(path, flags)
-    try:
-        yield file
-    finally:
-        os.close(file)
+    return path
 
 
 def _lock(file: int, path: Path, how: int) -> None:
@@ -450,11 +388,13 @@ def _sync(file: int) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
         _sync(directory)
 
 
-def _drop_pages(file: int) -> None:
-    """Have the file read from the disk again."""
+def _reread(file: int, index: Index) -> None:
+    """Know only what the disk has: after a failed fsync, what is in memory may never get there."""
     if sys.platform != "darwin":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    index.clear()
+    index.catch_up(file)

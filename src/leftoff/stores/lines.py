@@ -15,15 +15,16 @@ Only a line with a newline was written; what follows the last newline is the res
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
 import zlib
 from array import array
 from bisect import bisect_left
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from operator import index
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -34,58 +35,34 @@ from leftoff.errors import StateInvalid, UnknownVersion
 from leftoff.records import FORMAT, Head, Kind, Row, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
 
+SUFFIX = ".jsonl"
 MAX_NAME = 128
 """Characters in the name of a file before its suffix; file systems that encrypt names allow 143 in all."""
 
 _SEALED = len('{"crc":"00000000",')
 _DATA = b',"data":['  # stands nowhere before the data: quotes inside of strings are escaped, and no label is a list
 _DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0}
-_TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float, "rows": list}
+_TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float}
+_KINDS = {kind.name: kind for kind in Kind}
 _STATUSES = frozenset(get_args(Status))
-_LONGEST_HEADER = 4096
-_WINDOW = 8192
+_WINDOW = 8192  # more than the longest header
+_log = logging.getLogger(__name__)
 
 
 class Damaged(Exception):
     """These bytes are not a line that was written here; the text says why."""
 
 
-class Span(NamedTuple):
-    """Where the data of a row is, counted from the start of its line or of its file."""
-
-    kind: Kind
-    n: int
-    at: int
-    size: int
-    crc: int
-    escaped: bool
-
-    def row(self, data: bytes) -> Row | None:
-        """The row, if this is the data that was written."""
-        if zlib.crc32(data) != self.crc:
-            return None
-        return Row(kind=self.kind, n=self.n, data=_unescaped(data) if self.escaped else data)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """The line of a write, and what it says: a head and the places of new rows."""
-
-    line: bytes
-    head: Head
-    spans: tuple[Span, ...]
-
-
 def name_of(session: str) -> str:
-    """The name of a session's file, without its suffix, of characters that every file system keeps apart."""
+    """The name of a session's file, of characters that every file system keeps apart."""
     name = re.sub(rb"^\.|[^a-z0-9._-]", lambda found: b"%%%02X" % found[0][0], session.encode()).decode()
-    if len(name) <= MAX_NAME:
-        return name
-    digest = blake2b(session.encode(), digest_size=16).hexdigest()
-    return f"{name[: MAX_NAME - len(digest) - 1]}~{digest}"
+    if len(name) > MAX_NAME:
+        digest = blake2b(session.encode(), digest_size=16).hexdigest()
+        name = f"{name[: MAX_NAME - len(digest) - 1]}~{digest}"
+    return name + SUFFIX
 
 
 def header_line(session: str, created: float) -> bytes:
@@ -102,11 +79,11 @@ def read_header(line: bytes) -> tuple[str, float]:
             raise Damaged("it is not the header of a session")
 
 
-def change(head: Head, rows: Iterable[Row] = ()) -> Change:
-    """The line of a write. It is read back, because one that cannot be read must not be written.
+def change_line(head: Head, rows: Iterable[Row] = ()) -> bytes:
+    """The line of the write that makes a head and adds rows.
 
     Raises:
-        StateInvalid: the head or a row cannot be told exactly.
+        StateInvalid: it could not be read again, so it must not be written.
     """
     members: dict[str, object] = {"v": FORMAT, "seq": head.seq, "epoch": head.epoch, "at": head.updated}
     optional = {name: getattr(head, name) for name in _DEFAULTS} | {"labels": dict(head.labels)}
@@ -125,65 +102,114 @@ def change(head: Head, rows: Iterable[Row] = ()) -> Change:
         rest = b'],"head":%b}' % head.data if _fits(head.data) else b'],"bytes":%b}' % _escaped(head.data)
     where = f"{head.session} head"
     line = _sealed([encode(members, where)[1:-1], _DATA, *data[1:], rest])
-    try:
-        return read_change(line, head.session, head.created)
-    except Damaged as error:
-        raise StateInvalid(f"cannot be stored: {error}", path=where, session=head.session) from None
+    if read_change(line).head(head.session, head.created) != head:
+        raise StateInvalid("cannot be stored so that it comes back exactly", path=where, session=head.session)
+    return line
 
 
-def read_change(line: bytes, session: str, created: float) -> Change:
+class Span(NamedTuple):
+    """Where the data of a row is, counted from the start of its line or of its file."""
+
+    kind: Kind
+    n: int
+    at: int
+    size: int
+    crc: int
+    escaped: bool
+
+
+class Change(NamedTuple):
+    """What the line of a write says."""
+
+    members: dict[str, Any]
+    spans: list[Span]
+    rest: bytes
+    """What follows the rows."""
+
+    def head(self, session: str, created: float) -> Head:
+        """The head that the write made."""
+        told = _DEFAULTS | self.members
+        # What was damaged by chance fails its checksum; this is for what was made up.
+        if not (
+            all(isinstance(told.get(name), kind) for name, kind in _TYPES.items())
+            and isinstance(told["owner"], str | NoneType)
+            and all(isinstance(value, str) for value in told["labels"].values())
+            and told["status"] in _STATUSES
+        ):
+            raise Damaged("it does not tell a head")
+        return Head(
+            session=session,
+            seq=told["seq"],
+            epoch=told["epoch"],
+            created=created,
+            updated=told["at"],
+            now=told["at"],
+            data=_head_data(self.rest),
+            **{name: told[name] for name in _DEFAULTS},
+        )
+
+
+def read_change(line: bytes) -> Change:
     """What the line of a write says."""
     at = line.find(_DATA, _SEALED)
-    members = _DEFAULTS | {"rows": []} | _members(line, at)
-    # What was damaged by chance fails its checksum; these are for what was made up.
-    if not (
-        all(isinstance(members.get(name), kind) for name, kind in _TYPES.items())
-        and isinstance(members["owner"], str | NoneType)
-        and all(isinstance(value, str) for value in members["labels"].values())
-        and members["status"] in _STATUSES
-    ):
-        raise Damaged("it is not the line of a write")
+    members = _members(line, at)
     at += len(_DATA)
     view = memoryview(line)
     spans: list[Span] = []
-    for entry in members["rows"]:
-        match entry:
-            case [str(kind), int(n), int(size), *escaped] if kind in Kind.__members__ and size > 0:
-                at += bool(spans)  # the comma
-                spans.append(Span(Kind[kind], n, at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
-                at += size
-            case _:
-                raise Damaged("its list of rows is wrong")
-    head = Head(
-        session=session,
-        seq=members["seq"],
-        epoch=members["epoch"],
-        created=created,
-        updated=members["at"],
-        now=members["at"],
-        data=_head_data(line[at:-1]),
-        **{name: members[name] for name in _DEFAULTS},
-    )
-    return Change(line=line, head=head, spans=tuple(spans))
+    try:
+        for kind, n, size, *escaped in members.get("rows", ()):
+            at += bool(spans)  # the comma
+            spans.append(Span(_KINDS[kind], index(n), at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
+            at += size
+    except (KeyError, TypeError, ValueError):
+        raise Damaged("its list of rows is wrong") from None
+    return Change(members, spans, line[at:-1])
 
 
-def latest(file: int) -> Head | None:
-    """The head that the last readable line of a session's file tells, reading no more than is needed for it."""
-    start = os.pread(file, _LONGEST_HEADER, 0)
+@contextmanager
+def opened(path: Path, flags: int) -> Generator[int]:
+    """A file, open by the flags of :func:`os.open`; never one that a link leads to, but for directories."""
+    file = os.open(path, flags if flags & os.O_DIRECTORY else flags | os.O_NOFOLLOW, 0o660)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def glance(path: Path) -> Head | None:
+    """The head that the last readable line of a file tells, reading no more than is needed; ``None`` if there is none.
+
+    For listings, hence without the session's lock: nobody holds up all others.
+    """
+    try:
+        with opened(path, os.O_RDONLY) as file:
+            return _latest(file, path.name)
+    except FileNotFoundError:
+        return None
+    except (Damaged, UnknownVersion) as error:
+        _log.warning("%s is left out of the list of sessions: %s", path, error)
+        return None
+
+
+def _latest(file: int, name: str) -> Head | None:
+    start = os.pread(file, _WINDOW, 0)
     header = start[: start.find(b"\n") + 1]
     if not header:
         return None
     session, created = read_header(header)
-    size = os.fstat(file).st_size
+    if name_of(session) != name:
+        raise Damaged(f"it is the file of session {session!r}")
+    first = len(header) - 1
+    size = begin = os.fstat(file).st_size
     window = _WINDOW
     lines: list[bytes] = []
-    while window < 8 * size:
+    while begin > first:
         # A line is complete between two newlines, and the header's is the first.
-        begin = max(len(header) - 1, size - window)
+        begin = max(first, size - window)
         lines = os.pread(file, size - begin, begin).split(b"\n")[1:-1]
         for line in reversed(lines):
             with suppress(Damaged):
-                return read_change(line + b"\n", session, created).head
+                return read_change(line + b"\n").head(session, created)
         window *= 8
     if lines:
         raise Damaged("none of its lines can be read")
@@ -205,7 +231,8 @@ class Index:
         self.end = 0
         self.lines = 0
         self._created = 0.0
-        self._last = (0, b"")
+        self._seq = 0
+        self._mark = (0, b"")
         self._places = {kind: _Places() for kind in Kind}
 
     def catch_up(self, file: int) -> bool:
@@ -215,96 +242,102 @@ class Index:
             StateInvalid: a line is damaged.
             UnknownVersion: a line was written by a newer leftoff.
         """
-        at, start = self._last
+        at, mark = self._mark
         size = os.fstat(file).st_size
         # The file may have been replaced, cut or restored: the last line, known by its checksum, must still be there.
-        if size < self.end or os.pread(file, len(start), at) != start:
+        if size < self.end or os.pread(file, len(mark), at) != mark:
             self.clear()
         known = self.end
         if size > known:
-            with open(file, "rb", buffering=1 << 16, closefd=False) as lines:
-                lines.seek(known)
-                for line in lines:
-                    if line.endswith(b"\n"):
-                        self._read(line)
+            try:
+                with open(file, "rb", buffering=1 << 16, closefd=False) as lines:
+                    lines.seek(known)
+                    self.add(line for line in lines if line.endswith(b"\n"))
+            except (Damaged, UnknownVersion, OSError) as error:
+                where = f"{self.path}:{self.lines}"
+                self.clear()
+                if isinstance(error, OSError):
+                    raise
+                if isinstance(error, UnknownVersion):
+                    raise UnknownVersion(f"{where}: {error}", session=self.session) from None
+                message = (
+                    f"this line is damaged: {error}; restore the file from a backup, or remove this line and all"
+                    " after it to go back to what the session was before"
+                )
+                raise StateInvalid(message, path=where, session=self.session) from None
         return self.end > known
 
-    def begin(self, header: bytes) -> None:
-        """Take in the first line of the file."""
-        session, self._created = read_header(header)
-        if session != self.session:
-            raise Damaged(f"it is the header of session {session!r}")
-        self._pass(header)
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Take in the next lines of the file."""
+        newest: Change | None = None
+        for line in lines:
+            self.lines += 1
+            if self.lines > 1:
+                newest = read_change(line)
+                self._follow(newest)
+            else:
+                session, self._created = read_header(line)
+                if session != self.session:
+                    raise Damaged(f"it is the header of session {session!r}")
+            self._mark = (self.end, line[:_SEALED])
+            self.end += len(line)
+        if newest:
+            self.head = newest.head(self.session, self._created)
 
-    def add(self, new: Change) -> None:
-        """Take in the next line of the file."""
-        first = self.head is None and (new.head.seq == 1 or new.head.status == "deleted")
-        follows = self.head is not None and new.head.seq == self.head.seq + 1 and self.head.status != "deleted"
-        if not (first or follows):
-            raise Damaged("it does not follow from the line before it")
-        if self.holds(new.spans):
-            raise Damaged("it repeats a row")
-        for span in new.spans:
-            self._places[span.kind].add(span, self.end)
-        self.head = new.head
-        self._pass(new.line)
-
-    def holds(self, rows: Iterable[Row | Span]) -> bool:
+    def holds(self, rows: Iterable[Row]) -> bool:
         """Whether one of the rows is there already."""
         return any(self._places[row.kind].holds(row.n) for row in rows)
 
-    def spans(self, kind: Kind, start: int, stop: int | None) -> Iterator[Span]:
-        """Where in the file the rows with ``start <= n < stop`` are, in order."""
-        return self._places[kind].spans(kind, start, stop)
+    def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> list[Row]:
+        """The rows with ``start <= n < stop``, in order."""
+        found: list[Row] = []
+        for span in self._places[kind].spans(kind, start, stop):
+            data = os.pread(file, span.size, span.at)
+            if zlib.crc32(data) != span.crc:
+                self.clear()
+                self.catch_up(file)  # tells the line that was damaged since it was first read
+                raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
+            found.append(Row(kind=kind, n=span.n, data=_unescaped(data) if span.escaped else data))
+        return found
 
-    def _read(self, line: bytes) -> None:
-        where = f"{self.path}:{self.lines + 1}"
-        try:
-            if self.lines:
-                self.add(read_change(line, self.session, self._created))
-            else:
-                self.begin(line)
-        except Damaged as error:
-            message = (
-                f"this line is damaged: {error}; restore the file from a backup, or remove this line and all after it"
-                " to go back to what the session was before"
-            )
-            raise StateInvalid(message, path=where, session=self.session) from None
-        except UnknownVersion as error:
-            raise UnknownVersion(f"{where}: {error}", session=self.session) from None
-
-    def _pass(self, line: bytes) -> None:
-        self._last = (self.end, line[:_SEALED])
-        self.end += len(line)
-        self.lines += 1
+    def _follow(self, new: Change) -> None:
+        seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
+        if seq != self._seq + 1 and not (last and self.lines == 2):  # noqa: PLR2004 - all that a deletion leaves
+            raise Damaged("it does not follow from the line before it")
+        # Nothing follows a deletion.
+        self._seq = -1 if last else self._seq + 1
+        for span in new.spans:
+            if self._places[span.kind].holds(span.n):
+                raise Damaged(f"it repeats {span.kind.name} {span.n}")
+            self._places[span.kind].add(span, self.end)
 
 
 class _Places:
-    """Where the rows of one kind are, by number; in arrays, because there are many."""
+    """Where the rows of one kind are, ordered by number: four integers a row, because there are many rows."""
 
     def __init__(self) -> None:
-        self._n = array("q")
-        self._at = array("q")
-        self._size = array("q")  # negative for what is escaped
-        self._crc = array("I")
+        self._data = array("q")
 
     def holds(self, n: int) -> bool:
-        index = bisect_left(self._n, n)
-        return index < len(self._n) and self._n[index] == n
+        at = 4 * self._find(n)
+        return at < len(self._data) and self._data[at] == n
 
     def add(self, span: Span, line: int) -> None:
-        index = bisect_left(self._n, span.n)
-        self._n.insert(index, span.n)
-        self._at.insert(index, line + span.at)
-        self._size.insert(index, -span.size if span.escaped else span.size)
-        self._crc.insert(index, span.crc)
+        at = 4 * self._find(span.n)
+        size = -span.size if span.escaped else span.size
+        self._data[at:at] = array("q", (span.n, line + span.at, size, span.crc))
 
     def spans(self, kind: Kind, start: int, stop: int | None) -> Iterator[Span]:
-        first = bisect_left(self._n, start)
-        last = len(self._n) if stop is None else bisect_left(self._n, stop)
-        for index in range(first, last):
-            size = self._size[index]
-            yield Span(kind, self._n[index], self._at[index], abs(size), self._crc[index], size < 0)
+        last = len(self._data) // 4 if stop is None else self._find(stop)
+        for number in range(self._find(start), last):
+            n, at, size, crc = self._data[4 * number : 4 * number + 4]
+            yield Span(kind, n, at, abs(size), crc, size < 0)
+
+    def _find(self, n: int) -> int:
+        count = len(self._data) // 4
+        if count == 0 or self._data[-4] < n:  # as most are when they are added
+            return count
+        return bisect_left(range(count), n, key=lambda number: self._data[4 * number])
 
 
 def _sealed(parts: list[bytes]) -> bytes:

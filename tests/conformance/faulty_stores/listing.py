@@ -2,7 +2,6 @@
 
 import fnmatch
 import re
-from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
 
@@ -120,7 +119,7 @@ class ListedCaseBlind(_Listed):
         return sorted(found, key=lambda head: head.session.lower())[:limit]
 
 
-@mutant("test_sessions_are_listed_by_code_point_not_by_a_language")
+@mutant("test_a_page_has_a_hundred_sessions_unless_told_otherwise")
 class ListedNewestFirst(_Listed):
     def cut(self, found, limit):
         return sorted(found, key=lambda head: -head.updated)[:limit]

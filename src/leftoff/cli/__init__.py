@@ -1,0 +1,54 @@
+"""The ``leftoff`` command. This is the one place where errors become lines for people and exit codes for scripts."""
+
+from __future__ import annotations
+
+import sys
+from itertools import takewhile
+from typing import Any
+
+import click
+
+import leftoff
+from leftoff.cli import failures
+from leftoff.cli.chat import chat
+from leftoff.cli.demo import demo
+from leftoff.cli.look import ls, show
+from leftoff.cli.move import export, import_, rm
+from leftoff.cli.resume import resume
+
+
+class _Cli(click.Group):
+    """A group whose errors are reported by :mod:`leftoff.cli.failures`."""
+
+    def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:  # type: ignore[explicit-override]  # typing.override is of 3.12
+        words: list[str] = sys.argv[1:] if args is None else list(args)
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end a command
+        try:
+            code = super().main(words, *rest, **extra | {"standalone_mode": False})
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - report() raises those it does not know
+            # Read from the words because an error of parsing comes before any option is known.
+            flags = set(takewhile(lambda word: word != "--", words))
+            code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
+        sys.exit(code)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # type: ignore[explicit-override]  # as above
+        return list(self.commands)  # in the order in which a newcomer meets them
+
+
+@click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(leftoff.__version__, prog_name="leftoff")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Durable AutoGen agents and teams: stop anywhere, pick up where you left off.
+
+    Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
+    session or checkpoint, 4 the session is busy, 130 interrupted by Ctrl-C, 143 by SIGTERM.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (demo, chat, ls, show, import_, export, rm, resume):
+    main.add_command(_command)

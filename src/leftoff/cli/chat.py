@@ -1,0 +1,113 @@
+"""``leftoff chat``: one turn, or a conversation."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+import leftoff
+from leftoff.cli.app import load_app
+from leftoff.cli.conversation import Conversation
+from leftoff.cli.failures import AppInvalid, Interrupted, report
+from leftoff.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from leftoff.cli.output import note
+from leftoff.cli.places import look_up
+from leftoff.cli.signals import ask, run
+from leftoff.errors import LeftoffError
+from leftoff.records import NO_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from leftoff.session import Busy
+
+
+@click.command()
+@click.argument("app")
+@click.argument("session")
+@click.argument("task", required=False)
+@label_option("Label the session; may be given several times.")
+@click.option("--key", help="A name for the turn: the same key and TASK again give the recorded answer.")
+@timeout_option
+@busy_option
+@traceback_option
+@common
+def chat(
+    *,
+    app: str,
+    session: str,
+    task: str | None,
+    labels: dict[str, str],
+    key: str | None,
+    timeout: float,
+    busy: Busy,
+    url: str,
+    as_json: bool,
+    trace: bool,
+) -> None:
+    """Talk to APP in a session that remembers.
+
+    APP is module:attribute, looked for in the current directory first: a Blueprint, a function that builds an agent or
+    a team, or an agent or a team.
+
+    With TASK it is one turn. Without, a conversation until /exit or the end of the input; from a pipe, each line is a
+    task. Ctrl-C stops the turn and leaves the session as it was before it.
+    """
+    if task is None and key is not None:
+        raise click.UsageError("--key names one turn, so it needs a TASK")
+    if task is not None and not task.strip():
+        raise click.UsageError("TASK is empty")
+    if task is None and as_json and sys.stdin.isatty():
+        raise click.UsageError("--json needs a TASK, or tasks from a pipe, one per line")
+    what = load_app(app)
+
+    async def talk() -> None:
+        async with leftoff.open(url) as store:
+            ledger = await look_up(store, session)
+            merged = {**(ledger.head.labels if ledger.head is not None else NO_LABELS), **labels} if labels else None
+            case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)
+            conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+            patience = timeout if busy == "wait" else 0.0
+            if task is not None:
+                await conversation.catch_up(patience)
+                await conversation.turn(task, key)
+            elif sys.stdin.isatty():
+                note(f"session {session}, {ledger.progress.turn} turns so far; /exit or Ctrl-D ends")
+                await _converse(conversation, patience, trace=trace)
+            else:
+                await conversation.catch_up(patience)
+                while (line := ask()) is not None:
+                    if line.strip():
+                        await conversation.turn(line.strip())
+
+    run(talk())
+
+
+async def _converse(conversation: Conversation, patience: float, *, trace: bool) -> None:
+    """A person at a terminal: a turn that is stopped or fails comes back to the prompt."""
+
+    async def attempt(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Interrupted as stop:
+            if stop.number != signal.SIGINT or conversation.live.asks:
+                raise  # what asks still reads the terminal: the next line typed would go there
+            report(stop, as_json=False)
+        except (LeftoffError, AppInvalid) as error:
+            report(error, as_json=False, trace=trace)
+
+    await attempt(conversation.catch_up(patience))
+    while True:
+        try:
+            line = ask("> ")
+        except Interrupted as stop:
+            raise Interrupted(stop.number, conversation.next_line) from None
+        if line is None or line.strip() == "/exit":
+            note(conversation.next_line)
+            return
+        if line.strip():
+            await attempt(conversation.turn(line))

@@ -1,0 +1,150 @@
+"""Turns of one session, as a person sees them."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leftoff.cli.app import broken
+from leftoff.cli.failures import Interrupted
+from leftoff.cli.messages import Live
+from leftoff.cli.options import command_line
+from leftoff.cli.output import note, print_json
+from leftoff.cli.places import look_up
+from leftoff.cli.signals import stoppable
+from leftoff.errors import LeftoffError, TurnFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from leftoff import OpenStore, Session
+    from leftoff.autogen import Event, TurnResult
+    from leftoff.turns import OpenTurn
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """A session that APP runs; its turns are printed as they happen."""
+
+    def __init__(
+        self, store: OpenStore, case: Session[Event, TurnResult], *, app: str, url: str, as_json: bool
+    ) -> None:
+        self._store = store
+        self._case = case
+        self._app = app
+        self._url = url
+        self._as_json = as_json
+        self.live = Live()
+
+    @property
+    def next_line(self) -> str:
+        """What to type to go on."""
+        if self._url.startswith("memory:"):
+            return "memory:// forgets it with this process"
+        return f"continue: {command_line('chat', self._app, self._case.id, url=self._url)}"
+
+    @property
+    def _again(self) -> str:
+        return f"try it again: {command_line('resume', self._app, self._case.id, url=self._url)}"
+
+    async def catch_up(self, patience: float) -> None:
+        """Finish a turn that another process left behind, saying so."""
+        opened = await self.announce(patience)
+        if opened is not None and opened.status == "running":
+            self._note(f"turn {opened.turn} was interrupted; it is finished first")
+            result = await self.resume()
+            if result is not None and not self._as_json:
+                self.show(result)
+
+    async def announce(self, patience: float) -> OpenTurn | None:
+        """Say if another worker is waited for; otherwise, the turn that is open."""
+        ledger = await look_up(self._store, self._case.id)
+        if owner := ledger.busy():
+            if patience:
+                self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
+            return None
+        return ledger.progress.open
+
+    async def turn(self, task: str, key: str | None = None) -> None:
+        """Run a turn and print it.
+
+        Raises:
+            Interrupted: by a signal; the turn was cancelled and the session is as it was before.
+            AppInvalid: the agent or team could not be built.
+        """
+        from autogen_agentchat.messages import TextMessage
+
+        message = TextMessage(content=task, source="user")
+        self.live = Live(message.id)
+        result = await self._watch(self._run(message, key))
+        recorded = key is not None and not self.live.heard
+        self.show(result, "this was" if recorded else "saved as")
+
+    async def resume(self) -> TurnResult | None:
+        """Finish or repeat the open turn, if there is one; raises as :meth:`turn`."""
+        self.live = Live()
+        return await self._watch(self._case.resume())
+
+    def show(self, result: TurnResult, kept: str = "saved as") -> None:
+        """Print a result, or what was not printed of it yet."""
+        if self._as_json:
+            print_json(result_json(self._case.id, result))
+            return
+        for message in result.messages:
+            self.live.show(message.dump())
+        self.live.end()
+        note(f"{kept} checkpoint {result.checkpoint}; {self.next_line}")
+
+    async def _run(self, message: Any, key: str | None) -> TurnResult:
+        if self._as_json:
+            return await self._case.run(message, key=key)
+        from leftoff.autogen import TurnResult
+
+        async with aclosing(self._case.run_stream(message, key=key)) as stream:
+            async for item in stream:
+                if isinstance(item, TurnResult):
+                    return item
+                self.live.show(item.dump())
+        raise RuntimeError("a turn ended without a result")
+
+    async def _watch(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work on a turn; say what to do next if it does not come to its end."""
+        try:
+            return await stoppable(work)
+        except Interrupted as stop:
+            raise Interrupted(stop.number, await self._stopped(), session=self._case.id) from None
+        except TurnFailed as error:
+            error.add_note(self._again)
+            raise
+        except LeftoffError:
+            raise
+        except Exception as error:
+            raise broken(f"building {self._app}", error) from error
+        finally:
+            self.live.end()
+
+    async def _stopped(self) -> str:
+        opened = (await look_up(self._store, self._case.id)).progress.open
+        if opened is not None and opened.status == "cancelled":
+            return f"turn {opened.turn} was cancelled; the session is as it was before it\n{self._again}"
+        return f"stopped\n{self.next_line}"
+
+    def _note(self, text: str) -> None:
+        if not self._as_json:  # scripts find errors on stderr, and nothing else
+            note(text)
+
+
+def result_json(session: str, result: TurnResult) -> dict[str, Any]:
+    """A turn that ended well, for scripts."""
+    return {
+        "session": session,
+        "turn": result.turn,
+        "checkpoint": result.checkpoint,
+        "stop_reason": result.stop_reason,
+        "usage": {
+            "prompt_tokens": result.usage.prompt_tokens,
+            "completion_tokens": result.usage.completion_tokens,
+        },
+        "messages": [message.dump() for message in result.messages],
+    }

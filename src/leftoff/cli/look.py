@@ -1,0 +1,213 @@
+"""``leftoff ls`` and ``leftoff show``: what is in a store."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from leftoff.cli.failures import NotFound
+from leftoff.cli.messages import said
+from leftoff.cli.options import command_line, common, label_option
+from leftoff.cli.output import ago, clean, iso, line, moment, note, print_json, print_table, say
+from leftoff.cli.places import existing, find, look_up
+from leftoff.cli.signals import run
+from leftoff.history import history
+from leftoff.records import Status
+
+if TYPE_CHECKING:
+    from leftoff import SessionInfo, Turn
+    from leftoff.cli.places import Found
+
+STYLES = {"done": "green", "idle": "green", "running": "yellow"}
+"""Everything else is red."""
+
+
+@click.command()
+@click.option("--status", type=click.Choice(get_args(Status)), help="Only sessions with this status.")
+@label_option("Only sessions with this label; may be given several times.")
+@click.option("--prefix", default="", help="Only sessions whose id begins so.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N sessions.")
+@common
+def ls(
+    *, status: Status | None, labels: dict[str, str], prefix: str, limit: int | None, url: str, as_json: bool
+) -> None:
+    """List the sessions of a store.
+
+    A session is "interrupted" if a turn was running and its worker is gone: the next turn finishes it first, or
+    `leftoff resume` does.
+    """
+
+    async def read() -> list[tuple[SessionInfo, str | None]]:
+        listed: list[tuple[SessionInfo, str | None]] = []
+        async with (
+            existing(url) as store,
+            aclosing(store.sessions(status=status, labels=labels, prefix=prefix)) as all_,
+        ):
+            async for info in all_:
+                owner = (await look_up(store, info.id)).busy() if info.status == "running" else None
+                listed.append((info, owner))
+                if len(listed) == limit:
+                    break
+        return listed
+
+    found = run(read())
+    if as_json:
+        print_json([_session_json(info, owner) for info, owner in found])
+    elif found:
+        _print_sessions(found, url)
+    elif status or labels or prefix:
+        say("no session matches")
+    else:
+        say("no sessions yet")
+        note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+
+
+@click.command()
+@click.argument("session", metavar="SESSION[@N]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N turns.")
+@common
+def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
+    """Show the turns of a session.
+
+    With @N: all that was said in turn N, and the error if it failed.
+    """
+
+    async def read() -> tuple[Found, list[Turn]]:
+        async with existing(url) as store:
+            found = await find(store, session)
+            first, after = (1, None) if found.number is None else (found.number, found.number + 1)
+            if limit is not None and found.number is None:
+                first = max(1, found.ledger.progress.turn + 1 - limit)
+            return found, [turn async for turn in history(found.ledger, start=first, stop=after)]
+
+    found, turns = run(read())
+    alive = found.ledger.busy() is not None
+    if found.number is None and as_json:
+        print_json(_history_json(found, turns))
+    elif found.number is None:
+        _print_history(turns, alive=alive)
+        if hidden := found.ledger.progress.turn - len(turns):
+            note(f"{hidden} earlier turns are not shown")
+    elif not turns:
+        raise NotFound(
+            f"session {found.session!r} has no turn {found.number}; the latest is {found.ledger.progress.turn}",
+            session=found.session,
+        )
+    elif as_json:
+        print_json({"session": found.session} | _turn_json(turns[0]))
+    else:
+        _print_turn(found.session, turns[0], alive=alive)
+
+
+def _session_json(info: SessionInfo, owner: str | None) -> dict[str, Any]:
+    facts = dataclasses.asdict(info)
+    return facts | {"created": iso(info.created), "updated": iso(info.updated), "owner": owner}
+
+
+def _history_json(found: Found, turns: list[Turn]) -> dict[str, Any]:
+    return {
+        "id": found.session,
+        "status": found.head.status,
+        "checkpoint": found.ledger.progress.checkpoint,
+        "labels": dict(found.head.labels),
+        "created": iso(found.head.created),
+        "updated": iso(found.head.updated),
+        "owner": found.ledger.busy(),
+        "turns": [_turn_json(turn) for turn in turns],
+    }
+
+
+def _turn_json(turn: Turn) -> dict[str, Any]:
+    prompt, completion = turn.usage
+    return dataclasses.asdict(turn) | {
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
+        "started": iso(turn.started),
+        "ended": iso(turn.ended),
+    }
+
+
+def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> None:
+    table = _table(session="flexible", status="", turns="right", updated="", labels="flexible")
+    now = time.time()
+    interrupted = False
+    for info, owner in found:
+        status = _status(info.status, alive=owner is not None)
+        interrupted |= status.plain == "interrupted"
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
+        table.add_row(
+            _cell(Text(clean(info.id).replace("\n", "\\n"), style="bold")),
+            status,
+            str(info.turns),
+            ago(info.updated, now),
+            _cell(Text(line(labels), style="dim")),
+        )
+    print_table(table)
+    if interrupted:
+        note(f"finish what was interrupted: {command_line('resume', 'APP', url=url, flags=['--all'])}")
+
+
+def _print_history(turns: list[Turn], *, alive: bool) -> None:
+    table = _table(turn="right", when="", status="", said="flexible", tokens="right")
+    for turn in turns:
+        table.add_row(
+            str(turn.number),
+            moment(turn.started),
+            _status(turn.status, alive=alive),
+            _cell(*_summary(turn)),
+            f"{turn.usage[0]}+{turn.usage[1]}" if any(turn.usage) else "",
+        )
+    print_table(table)
+
+
+def _summary(turn: Turn) -> list[Text]:
+    """What was asked, and how it ended."""
+    lines = [said(message).as_line() for message in turn.task or ()]
+    answers = [spoken for message in turn.messages[len(lines) :] if not (spoken := said(message)).aside]
+    if len(answers) > 1:
+        lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
+    lines += [answer.as_line() for answer in answers[-1:]]
+    if turn.error is not None and turn.status == "failed":
+        lines.append(Text(line(turn.error), style="red"))
+    if turn.origin != "run":
+        lines.append(Text({"save": "saved by hand", "import": "imported"}[turn.origin], style="dim"))
+    return lines
+
+
+def _print_turn(session: str, turn: Turn, *, alive: bool) -> None:
+    facts = [moment(turn.started)]
+    facts += [f"{turn.ended - turn.started:.1f} s"] if turn.ended is not None and turn.origin == "run" else []
+    facts += [f"{turn.usage[0]}+{turn.usage[1]} tokens"] if any(turn.usage) else []
+    facts += [f"key {line(turn.key)}"] if turn.key is not None else []
+    facts += [line(turn.stop_reason)] if turn.stop_reason else []
+    title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), _status(turn.status, alive=alive))
+    say(title.append(", " + ", ".join(facts), style="dim"))
+    for message in turn.messages or turn.task or ():
+        say(said(message).as_text())
+    if turn.error is not None and turn.status == "failed":
+        say(turn.error, style="red")
+
+
+def _status(status: str, *, alive: bool) -> Text:
+    if status == "running" and not alive:
+        status = "interrupted"
+    return Text(status, style=STYLES.get(status, "red"))
+
+
+def _table(**columns: str) -> Table:
+    """A table whose flexible columns give way when the terminal is narrow."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for name, kind in columns.items():
+        table.add_column(name, justify="right" if kind == "right" else "left", no_wrap=kind != "flexible")
+    return table
+
+
+def _cell(*lines: Text) -> Text:
+    """Lines in a flexible column; those that are too long are cut, not wrapped."""
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)

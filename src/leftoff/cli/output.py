@@ -1,0 +1,95 @@
+"""Printing: tables and colours for people, JSON for scripts, and nothing that could drive a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDE = 10_000
+"""Columns of what is not a terminal: nothing is wrapped or cut there."""
+
+# Control characters but newline and tab, those that turn the direction of text around, and halves of characters.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def console(*, err: bool = False) -> Console:
+    """Where lines for people go."""
+    made = Console(stderr=err, highlight=False, emoji=False, markup=False)
+    if not made.is_terminal:
+        made.width = WIDE
+    return made
+
+
+def clean(text: str) -> str:
+    """The text with every control character in sight."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+def line(text: str, limit: int = 200) -> str:
+    """The text in one line, shortened."""
+    short = clean(" ".join(text.split()))
+    return short if len(short) <= limit else short[: limit - 1] + "…"
+
+
+def say(text: str | Text, *, style: str = "") -> None:
+    """A line on stdout."""
+    console().print(text if isinstance(text, Text) else Text(clean(text), style=style), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A remark on stderr."""
+    console(err=True).print(Text(clean(text), style="dim"), soft_wrap=True)
+
+
+def complain(message: str, *hints: str, title: str = "error: ") -> None:
+    """An error on stderr, and what to do about it."""
+    text = Text.assemble((title, "bold red"), (clean(message), "red" if title else "yellow"))
+    err = console(err=True)
+    err.print(text, soft_wrap=True)
+    for hint in hints:
+        err.print(Text(clean(hint)), soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout."""
+    console().print(table)
+
+
+def dump_json(value: object, *, indent: int | None = None) -> str:
+    """JSON in ASCII, so that it is safe in every terminal and every locale."""
+    return json.dumps(value, indent=indent)
+
+
+def print_json(value: object, *, err: bool = False) -> None:
+    """One JSON value: a line of its own, or many lines for a person at a terminal."""
+    stream: Any = sys.stderr if err else sys.stdout
+    click.echo(dump_json(value, indent=2 if stream.isatty() else None), err=err)
+
+
+def iso(at: float | None) -> str | None:
+    """A time for scripts."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def moment(at: float) -> str:
+    """A time for people, where they are."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago a time was, for people; its date if that is more than a week."""
+    seconds = max(0, int(now - at))
+    for unit, size, limit in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 86400), ("d", 86400, 7 * 86400)):
+        if seconds < limit:
+            return f"{seconds // size} {unit} ago"
+    return moment(at)

@@ -1,0 +1,100 @@
+"""Finding things: the store behind a URL, a session in it, one of its turns."""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+import leftoff
+from leftoff.cli.failures import NotFound
+from leftoff.cli.options import command_line
+from leftoff.errors import SessionDeleted, StateInvalid
+from leftoff.ledger import Ledger
+from leftoff.records import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from leftoff.records import Head
+
+_NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
+
+
+@asynccontextmanager
+async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
+    """The store, if there is one: to look for something must not make an empty one.
+
+    Raises:
+        NotFound: there is none.
+    """
+    path = path_of(url)
+    if path is not None and _is_absent(path):
+        error = NotFound(f"there is no store at {path}")
+        error.add_note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+        raise error
+    async with leftoff.open(url) as store:
+        yield store
+
+
+def path_of(url: str) -> Path | None:
+    """Where the store is, if it is in the file system."""
+    scheme, sep, rest = url.partition("://")
+    if not sep:
+        return Path(url)
+    rest = unquote(rest)
+    if scheme == "sqlite" and len(rest) > 1:
+        return Path(rest[1:])
+    return Path(rest) if scheme == "file" and rest else None
+
+
+def _is_absent(path: Path) -> bool:
+    """Whether opening a store there would make a new one."""
+    if path.is_dir():
+        return not any(path.iterdir())
+    return not path.exists() or (path.is_file() and path.stat().st_size == 0)
+
+
+async def look_up(store: leftoff.OpenStore, session: str) -> Ledger:
+    """What the store knows of a session; its head is ``None`` if that is nothing.
+
+    Raises:
+        SessionDeleted: it was deleted.
+    """
+    ledger = Ledger(store.store, check_id(session))
+    await ledger.refresh()
+    return ledger
+
+
+class Found(NamedTuple):
+    """A session that exists, and which of its turns is meant."""
+
+    session: str
+    ledger: Ledger
+    head: Head
+    number: int | None
+
+
+async def find(store: leftoff.OpenStore, name: str) -> Found:
+    """What ``SESSION`` or ``SESSION@N`` means.
+
+    Raises:
+        NotFound: there is no such session.
+        SessionDeleted: there was.
+    """
+    number: int | None = None
+    if (match := _NUMBERED.fullmatch(name)) and not await _exists(store, name):
+        name, number = match[1], int(match[2])
+    ledger = await look_up(store, name)
+    if ledger.head is None:
+        raise NotFound(f"there is no session {name!r}", session=name)
+    return Found(name, ledger, ledger.head, number)
+
+
+async def _exists(store: leftoff.OpenStore, session: str) -> bool:
+    try:
+        return (await look_up(store, session)).head is not None
+    except (SessionDeleted, StateInvalid):  # also an id that is too long with its @N
+        return False

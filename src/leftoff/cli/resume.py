@@ -1,0 +1,86 @@
+"""``leftoff resume``: finish what was interrupted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from leftoff.cli.app import is_live, load_app
+from leftoff.cli.conversation import Conversation
+from leftoff.cli.failures import AppInvalid, NotFound
+from leftoff.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from leftoff.cli.output import print_json, say
+from leftoff.cli.places import existing, look_up
+from leftoff.cli.signals import run
+
+if TYPE_CHECKING:
+    from leftoff.session import Busy
+
+
+@click.command()
+@click.argument("app")
+@click.argument("session", required=False)
+@click.option("--all", "all_", is_flag=True, help="All sessions whose worker died in the middle of a turn.")
+@click.option("--failed", is_flag=True, help="With --all: also those whose last turn failed or was cancelled.")
+@label_option("With --all: only sessions with this label; may be given several times.")
+@click.option("--prefix", default="", help="With --all: only sessions whose id begins so.")
+@timeout_option
+@busy_option
+@traceback_option
+@common
+def resume(
+    *,
+    app: str,
+    session: str | None,
+    all_: bool,
+    failed: bool,
+    labels: dict[str, str],
+    prefix: str,
+    timeout: float,
+    busy: Busy,
+    url: str,
+    as_json: bool,
+    trace: bool,
+) -> int:
+    """Finish turns that were interrupted.
+
+    With SESSION: its interrupted turn is finished; one that failed or was cancelled is tried again.
+
+    With --all: what crashed workers left behind is finished, one session after the other, at boot or from cron.
+    Sessions that a living worker holds are left alone, and so are those of another Blueprint. Ctrl-C ends it like a
+    crash: what was not finished is there for the next time.
+    """
+    if (session is None) != all_:
+        raise click.UsageError("give a SESSION or --all")
+    if session is not None and (failed or labels or prefix):
+        raise click.UsageError("--failed, --label and --prefix go with --all")
+    what = load_app(app)
+    if session is not None:
+        id_ = session
+
+        async def finish() -> int:
+            async with existing(url) as store:
+                if (await look_up(store, id_)).head is None:
+                    raise NotFound(f"there is no session {id_!r}", session=id_)
+                case = store.session(id_, what, busy=busy, timeout=timeout)
+                conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+                await conversation.announce(timeout if busy == "wait" else 0.0)
+                result = await conversation.resume()
+            if result is not None:
+                conversation.show(result)
+            elif as_json:
+                print_json({"session": id_, "turn": None})
+            else:
+                say(f"nothing to finish: the last turn of {id_} is complete")
+            return 0
+
+        return run(finish())
+    if is_live(what):
+        error = AppInvalid(f"{app} is one agent or team, and each session needs its own")
+        error.add_note("name a function that builds it, or a Blueprint")
+        raise error
+    from leftoff.cli.backlog import Backlog
+
+    backlog = Backlog(app, what, failed=failed, as_json=as_json, trace=trace)
+    return run(backlog.finish(url, labels=labels, prefix=prefix))

@@ -1,0 +1,1 @@
+"""The demonstration and the models it can run with."""

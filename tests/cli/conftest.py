@@ -1,0 +1,178 @@
+"""The command line in this process (``cli``), in one of its own (``start``), and at a terminal (``terminal``)."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from leftoff.cli import main
+
+PATIENCE = 60
+"""Seconds that nothing takes when all is well."""
+
+LEFTOFF = [sys.executable, "-c", "from leftoff.cli import main; main(prog_name='leftoff')"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A directory with the sample app as ``app``, which is the current one; the default store is in it, too."""
+    shutil.copy(Path(__file__).with_name("sample_app.py"), tmp_path / "app.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    for name in ("LEFTOFF_URL", "COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+class Result:
+    """What a command printed and how it ended."""
+
+    def __init__(self, code, out, err):
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def error(self):
+        return json.loads(self.err)["error"]
+
+
+@pytest.fixture
+def cli():
+    def call(*words, code=0, stdin=None):
+        result = CliRunner().invoke(main, list(words), input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+        assert "Traceback" not in result.stderr or "--traceback" in words
+        return Result(result.exit_code, result.stdout, result.stderr)
+
+    return call
+
+
+class Process:
+    """A command in a process of its own."""
+
+    def __init__(self, words, **options):
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            [*LEFTOFF, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options
+        )
+
+    def type(self, text):
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+
+    def send(self, number):
+        self._process.send_signal(number)
+
+    def end(self):
+        out, err = self._process.communicate(timeout=PATIENCE)
+        return Result(self._process.returncode, out, err)
+
+    def stop(self):
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def call(*words, **options):
+        process = Process(words, **options)
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.stop()
+
+
+def wait_for(path):
+    """Until another process has made the file."""
+    until = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} was never made"
+        time.sleep(0.01)
+    path.unlink()
+
+
+class Terminal:
+    """A command at a terminal of its own."""
+
+    def __init__(self, words, columns=120):
+        self.screen = ""
+        self._pid, self._file = pty.fork()
+        if self._pid == 0:
+            os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(columns), "INPUTRC": os.devnull}
+            os.execv(LEFTOFF[0], [*LEFTOFF, *words])
+
+    def type(self, text):
+        os.write(self._file, text.encode())
+
+    def read(self):
+        """More of what is on the screen; false at the end."""
+        ready, _, _ = select.select([self._file], [], [], PATIENCE)
+        assert ready, f"nothing happens any more after {self.plain!r}"
+        try:
+            data = os.read(self._file, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.screen += data.decode(errors="replace")
+        return bool(data)
+
+    def wait_for(self, text):
+        """Until the screen has shown this; what comes after it is looked at next."""
+        while text not in self.plain:
+            assert self.read(), f"the end came before {text!r}: {self.plain!r}"
+        self.screen = self.plain.split(text, 1)[1]
+
+    @property
+    def plain(self):
+        """The screen without colours and cursor movements."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.screen).replace("\r\n", "\n")
+
+    def end(self):
+        """The exit code, when the command is done."""
+        while self.read():
+            pass
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def stop(self):
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._file)
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def call(*words, **options):
+        opened.append(Terminal(words, **options))
+        return opened[-1]
+
+    yield call
+    for one in opened:
+        one.stop()

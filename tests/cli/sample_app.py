@@ -1,0 +1,110 @@
+"""What the tests of the command line run: copied to where a test is, and imported there as ``app``.
+
+The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises.
+"""
+
+import asyncio
+from pathlib import Path
+
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.base import TaskResult
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
+from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage
+
+import leftoff
+
+USAGE = RequestUsage(prompt_tokens=5, completion_tokens=2)
+
+
+class Model(ChatCompletionClient):
+    async def create(self, messages, **options):
+        asked = [message.content for message in messages if message.type == "UserMessage"]
+        word = str(asked[-1]).split()[0]
+        if word == "fail":
+            raise ValueError("the model is [bold]out[/bold] of order")
+        if word == "wait":
+            Path("begun").touch()
+            while not Path("go").exists():
+                await asyncio.sleep(0.01)
+        if word == "hostile":
+            return self._result("\x1b]0;owned\x07\x1b[31mred\u202e [bold]text[/bold] :smile:")
+        if word == "tool" and messages[-1].type == "UserMessage":
+            call = FunctionCall(id="1", name="look_up", arguments='{"order": "A1"}')
+            return CreateResult(finish_reason="function_calls", content=[call], usage=USAGE, cached=False)
+        return self._result(f"{len(asked)} said, the last: {asked[-1]}")
+
+    async def create_stream(self, messages, **options):
+        result = await self.create(messages, **options)
+        if isinstance(result.content, str):
+            for piece in result.content.split(" "):
+                yield f"{piece} "
+                await asyncio.sleep(0.01)
+        yield result
+
+    def _result(self, text):
+        return CreateResult(finish_reason="stop", content=text, usage=USAGE, cached=False)
+
+    async def close(self):
+        pass
+
+    def actual_usage(self):
+        return USAGE
+
+    def total_usage(self):
+        return USAGE
+
+    def count_tokens(self, messages, **options):
+        return 1
+
+    def remaining_tokens(self, messages, **options):
+        return 1000
+
+    @property
+    def capabilities(self):
+        return self.model_info
+
+    @property
+    def model_info(self):
+        return ModelInfo(
+            vision=False, function_calling=True, json_output=True, family="unknown", structured_output=True
+        )
+
+
+async def look_up(order: str) -> str:
+    """Look an order up."""
+    return f"{order} is on its way"
+
+
+def build():
+    return AssistantAgent("helper", Model(), tools=[look_up])
+
+
+def build_streaming():
+    return AssistantAgent("helper", Model(), model_client_stream=True)
+
+
+def build_team():
+    agents = [AssistantAgent("first", Model()), AssistantAgent("second", Model())]
+    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+
+
+def build_with_person():
+    agents = [AssistantAgent("helper", Model()), UserProxyAgent("person")]
+    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+
+
+def build_broken():
+    raise RuntimeError("no key is set")
+
+
+def build_with_arguments(model):
+    return AssistantAgent("helper", model)
+
+
+support = leftoff.Blueprint("support", build)
+claims = leftoff.Blueprint("claims", build)
+agent = build()
+number = 42
+result = TaskResult(messages=[])

@@ -1,0 +1,62 @@
+"""What can be read of a session: its turns and its checkpoints."""
+
+import leftoff
+import pytest
+from autogen_agentchat.base import TaskResult
+from cast import agents, numbers
+
+
+async def test_the_result_is_a_task_result_that_knows_its_turn(store):
+    factory, _ = agents()
+    session = store.session("case", factory)
+    await session.run(task="one")
+    result = await session.run(task="two")
+    assert isinstance(result, TaskResult)
+    assert isinstance(result, leftoff.TurnResult)
+    assert (result.turn, result.checkpoint) == (2, 2)
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (4, 2)
+
+
+async def test_the_history_says_what_happened_in_each_turn(store):
+    factory, _ = agents("hello", ConnectionError("503"))
+    session = store.session("case", factory)
+    result = await session.run(task="one", key="k1")
+    with pytest.raises(leftoff.TurnFailed):
+        await session.run(task="two")
+    first, second = [turn async for turn in session.history()]
+    assert (first.number, first.status, first.origin, first.key, first.error) == (1, "done", "run", "k1", None)
+    assert first.messages == [message.dump() for message in result.messages]
+    assert first.task == first.messages[:1]
+    assert first.usage == (2, 2)
+    assert first.started <= first.ended <= second.started <= second.ended
+    assert (second.number, second.status, second.messages) == (2, "failed", ())
+    assert second.error == "ConnectionError: 503"
+    assert (await session.at(1).turn()) == first
+
+
+async def test_a_checkpoint_that_does_not_exist_is_named(store):
+    factory, _ = agents()
+    session = store.session("case", factory)
+    with pytest.raises(leftoff.StateInvalid, match="no such session"):
+        await session.at(1).state()
+    await session.run(task="one")
+    for number in (0, 2, -1):
+        with pytest.raises(leftoff.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
+            await session.at(number).state()
+        with pytest.raises(leftoff.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
+            await session.at(number).turn()
+
+
+async def test_the_history_of_a_session_that_never_ran_is_empty(store):
+    assert await numbers(store.session("case")) == []
+
+
+async def test_states_of_a_session_stay_readable_as_it_goes_on(store):
+    factory, _ = agents()
+    live = factory()
+    session = store.session("case", live)
+    states = []
+    for n in range(5):
+        await session.run(task=f"task {n}")
+        states.append(await live.save_state())
+    assert [await session.at(n).state() for n in range(1, 6)] == states

@@ -1,0 +1,252 @@
+"""Saving and loading by hand, labels, blueprints and factories."""
+
+import asyncio
+
+import leftoff
+import pytest
+from cast import agents, expected, numbers, said, uninterrupted
+from kinds import KINDS, assistant, round_robin, selector, transcript
+from scripted import Scripted
+
+# --- store.save and store.load
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_was_saved_by_hand_is_loaded_into_a_fresh_instance(memory, kind):
+    live = KINDS[kind]()
+    for n, task in enumerate(("one", "two"), start=1):
+        await live.run(task=task)
+        assert await memory.save("case", live) == n
+        assert await memory.session("case").at(n).state() == await live.save_state()
+    fresh = KINDS[kind]()
+    assert await memory.load("case", fresh) == 2
+    assert await fresh.save_state() == await live.save_state()
+    assert transcript(await fresh.run(task="three")) == transcript(await live.run(task="three"))
+
+
+async def test_saving_and_loading_work_on_every_store(store):
+    live = assistant()
+    await live.run(task="one")
+    await store.save("case", live)
+    fresh = assistant()
+    assert await store.load("case", fresh) == 1
+    assert transcript(await fresh.run(task="two")) == (await uninterrupted(assistant, "one", "two"))[-1]
+    assert [(turn.number, turn.status, turn.origin) async for turn in store.session("case").history()] == [
+        (1, "done", "save")
+    ]
+
+
+async def test_saving_does_not_change_what_is_saved(store):
+    live = round_robin()
+    await live.run(task="one")
+    before = await live.save_state()
+    await store.save("case", live)
+    assert await live.save_state() == before
+    assert transcript(await live.run(task="two")) == (await uninterrupted(round_robin, "one", "two"))[-1]
+
+
+async def test_loading_what_was_never_saved_changes_nothing(store):
+    live = assistant()
+    await live.run(task="one")
+    before = await live.save_state()
+    assert await store.load("case", live) == 0
+    assert await live.save_state() == before
+
+
+async def test_a_session_goes_on_from_a_state_saved_by_hand_and_back(store):
+    live = assistant()
+    await live.run(task="one")
+    await store.save("case", live)
+    assert said(await store.session("case", assistant).run(task="two")) == await expected("one", "two")
+    fresh = assistant()
+    assert await store.load("case", fresh) == 2
+    assert said(await fresh.run(task="three")) == await expected("one", "two", "three")
+
+
+async def test_a_session_object_in_use_notices_a_state_saved_by_hand(store):
+    session = store.session("case", assistant)
+    await session.run(task="one")
+    live = assistant()
+    await live.run(task="other")
+    await store.save("case", live)
+    assert said(await session.run(task="two")) == await expected("other", "two")
+
+
+async def test_saving_replaces_a_failed_turn(store):
+    factory, _ = agents(ConnectionError("503"))
+    session = store.session("case", factory)
+    with pytest.raises(leftoff.TurnFailed):
+        await session.run(task="one")
+    assert await store.save("case", assistant()) == 2
+    assert await session.resume() is None
+    assert await numbers(session) == [(1, "failed"), (2, "done")]
+
+
+MISFITS = {
+    "an agent's into a team": (assistant, round_robin),
+    "a team's into an agent": (round_robin, assistant),
+    "a team's into another team": (round_robin, selector),
+    "a team's into one with other members": (
+        round_robin,
+        lambda: type(round_robin())([assistant("ann"), assistant("zoe")], max_turns=2),
+    ),
+}
+
+
+@pytest.mark.parametrize(("saved", "loaded"), MISFITS.values(), ids=MISFITS)
+async def test_a_state_that_does_not_fit_is_refused_and_the_instance_is_as_it_was(store, saved, loaded):
+    live = saved()
+    await live.run(task="one")
+    await store.save("case", live)
+    victim = loaded()
+    await victim.run(task="mine")
+    before = await victim.save_state()
+    with pytest.raises(leftoff.StateInvalid) as caught:
+        await store.load("case", victim)
+    assert caught.value.session == "case"
+    assert await victim.save_state() == before
+    assert transcript(await victim.run(task="two")) == (await uninterrupted(loaded, "mine", "two"))[-1]
+
+
+@pytest.mark.parametrize(("saved", "loaded"), MISFITS.values(), ids=MISFITS)
+async def test_a_session_does_not_run_what_its_state_does_not_fit(store, saved, loaded):
+    await store.session("case", saved).run(task="one")
+    head = await store.store.head("case")
+    with pytest.raises(leftoff.StateInvalid):
+        await store.session("case", loaded).run(task="two")
+    assert (await store.store.head("case")).seq == head.seq
+    assert transcript(await store.session("case", saved).run(task="two")) == (
+        await uninterrupted(saved, "one", "two")
+    )[-1]
+
+
+async def test_saving_by_hand_needs_a_live_instance(store):
+    for what in (assistant, None):
+        with pytest.raises(leftoff.StateInvalid, match="live agent or team"):
+            await store.save("case", what)
+        with pytest.raises(leftoff.StateInvalid, match="live agent or team"):
+            await store.load("case", what)
+
+
+async def test_two_saves_at_once_are_two_checkpoints(store):
+    live = assistant()
+    assert sorted(await asyncio.gather(*(store.save("case", live) for _ in range(4)))) == [1, 2, 3, 4]
+
+
+# --- labels
+
+
+async def test_sessions_are_found_by_their_labels(store):
+    await store.session("a", assistant, labels={"team": "claims", "tier": "1"}).run(task="one")
+    await store.session("b", assistant, labels={"team": "claims"}).run(task="one")
+    await store.session("c", assistant).run(task="one")
+    assert [info.id async for info in store.sessions(labels={"team": "claims"})] == ["a", "b"]
+    assert [info.id async for info in store.sessions(labels={"team": "claims", "tier": "1"})] == ["a"]
+    assert [dict(info.labels) async for info in store.sessions(prefix="c")] == [{}]
+
+
+async def test_labels_stay_until_they_are_given_anew(store):
+    await store.session("case", assistant, labels={"team": "claims"}).run(task="one")
+    await store.session("case", assistant).run(task="two")
+    assert [dict(info.labels) async for info in store.sessions()] == [{"team": "claims"}]
+    await store.session("case", assistant, labels={"team": "back office"}).run(task="three")
+    assert [dict(info.labels) async for info in store.sessions()] == [{"team": "back office"}]
+    await store.session("case", assistant, labels={}).run(task="four")
+    assert [dict(info.labels) async for info in store.sessions()] == [{}]
+
+
+@pytest.mark.parametrize("labels", [{"team": 7}, {7: "team"}, {"team": None}, {"team": "\ud800"}])
+async def test_labels_are_texts(store, labels):
+    with pytest.raises(leftoff.StateInvalid, match="label"):
+        await store.session("case", assistant, labels=labels).run(task="one")
+    assert await store.store.head("case") is None
+
+
+# --- blueprints and factories
+
+
+async def test_a_blueprint_builds_what_runs(store):
+    blueprint = leftoff.Blueprint("support", assistant, version=2)
+    await store.session("case", blueprint).run(task="one")
+    assert said(await store.session("case", blueprint).run(task="two")) == await expected("one", "two")
+
+
+@pytest.mark.parametrize(("written", "found"), [(1, 2), (2, 1)])
+async def test_another_version_of_the_blueprint_is_refused(store, written, found):
+    await store.session("case", leftoff.Blueprint("support", assistant, version=written)).run(task="one")
+    head = await store.store.head("case")
+    session = store.session("case", leftoff.Blueprint("support", assistant, version=found))
+    with pytest.raises(leftoff.UnknownVersion, match=f"version {written}[^0-9]*version {found}") as caught:
+        await session.run(task="two")
+    assert caught.value.session == "case"
+    assert (await store.store.head("case")).seq == head.seq
+    await store.session("case", leftoff.Blueprint("support", assistant, version=written)).run(task="two")
+
+
+async def test_a_failed_turn_of_another_version_is_not_resumed_and_stays_as_it_is(store):
+    factory, _ = agents("first", ConnectionError("503"))
+    old = store.session("case", leftoff.Blueprint("support", factory, version=1))
+    await old.run(task="one")
+    with pytest.raises(leftoff.TurnFailed):
+        await old.run(task="two")
+    with pytest.raises(leftoff.UnknownVersion):
+        await store.session("case", leftoff.Blueprint("support", factory, version=2)).resume()
+    assert (await store.store.head("case")).owner is None
+    assert (await old.resume()).turn == 2
+
+
+async def test_a_factory_may_be_async(store):
+    async def build():
+        await asyncio.sleep(0)
+        return assistant()
+
+    assert said(await store.session("case", build).run(task="one")) == await expected("one")
+
+
+WRONG = {"a text": lambda: "agent", "a class": lambda: type(assistant()), "a model": Scripted, "nothing": lambda: None}
+
+
+@pytest.mark.parametrize("factory", WRONG.values(), ids=WRONG)
+async def test_a_factory_that_builds_something_else_is_refused_before_anything_is_written(store, factory):
+    with pytest.raises(leftoff.StateInvalid):
+        await store.session("case", factory).run(task="one")
+    assert await store.store.head("case") is None
+
+
+@pytest.mark.parametrize("what", ["assistant", 7, Scripted()])
+async def test_what_is_neither_live_nor_a_factory_is_refused_at_once(store, what):
+    with pytest.raises(leftoff.StateInvalid):
+        store.session("case", what)
+
+
+async def test_a_factory_that_fails_is_reported_as_it_is_and_nothing_is_written(store):
+    def build():
+        raise LookupError("no such prompt")
+
+    session = store.session("case", build)
+    with pytest.raises(LookupError, match="no such prompt"):
+        await session.run(task="one")
+    assert await store.store.head("case") is None
+
+
+async def test_a_session_without_a_factory_can_be_read_and_not_run(store):
+    await store.session("case", assistant).run(task="one")
+    session = store.session("case")
+    assert await numbers(session) == [(1, "done")]
+    with pytest.raises(leftoff.StateInvalid, match="an agent, a team or a factory"):
+        await session.run(task="two")
+    assert await numbers(session) == [(1, "done")]
+
+
+async def test_a_factory_that_fails_after_a_crash_leaves_the_turn_to_be_finished(store):
+    factory, _ = agents("first", ConnectionError("503"))
+    await store.session("case", factory).run(task="one")
+    with pytest.raises(leftoff.TurnFailed):
+        await store.session("case", factory).run(task="two")
+
+    def broken():
+        raise LookupError("no such prompt")
+
+    with pytest.raises((LookupError, leftoff.TurnFailed), match="no such prompt"):
+        await store.session("case", broken).resume()
+    assert said(await store.session("case", factory).resume())

@@ -1,0 +1,609 @@
+"""What is special to files: torn and flipped bytes, fsync, full disks, names, locks, and other processes."""
+
+import asyncio
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from leftoff.codec import encode
+from leftoff.errors import (
+    Conflict,
+    LeftoffError,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+    UnknownVersion,
+)
+from leftoff.records import Head, Kind
+from leftoff.stores import files, lines
+from leftoff.stores.files import FileStore
+from leftoff.stores.lines import MAX_NAME, SUFFIX, name_of
+from leftoff.testing import a_row, a_write
+from leftoff.testing.samples import HOSTILE_IDS
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def file(root):
+    return root / "sessions" / "case-42.jsonl"
+
+
+@asynccontextmanager
+async def opened(root, **options):
+    store = await FileStore.open(root, **options)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(root):
+    async with opened(root) as store:
+        yield store
+
+
+@pytest.fixture
+def no_fsync(monkeypatch):
+    """For tests that read a thousand damaged files, and ask nothing about durability."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+async def said(store, session="case-42"):
+    """All that a store says about a session, but for the moment."""
+    head = await store.head(session)
+    rows = [row for kind in Kind for row in await store.rows(session, kind)]
+    return head and replace(head, now=0.0), rows
+
+
+def forget(store):
+    """As another process would, that has read nothing yet."""
+    store._indexes.clear()
+
+
+async def three_writes(store):
+    """What was said before the last of three writes, and after it."""
+    await store.write(a_write(owner="me", lease=30.0, labels={"team": "claims"}, rows=[a_row(1), a_row(2, b"")]))
+    await store.write(a_write(seq=1, data=b"\xff\n", rows=[a_row(3), a_row(1, kind=Kind.LOG)]))
+    old = await said(store)
+    await store.write(a_write(seq=2, epoch=2, status="failed", rows=[a_row(2, kind=Kind.LOG), a_row(4)]))
+    return old, await said(store)
+
+
+def failing(monkeypatch, name, error, *, times=1000, when=lambda file: True):
+    """Have a function of ``os`` fail, as a disk would."""
+    real = getattr(os, name)
+    left = [times]
+
+    def fail(file, *args):
+        if left[0] and when(file):
+            left[0] -= 1
+            if name == "write":
+                real(file, bytes(args[0])[:7])
+            raise OSError(error, os.strerror(error))
+        return real(file, *args)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+# Torn and flipped bytes
+
+
+async def test_a_last_line_that_is_cut_anywhere_was_never_written(store, file, no_fsync):
+    old, _ = await three_writes(store)
+    content = file.read_bytes()
+    last = content.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(content)):
+        file.write_bytes(content[:end])
+        forget(store)
+        assert await said(store) == old
+        assert [replace(head, now=0.0) for head in await store.heads()] == [old[0]]
+        written = await store.write(a_write(seq=2, rows=[a_row(9)]))
+        forget(store)
+        assert await said(store) == (replace(written, now=0.0), sorted([*old[1], a_row(9)], key=lambda row: row.kind))
+
+
+async def test_a_first_write_that_is_cut_anywhere_was_never_made(store, file, no_fsync):
+    await store.write(a_write(rows=[a_row(1)]))
+    content = file.read_bytes()
+    for end in range(len(content)):
+        file.write_bytes(content[:end])
+        forget(store)
+        assert await said(store) == (None, [])
+        assert list(await store.heads()) == []
+        assert await store.delete("case-42") is False
+        assert (await store.write(a_write(rows=[a_row(1)]))).seq == 1
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x20, 0x80])
+@pytest.mark.parametrize("known", [False, True], ids=["read for the first time", "read before"])
+async def test_a_flipped_byte_yields_the_old_the_new_or_an_error(store, file, no_fsync, mask, known):
+    old, new = await three_writes(store)
+    await store.write(a_write("other", rows=[a_row(1)]))
+    other = await said(store, "other")
+    content = file.read_bytes()
+    seen = []
+    for at in range(len(content)):
+        if known:
+            file.write_bytes(content)
+            assert await said(store) == new
+        else:
+            forget(store)
+        file.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :])
+        try:
+            seen.append(await said(store))
+            assert seen[-1] in (old, new)
+        except StateInvalid as error:
+            assert error.session == "case-42"
+            assert error.path.startswith(f"{file}:")
+        listed = {head.session: replace(head, now=0.0) for head in await store.heads()}
+        assert listed.pop("case-42", new[0]) in (old[0], new[0])
+        assert listed == {"other": other[0]}
+    assert await said(store, "other") == other
+    assert len(seen) <= (len(content) if known else 1)
+
+
+async def test_a_damaged_line_is_named_and_the_lines_before_it_can_be_kept(store, file):
+    old, _ = await three_writes(store)
+    good = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*good[:3], good[3].replace(b"failed", b"idling")]))
+    for call in (store.head("case-42"), store.write(a_write(seq=3)), store.delete("case-42")):
+        with pytest.raises(StateInvalid, match="remove this line and all after it") as caught:
+            await call
+        assert caught.value.path == f"{file}:4"
+    file.write_bytes(b"".join(good[:3]))
+    assert await said(store) == old
+    assert (await store.write(a_write(seq=2))).seq == 3
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+async def test_a_missing_or_repeated_line_is_damage(store, file, taken):
+    await three_writes(store)
+    good = file.read_bytes().splitlines(keepends=True)
+    for damaged in ([*good[:taken], *good[taken + 1 :]], [*good[: taken + 1], *good[taken:]]):
+        file.write_bytes(b"".join(damaged))
+        forget(store)
+        with pytest.raises(StateInvalid, match="does not follow"):
+            await store.head("case-42")
+
+
+async def test_a_listing_shows_what_is_readable_and_warns_of_what_is_not(store, file, caplog):
+    old, _ = await three_writes(store)
+    await store.write(a_write("other"))
+    good = file.read_bytes()
+    file.write_bytes(good[:-2] + b"?\n")
+    assert [replace(head, now=0.0) for head in await store.heads()][0] == old[0]
+    file.write_bytes(b"?" * 20_000 + b"\n")
+    with caplog.at_level(logging.WARNING):
+        assert [head.session for head in await store.heads()] == ["other"]
+    assert str(file) in caplog.text
+
+
+async def test_a_file_under_the_name_of_another_session_is_damage(store, file):
+    await store.write(a_write())
+    file.rename(file.with_name("stolen.jsonl"))
+    with pytest.raises(StateInvalid, match="'case-42'"):
+        await store.head("stolen")
+    assert list(await store.heads()) == []
+
+
+async def test_a_line_of_a_newer_leftoff_is_not_guessed_at(store, file, monkeypatch):
+    with monkeypatch.context() as newer:
+        newer.setattr(lines, "FORMAT", 2)
+        await store.write(a_write())
+    forget(store)
+    with pytest.raises(UnknownVersion, match="case-42.jsonl:1"):
+        await store.head("case-42")
+
+
+# What is in a file
+
+
+async def test_a_line_is_json_and_has_the_data_as_it_is(store, file):
+    data = encode({"float": [0.1, 1e22, -0.0], "int": 2**63 - 1, "text": "caf\u00e9 \0 \u2028"})
+    await store.write(a_write(data=data, rows=[a_row(1, data), a_row(2, b" [1,\n2]"), a_row(3, b"")]))
+    header, line = map(json.loads, file.read_text().split("\n")[:-1])
+    assert header["session"] == "case-42"
+    assert line["head"] == line["data"][0] == json.loads(data)
+    assert data in file.read_bytes()
+    assert line["data"][1:] == [" [1,\n2]", ""]
+    assert [row.data for row in await store.rows("case-42", Kind.BODY)] == [data, b" [1,\n2]", b""]
+
+
+async def test_a_line_has_little_besides_its_data(store, file):
+    row = a_row(1, encode("x" * 1000), kind=Kind.TURN)
+    await store.write(a_write(token="0123456789ab", data=b'{"turn":1}', rows=[row]))  # noqa: S106
+    last = file.read_bytes().splitlines()[-1]
+    assert len(last) - len(row.data) - len(b'{"turn":1}') <= 150
+
+
+async def test_a_write_does_not_read_what_was_written_before(store, root, monkeypatch):
+    async with opened(root) as other:
+        for seq in range(0, 50, 2):
+            await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+            await other.write(a_write(seq=seq + 1, rows=[a_row(seq + 1)]))
+        read = []
+        real = lines.read_change
+        monkeypatch.setattr(lines, "read_change", lambda line: read.append(line) or real(line))
+        await store.write(a_write(seq=50))
+        # The other's last line, its own before it is written, and its own afterwards.
+        assert len(read) == 3
+
+
+async def test_only_so_many_sessions_are_kept_in_memory(store, monkeypatch):
+    monkeypatch.setattr(files, "MAX_INDEXES", 3)
+    for seq in range(2):
+        for number in range(6):
+            await store.write(a_write(f"case-{number}", seq, rows=[a_row(seq)]))
+    assert len(store._indexes) == 3
+
+
+# Durability
+
+
+async def test_a_write_and_a_deletion_are_synced_before_they_are_acknowledged(store, file, monkeypatch):
+    events = []
+    for name in ("write", "fsync", "replace"):
+        real = getattr(os, name)
+
+        def spy(what, *args, name=name, real=real):
+            place = Path(f"/proc/self/fd/{what}").readlink() if isinstance(what, int) else Path(what)
+            events.append((name, place.name))
+            return real(what, *args)
+
+        monkeypatch.setattr(os, name, spy)
+    await store.write(a_write())
+    assert events == [("write", file.name), ("fsync", file.name), ("fsync", "sessions")]
+    events.clear()
+    await store.write(a_write(seq=1))
+    assert events == [("write", file.name), ("fsync", file.name)]
+    events.clear()
+    await store.delete("case-42")
+    spare = f"{file.name}.tmp"
+    assert [event for event in events if event[0] != "replace"] == [
+        *(("write", spare), ("fsync", spare)),
+        ("fsync", "sessions"),
+    ]
+
+
+async def test_what_another_process_wrote_is_synced_before_it_is_relied_on(store, root, monkeypatch):
+    await store.write(a_write())
+    synced = []
+    real = os.fsync
+    async with opened(root) as other:
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(file) or real(file))
+        assert await other.head("case-42")
+        assert len(synced) == 2
+        assert await other.head("case-42")
+        assert len(synced) == 2
+
+
+@pytest.mark.parametrize("seq", [0, 3])
+@pytest.mark.parametrize(
+    ("name", "error", "expected"),
+    [
+        ("write", errno.ENOSPC, StoreFull),
+        ("write", errno.EIO, StoreUnavailable),
+        ("fsync", errno.EIO, StoreUnavailable),
+    ],
+)
+async def test_a_write_that_fails_is_taken_back(store, file, monkeypatch, seq, name, error, expected):
+    if seq:
+        await three_writes(store)
+    before, content = await said(store), file.read_bytes() if seq else b""
+    with monkeypatch.context() as disk:
+        failing(disk, name, error, times=1)
+        with pytest.raises(expected) as caught:
+            await store.write(a_write(seq=seq, rows=[a_row(8)]))
+    assert type(caught.value) is expected
+    assert file.read_bytes() == content
+    assert await said(store) == before
+    assert (await store.write(a_write(seq=seq, rows=[a_row(8)]))).seq == seq + 1
+
+
+async def test_a_new_file_whose_directory_cannot_be_synced_is_not_acknowledged(store, root, monkeypatch):
+    with monkeypatch.context() as disk:
+        failing(
+            disk, "fsync", errno.EIO, when=lambda file: os.path.samestat(os.fstat(file), (root / "sessions").stat())
+        )
+        with pytest.raises(StoreUnavailable):
+            await store.write(a_write())
+        assert await store.head("case-42") is None
+    assert (await store.write(a_write())).seq == 1
+
+
+async def test_a_disk_that_never_syncs_leaves_the_outcome_unknown_and_the_rest_readable(store, monkeypatch):
+    _, new = await three_writes(store)
+    with monkeypatch.context() as disk:
+        failing(disk, "fsync", errno.EIO)
+        with pytest.raises(OutcomeUnknown):
+            await store.write(a_write(seq=3))
+        assert await said(store) == new
+        with pytest.raises(StoreUnavailable):
+            await store.delete("case-42")
+        assert await said(store) == new
+    assert (await store.write(a_write(seq=3))).seq == 4
+
+
+@contextmanager
+def mounted(where, options):
+    where.mkdir(exist_ok=True)
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", where], capture_output=True, check=False)
+    if mount.returncode:
+        pytest.skip("mounting needs the rights of root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+async def test_a_full_disk_is_told_read_from_and_used_again(tmp_path):
+    with mounted(tmp_path / "disk", "size=128k"):
+        async with opened(tmp_path / "disk" / "store") as store:
+            large = encode("x" * 10_000)
+            await store.write(a_write("small"))
+            with pytest.raises(StoreFull):
+                for seq in range(100):
+                    await store.write(a_write(seq=seq, rows=[a_row(seq, large)]))
+            assert [row.n for row in await store.rows("case-42", Kind.BODY)] == list(range(seq))
+            assert (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq == seq + 1
+            assert await store.delete("case-42")
+            assert (await store.write(a_write("small", 1, rows=[a_row(n, large) for n in range(5)]))).seq == 2
+
+
+async def test_a_read_only_disk_is_told(tmp_path):
+    with mounted(tmp_path / "disk", "size=1m"):
+        async with opened(tmp_path / "disk") as store:
+            await store.write(a_write())
+            subprocess.run(["mount", "-o", "remount,ro", tmp_path / "disk"], check=True)
+            assert (await said(store))[0].seq == 1
+            with pytest.raises(StoreUnavailable):
+                await store.write(a_write(seq=1))
+        with pytest.raises(StoreUnavailable, match="writable"):
+            await FileStore.open(tmp_path / "disk")
+
+
+# Opening
+
+
+async def test_a_directory_of_something_else_is_refused_and_left_alone(root):
+    root.mkdir()
+    (root / "thesis.txt").write_text("all of it")
+    with pytest.raises(StoreUnavailable, match="another directory"):
+        await FileStore.open(root)
+    assert [path.name for path in root.iterdir()] == ["thesis.txt"]
+
+
+async def test_a_place_where_no_directory_can_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "no" / "store", tmp_path / "file" / "store", Path("/sys/leftoff")):
+        with pytest.raises(StoreUnavailable, match="directory|this user"):
+            await FileStore.open(place)
+    assert (tmp_path / "file").read_text() == ""
+
+
+async def test_a_store_of_a_newer_leftoff_is_refused_and_a_damaged_marker_is_named(root):
+    async with opened(root):
+        pass
+    marker = root / "leftoff.json"
+    marker.write_text('{"leftoff":"files","v":2}')
+    with pytest.raises(UnknownVersion):
+        await FileStore.open(root)
+    for damaged in ("", "{}", '{"leftoff":"files"}'):
+        marker.write_text(damaged)
+        with pytest.raises(StateInvalid, match=re.escape(str(marker))):
+            await FileStore.open(root)
+
+
+async def test_an_opening_that_was_cut_off_is_gone_on_with(root):
+    root.mkdir()
+    (root / "leftoff.json.0123").write_text("{")
+    (root / "lost+found").mkdir()
+    async with opened(root) as store:
+        assert (await store.write(a_write())).seq == 1
+
+
+async def test_a_store_that_is_gone_does_not_look_empty(store, root):
+    await store.write(a_write())
+    root.rename(root.with_name("moved"))
+    for call in (store.head("case-42"), store.heads(), store.write(a_write("new")), store.delete("case-42")):
+        with pytest.raises(StoreUnavailable):
+            await call
+
+
+# Names
+
+
+@given(st.sampled_from(HOSTILE_IDS) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
+@example("../../etc/passwd")
+@example("." * 200)
+@example("\N{GRINNING FACE}" * 200)
+def test_a_name_is_short_and_has_only_characters_that_are_safe_everywhere(session):
+    name = name_of(session).removesuffix(SUFFIX)
+    assert len(name) <= MAX_NAME
+    assert re.fullmatch(r"(?!\.)([a-z0-9._-]|%[0-9A-F]{0,2})+(~[0-9a-f]{32})?", name)
+
+
+def test_no_two_ids_share_a_file_not_even_where_case_and_accents_are_one():
+    ids = {*HOSTILE_IDS, *(change(session) for session in HOSTILE_IDS for change in (str.upper, str.lower, str.title))}
+    assert len({name_of(session).casefold() for session in ids}) == len(ids)
+
+
+async def test_foreign_files_and_links_are_left_alone(store, root, tmp_path):
+    await store.write(a_write())
+    outside = tmp_path / "outside.jsonl"
+    folder = root / "sessions"
+    (folder / "link.jsonl").symlink_to(outside)
+    (folder / "folder.jsonl").mkdir()
+    for name in ("notes.txt", "case-42.jsonl.tmp", "UPPER.jsonl", "%zz.jsonl", "%ff.jsonl", "a~b.jsonl", ".jsonl"):
+        (folder / name).write_text("not ours\n")
+    assert [head.session for head in await store.heads()] == ["case-42"]
+    for session in ("link", "folder"):
+        with pytest.raises(StoreUnavailable):
+            await store.write(a_write(session))
+    assert not outside.exists()
+
+
+# Others at the same file
+
+
+RIVAL = """
+import asyncio, sys
+from leftoff.errors import Conflict
+from leftoff.stores.files import FileStore
+from leftoff.testing import a_row, a_write
+
+async def main(root, name):
+    store = await FileStore.open(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for seq in range(60):
+        try:
+            await store.write(a_write(seq=seq, token=name, rows=[a_row(seq, b'"%s"' % name.encode())]))
+            print(seq, flush=True)
+        except Conflict:
+            pass
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_of_two_processes_one_wins_each_seq(store, root):
+    def start(name):
+        return subprocess.Popen(
+            [sys.executable, "-c", RIVAL, root, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    with start("one") as one, start("two") as two:
+        for rival in (one, two):
+            assert rival.stdout.readline() == "ready\n"
+        for rival in (one, two):
+            rival.stdin.write("go\n")
+            rival.stdin.flush()
+        won = {name: set(map(int, rival.communicate()[0].split())) for name, rival in (("one", one), ("two", two))}
+    assert one.returncode == two.returncode == 0
+    assert won["one"] | won["two"] == set(range(60))
+    assert won["one"].isdisjoint(won["two"])
+    rows = await store.rows("case-42", Kind.BODY)
+    assert {name: {row.n for row in rows if json.loads(row.data) == name} for name in won} == won
+
+
+async def test_a_writer_beside_a_deletion_is_before_it_or_refused(root):
+    async with opened(root) as one, opened(root) as two:
+        for number in range(20):
+            session = f"case-{number}"
+            await one.write(a_write(session))
+            written, deleted = await asyncio.gather(
+                two.write(a_write(session, 1)), one.delete(session), return_exceptions=True
+            )
+            assert isinstance(written, Head | SessionDeleted)
+            assert deleted is True
+            assert (await two.head(session)).seq == (3 if isinstance(written, Head) else 2)
+
+
+async def test_a_writer_that_waits_for_a_replaced_file_notices(store, file, monkeypatch):
+    await store.write(a_write())
+    tomb = file.with_name("spare")
+    real = fcntl.flock
+
+    def replaced_just_before(held, how):
+        if tomb.exists():
+            tomb.replace(file)
+        return real(held, how)
+
+    with monkeypatch.context() as beside:
+        head = (await store.head("case-42")).deleted(now=time.time())
+        tomb.write_bytes(lines.header_line("case-42", head.created) + lines.change_line(head))
+        beside.setattr(fcntl, "flock", replaced_just_before)
+        with pytest.raises(SessionDeleted):
+            await store.write(a_write(seq=1))
+    assert (await store.head("case-42")).status == "deleted"
+
+
+async def test_a_lock_that_is_held_too_long_is_told_and_nothing_is_written_later(root, file):
+    async with opened(root) as quick, opened(root, deadline=0.2) as store:
+        await quick.write(a_write())
+        with file.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            for call in (store.write(a_write(seq=1)), store.head("case-42"), store.delete("case-42")):
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable) as caught:
+                    await call
+                assert type(caught.value) is StoreUnavailable
+                assert time.monotonic() - started < 5
+            assert [head.session for head in await store.heads()] == ["case-42"]
+        assert (await store.head("case-42")).seq == 1
+
+
+async def test_a_write_that_hangs_is_unknown_until_it_has_ended(root, monkeypatch):
+    async with opened(root) as quick, opened(root, deadline=0.3) as store:
+        await quick.write(a_write())
+        real = os.fsync
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fsync", lambda file: time.sleep(1) or real(file))
+            with pytest.raises(OutcomeUnknown):
+                await store.write(a_write(seq=1, token="slow"))  # noqa: S106
+        # Whoever asks now waits until it is certain.
+        assert (await quick.head("case-42")).token == "slow"
+        with pytest.raises(Conflict):
+            await store.write(a_write(seq=1))
+
+
+async def test_a_write_whose_caller_has_gone_turns_back(store, file, monkeypatch):
+    await store.write(a_write())
+    real = files.change_line
+    monkeypatch.setattr(files, "change_line", lambda *args: time.sleep(0.2) or real(*args))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(store.write(a_write(seq=1)), 0.05)
+    monkeypatch.undo()
+    await asyncio.sleep(0.3)
+    assert (await store.head("case-42")).seq == 1
+
+
+def test_a_store_is_not_used_in_a_forked_child(root):
+    store = asyncio.run(FileStore.open(root))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: what is tested here
+        child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(store.head("case-42"))
+        except StoreUnavailable as error:
+            os._exit(0 if "open the store again" in str(error) else 1)
+        except BaseException:
+            os._exit(2)
+        os._exit(3)
+    assert os.waitpid(child, 0)[1] == 0
+    assert asyncio.run(store.write(a_write())).seq == 1
+    asyncio.run(store.close())
+
+
+async def test_every_error_of_the_system_is_translated(store, monkeypatch):
+    for error in (errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOSPC, errno.ESTALE, errno.ETIMEDOUT, errno.EDQUOT):
+        with monkeypatch.context() as disk:
+            failing(disk, "open", error)
+            for call in (store.write(a_write()), store.write(a_write("x" * 200))):
+                with pytest.raises(LeftoffError) as caught:
+                    await call
+                assert isinstance(caught.value, StoreFull | StoreUnavailable)
