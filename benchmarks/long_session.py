@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import leftoff
 from autogen_agentchat.agents import AssistantAgent
+
+import leftoff
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import random
 
-WORDS = (
-    "customer order invoice refund parcel address delivery email phone account ticket agent policy claim damage "
-    "receipt payment card bank transfer morning evening urgent please thanks regarding attached photo number "
-    "reference warranty replacement broken missing late early second third again never always prefers wants needs "
-    "asked answered waiting confirmed cancelled returned shipped the a an and or but with without before after "
-    "because since until for from to of in on at by is was has been will can could should must about our your their"
-).split()
+WORDS = ["customer", "order", "invoice", "refund", "parcel", "address", "delivery", "email", "phone", "account", "ticket", "agent", "policy", "claim", "damage", "receipt", "payment", "card", "bank", "transfer", "morning", "evening", "urgent", "please", "thanks", "regarding", "attached", "photo", "number", "reference", "warranty", "replacement", "broken", "missing", "late", "early", "second", "third", "again", "never", "always", "prefers", "wants", "needs", "asked", "answered", "waiting", "confirmed", "cancelled", "returned", "shipped", "the", "a", "an", "and", "or", "but", "with", "without", "before", "after", "because", "since", "until", "for", "from", "to", "of", "in", "on", "at", "by", "is", "was", "has", "been", "will", "can", "could", "should", "must", "about", "our", "your", "their"]
 
 
 def text(size: int, chance: random.Random) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard
 
 import orjson
@@ -64,8 +65,7 @@ def decode_foreign(data: bytes, what: str) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) != len(items):
-            names = [name for name, _ in items]
-            twice = next(name for name in names if names.count(name) > 1)
+            [(twice, _)] = Counter(name for name, _ in items).most_common(1)
             message = f"the key {twice!r} stands twice in one object"
             raise StateInvalid(message, path=what)
         return found
@@ -117,7 +117,9 @@ def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]
     elif is_object(value):
         for key, item in value.items():
             if type(key) is not str or not _is_unicode(key):
-                yield path, f"{key!a} cannot be the key of a JSON object"
+                # The repr of a foreign object may fail; that of an integer of thousands of digits does.
+                shown = ascii(key) if type(key) is str else f"a {_name(key)}"
+                yield path, f"{shown} cannot be the key of a JSON object"
             else:
                 yield from _problems(item, f"{path}.{key}", depth - 1)
     elif is_array(value):

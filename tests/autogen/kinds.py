@@ -144,6 +144,9 @@ KINDS = {
 }
 
 
+FLEETING = ("id", "created_at", "full_message_id")
+
+
 def transcript(result):
     """What was said and why it stopped, without ids and times."""
     messages = [
@@ -157,7 +160,7 @@ def anonymous(value):
     """JSON without the ids and times of messages."""
     if isinstance(value, dict):
         message = "created_at" in value
-        return {key: anonymous(item) for key, item in value.items() if not (message and key in ("id", "created_at", "full_message_id"))}
+        return {key: anonymous(item) for key, item in value.items() if not (message and key in FLEETING)}
     if isinstance(value, list | tuple):
         return [anonymous(item) for item in value]
     return value

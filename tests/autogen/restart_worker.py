@@ -8,8 +8,9 @@ import json
 import sys
 import traceback
 
-import leftoff
 from kinds import KINDS, TASKS, transcript
+
+import leftoff
 
 
 async def main(url, first, stop):

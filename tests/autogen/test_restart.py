@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import leftoff
 import pytest
 from kinds import KINDS, TASKS, anonymous, transcript
+
+import leftoff
 
 WORKER = Path(__file__).with_name("restart_worker.py")
 
@@ -25,6 +26,7 @@ def restarted(request, tmp_path_factory):
     for first, stop in PROCESSES:
         done = subprocess.run(
             [sys.executable, "-W", "error", WORKER, url, str(first), str(stop)],
+            check=False,
             capture_output=True,
             text=True,
             timeout=120,

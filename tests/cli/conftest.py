@@ -79,10 +79,23 @@ class Process:
         self._process.stdin.write(text)
         self._process.stdin.flush()
 
+    def wait_for(self, text):
+        """Until it has said this on stdout."""
+        said = ""
+        while text not in said:
+            piece = os.read(self._process.stdout.fileno(), 4096).decode()
+            assert piece, said
+            said += piece
+
+    def stop_reading(self):
+        self._process.stdout.close()
+
     def send(self, number):
         self._process.send_signal(number)
 
     def end(self):
+        if self._process.stdout.closed:
+            self._process.stdout = None
         out, err = self._process.communicate(timeout=PATIENCE)
         return Result(self._process.returncode, out, err)
 
@@ -106,13 +119,31 @@ def start():
         process.stop()
 
 
-def wait_for(path):
-    """Until another process has made the file."""
-    until = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert time.monotonic() < until, f"{path.name} was never made"
-        time.sleep(0.01)
-    path.unlink()
+@pytest.fixture
+def until_begun(place):
+    """Waits until a turn that was told to ``wait`` does so; ``go`` lets it end."""
+
+    def wait():
+        until = time.monotonic() + PATIENCE
+        while not (place / "begun").exists():
+            assert time.monotonic() < until, "no turn was begun"
+            time.sleep(0.01)
+        (place / "begun").unlink()
+
+    return wait
+
+
+@pytest.fixture
+def crash(start, until_begun):
+    """Leaves a session behind whose turn was killed in the middle."""
+
+    def kill(session, *options, app="app:support"):
+        process = start("chat", app, session, "wait and see", *options)
+        until_begun()
+        process.send(signal.SIGKILL)
+        assert process.end().code == -signal.SIGKILL
+
+    return kill
 
 
 class Terminal:

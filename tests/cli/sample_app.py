@@ -15,6 +15,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, R
 
 import leftoff
 
+BEGUN, GO = Path("begun"), Path("go")
 USAGE = RequestUsage(prompt_tokens=5, completion_tokens=2)
 
 
@@ -25,8 +26,8 @@ class Model(ChatCompletionClient):
         if word == "fail":
             raise ValueError("the model is [bold]out[/bold] of order")
         if word == "wait":
-            Path("begun").touch()
-            while not Path("go").exists():
+            BEGUN.touch()  # files are how a test in another process speaks to it
+            while not GO.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         if word == "hostile":
             return self._result("\x1b]0;owned\x07\x1b[31mred\u202e [bold]text[/bold] :smile:")

@@ -139,11 +139,9 @@ def test_a_pipe_that_is_not_text_is_refused(cli):
     assert "not text" in cli("chat", "app:support", "case-42", stdin=b"\xff\n", code=2).err
 
 
-def test_a_session_that_is_busy_has_an_exit_code_of_its_own(cli, start, place):
-    from conftest import wait_for
-
+def test_a_session_that_is_busy_has_an_exit_code_of_its_own(cli, start, place, until_begun):
     holder = start("chat", "app:support", "case-42", "wait")
-    wait_for(place / "begun")
+    until_begun()
     for options in (("--busy", "raise"), ("--timeout", "0.1")):
         error = cli("chat", "app:support", "case-42", "hello", "--json", *options, code=4).error
         assert error["type"] == "SessionBusy"

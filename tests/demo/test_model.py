@@ -217,5 +217,5 @@ async def test_a_server_of_its_own_process_is_silent_and_ends_with_its_input(env
     environment.setenv("LEFTOFF_DEMO_MODEL_URL", (await server.stdout.readline()).decode().strip())
     async with model.model_client() as client:
         assert "email" in (await converse(client, FACT, QUESTION)).lower()
-    rest = await server.communicate()
+    rest = await server.communicate(b"")  # the empty input closes it
     assert (server.returncode, *rest) == (0, b"", b"")

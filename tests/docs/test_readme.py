@@ -1,5 +1,4 @@
 import re
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]

@@ -2,12 +2,13 @@
 
 import asyncio
 
-import leftoff
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from kinds import transcript
-from leftoff.records import Write
 from scripted import Scripted, remembered
+
+import leftoff
+from leftoff.records import Write
 
 
 class Steps:
@@ -68,7 +69,7 @@ async def numbers(session):
 async def crash(store, factory, *, task, key=None):
     """Leave a turn as a worker leaves it whose process is killed: begun, and nobody there."""
     gate = Gate()
-    session = store.session("case", lambda: agents(gate)[0]())
+    session = store.session("case", agents(gate)[0])
     running = asyncio.create_task(session.run(task=task, key=key))
     await gate.reached.wait()
     head = await store.store.head("case")

@@ -5,8 +5,9 @@ import gc
 import sys
 from pathlib import Path
 
-import leftoff
 import pytest
+
+import leftoff
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]

@@ -3,6 +3,7 @@
 import pytest
 from cast import agents
 from kinds import KINDS
+
 from leftoff.autogen import AutoGen
 from leftoff.session import Session
 
@@ -43,5 +44,3 @@ async def test_a_factory_is_called_once_while_the_session_lives(store):
     for task in ("one", "two", "three"):
         await session.run(task=task)
     assert len(built) == 1
-
-

@@ -1,9 +1,10 @@
 """What can be read of a session: its turns and its checkpoints."""
 
-import leftoff
 import pytest
 from autogen_agentchat.base import TaskResult
 from cast import agents, numbers
+
+import leftoff
 
 
 async def test_the_result_is_a_task_result_that_knows_its_turn(store):

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import leftoff
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import TextMessage
@@ -10,6 +9,8 @@ from cast import Gate, agents, expected, numbers, said
 from kinds import KINDS, transcript
 from pydantic import BaseModel
 from scripted import Scripted
+
+import leftoff
 
 
 async def test_a_known_key_returns_the_recorded_result_without_running(store):
@@ -191,7 +192,7 @@ async def test_a_bad_key_is_refused_before_anything_is_written(store, key):
 
 @pytest.mark.parametrize("key", ["k" * 500, "a/../b", "ключ %s\n\0", "🙂"])
 async def test_any_text_can_be_a_key(store, key):
-    factory, model = agents()
+    factory, _ = agents()
     session = store.session("case", factory)
     first = await session.run(task="one", key=key)
     assert await session.run(task="one", key=key) == first

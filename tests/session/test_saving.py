@@ -2,11 +2,12 @@
 
 import asyncio
 
-import leftoff
 import pytest
 from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, round_robin, selector, transcript
 from scripted import Scripted
+
+import leftoff
 
 # --- store.save and store.load
 
@@ -115,9 +116,9 @@ async def test_a_session_does_not_run_what_its_state_does_not_fit(store, saved, 
     with pytest.raises(leftoff.StateInvalid):
         await store.session("case", loaded).run(task="two")
     assert (await store.store.head("case")).seq == head.seq
-    assert transcript(await store.session("case", saved).run(task="two")) == (
-        await uninterrupted(saved, "one", "two")
-    )[-1]
+    assert (
+        transcript(await store.session("case", saved).run(task="two")) == (await uninterrupted(saved, "one", "two"))[-1]
+    )
 
 
 async def test_saving_by_hand_needs_a_live_instance(store):

@@ -4,11 +4,16 @@ import asyncio
 import math
 from typing import Literal
 
-import leftoff
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, StructuredMessage, TextMessage
+from autogen_agentchat.messages import (
+    BaseChatMessage,
+    HandoffMessage,
+    MultiModalMessage,
+    StructuredMessage,
+    TextMessage,
+)
 from autogen_agentchat.ui import Console
 from autogen_core import Image
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
@@ -16,6 +21,9 @@ from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, anonymous, round_robin, swarm, transcript
 from pydantic import BaseModel
 from scripted import Scripted
+
+import leftoff
+
 
 async def test_a_turn_without_a_task_goes_on(store):
     session = store.session("case", round_robin)
@@ -66,7 +74,7 @@ async def test_whatever_autogen_takes_as_a_task_is_taken_and_kept(store, task):
 async def test_what_is_not_a_task_is_refused_before_anything_is_written(store, task):
     factory, model = agents()
     session = store.session("case", factory)
-    with pytest.raises(leftoff.StateInvalid, match="^task") as caught:
+    with pytest.raises(leftoff.StateInvalid, match=r"^task") as caught:
         await session.run(task=task)
     assert caught.value.path.startswith("task")
     with pytest.raises(leftoff.StateInvalid):
@@ -211,7 +219,7 @@ async def test_a_stream_has_the_events_of_autogens_own_stream_and_ends_with_the_
 
 
 async def test_events_arrive_while_the_turn_runs(store):
-    factory, model = agents()
+    factory, _ = agents()
     stream = store.session("case", factory).run_stream(task="one")
     first = await anext(stream)
     assert first.content == "one"

@@ -3,13 +3,14 @@
 import asyncio
 from unittest.mock import AsyncMock
 
-import leftoff
 import pytest
 from autogen_agentchat.teams import SelectorGroupChat
 from autogen_core.model_context import UnboundedChatCompletionContext
 from cast import Gate, agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, round_robin, select, transcript
 from scripted import Scripted
+
+import leftoff
 
 # --- the input
 
@@ -97,7 +98,7 @@ async def test_a_failed_turn_says_why_and_what_to_do_next(store):
 
 
 async def test_a_failed_turn_leaves_the_state_as_it_was(store):
-    factory, model = agents("hello", ConnectionError("503"))
+    factory, _ = agents("hello", ConnectionError("503"))
     session = store.session("case", factory)
     await session.run(task="one")
     before = await session.at(1).state()
@@ -111,7 +112,7 @@ async def test_a_failed_turn_leaves_the_state_as_it_was(store):
 
 
 async def test_the_task_of_a_failed_turn_is_not_in_the_next_one(store):
-    factory, model = agents(ConnectionError("503"))
+    factory, _ = agents(ConnectionError("503"))
     session = store.session("case", factory)
     with pytest.raises(leftoff.TurnFailed):
         await session.run(task="one")

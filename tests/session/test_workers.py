@@ -2,9 +2,10 @@
 
 import asyncio
 
-import leftoff
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
+
+import leftoff
 from leftoff.ledger import Ledger
 
 

@@ -33,7 +33,7 @@ class _Cli(click.Group):
             code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
         sys.exit(code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # type: ignore[explicit-override]  # as above
+    def list_commands(self, ctx: click.Context) -> list[str]:  # type: ignore[explicit-override]  # noqa: ARG002 - click's
         return list(self.commands)  # in the order in which a newcomer meets them
 
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class Backlog:
     """The sessions that crashed workers left behind, and what became of them."""
 
-    def __init__(self, app: str, what: object, *, failed: bool, as_json: bool, trace: bool) -> None:
+    def __init__(self, app: str, what: Any, *, failed: bool, as_json: bool, trace: bool) -> None:
         """``failed`` says that turns which failed are tried again, too."""
         self._app = app
-        self._what = what
+        self._blueprint = what if isinstance(what, Blueprint) else Blueprint("", what)
         self._failed = failed
         self._as_json = as_json
         self._trace = trace
@@ -47,6 +47,8 @@ class Backlog:
                 for status in statuses
                 async for info in store.sessions(status=status, labels=labels, prefix=prefix)
             ]
+            if ids:
+                await self._try_to_build()
             # What agents print must not go where the bar is.
             bar = Progress(console=console(err=True), transient=True, redirect_stdout=False, disable=self._quiet(ids))
             with bar, handling(self._leaving(bar)):
@@ -58,42 +60,53 @@ class Backlog:
             say(self._summary() or "nothing to finish")
         return 1 if self._score["failed"] else 0
 
+    async def _try_to_build(self) -> None:
+        """Find out that APP does not work before any turn fails because of it."""
+        try:
+            await self._blueprint.build()
+        except Exception as error:
+            raise broken(self._app, error) from error
+
     async def _settle(self, store: OpenStore, session: str) -> None:
         try:
             ledger = await look_up(store, session)
             opened = ledger.progress.open
             if owner := ledger.busy():
-                self._count("busy", session, f"left to the worker that holds it ({owner})", owner=owner)
+                self._leave_to(session, owner)
             elif opened is None or (opened.status != "running" and not self._failed):
-                self._count("skipped", session, "finished by another worker meanwhile")
+                self._skip(session, "finished by another worker meanwhile")
             elif name := await self._stranger(ledger):
-                self._count("skipped", session, f"left alone: it was written by the blueprint {name!r}")
-            elif (result := await store.session(session, self._what, busy="raise").resume()) is not None:
-                self._count("finished", session, f"turn {result.turn} is complete", **result_json(session, result))
+                self._skip(session, f"left alone: it was written by the blueprint {name!r}")
+            elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
+                self._count("finished", f"{session}: turn {result.turn} is complete", result_json(session, result))
             else:
-                self._count("skipped", session, "finished by another worker meanwhile")
+                self._skip(session, "finished by another worker meanwhile")
         except SessionBusy as busy:
-            self._count("busy", session, f"left to the worker that holds it ({busy.owner})", owner=busy.owner)
+            self._leave_to(session, busy.owner)
         except SessionDeleted:
-            self._count("skipped", session, "deleted meanwhile")
-        except Exception as error:  # noqa: BLE001 - a factory may raise anything, and the other sessions go on
-            self._fail(session, error if isinstance(error, LeftoffError) else broken(f"building {self._app}", error))
+            self._skip(session, "deleted meanwhile")
+        except LeftoffError as error:
+            self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
+            if not self._as_json:
+                report(error, as_json=False, trace=self._trace)
 
     async def _stranger(self, ledger: Ledger) -> str | None:
         """The name of another blueprint that wrote the session."""
         row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, ledger.progress.checkpoint)
-        ours = self._what.name if isinstance(self._what, Blueprint) else ""
-        return None if row is None or row.blueprint in ("", ours) else row.blueprint
+        return None if row is None or row.blueprint in ("", self._blueprint.name) else row.blueprint
 
-    def _count(self, how: str, session: str, text: str, **more: Any) -> None:
-        self._score[how].append({"session": session, **more} if more else {"session": session, "reason": text})
-        if not self._as_json:
-            note(f"{session}: {text}")
+    def _skip(self, session: str, why: str) -> None:
+        self._count("skipped", f"{session}: {why}", {"session": session, "reason": why})
 
-    def _fail(self, session: str, error: Exception) -> None:
-        self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
+    def _leave_to(self, session: str, owner: str) -> None:
+        self._count(
+            "busy", f"{session}: left to the worker that holds it ({owner})", {"session": session, "owner": owner}
+        )
+
+    def _count(self, how: str, text: str, found: dict[str, Any]) -> None:
+        self._score[how].append(found)
         if not self._as_json:
-            report(error, as_json=False, trace=self._trace)
+            note(text)
 
     def _summary(self) -> str:
         return ", ".join(f"{len(found)} {how}" for how, found in self._score.items() if found)

@@ -119,8 +119,8 @@ class Conversation:
             raise
         except LeftoffError:
             raise
-        except Exception as error:
-            raise broken(f"building {self._app}", error) from error
+        except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed
+            raise broken(self._app, error) from error
         finally:
             self.live.end()
 

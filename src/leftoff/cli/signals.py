@@ -27,7 +27,6 @@ GRACE = 2.0
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run``, which ends soon after an interruption even if a thread of the agent does not."""
-
     give_back = _terminal()
 
     async def watched() -> T:

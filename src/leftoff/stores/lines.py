@@ -194,7 +194,7 @@ def glance(path: Path) -> Head | None:
 def _latest(file: int, name: str) -> Head | None:
     start = os.pread(file, _WINDOW, 0)
     header = start[: start.find(b"\n") + 1]
-    if not header:
+    if not header and len(start) < _WINDOW:
         return None
     session, created = read_header(header)
     if name_of(session) != name:

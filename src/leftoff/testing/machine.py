@@ -8,7 +8,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,7 +18,7 @@ from leftoff.errors import Conflict, LeftoffError, SessionDeleted
 from leftoff.records import Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.testing.racing import interrupt, settle
-from leftoff.testing.samples import HOSTILE_IDS, HOSTILE_LABELS, SAMPLE_BYTES
+from leftoff.testing.samples import HOSTILE_IDS, HOSTILE_LABELS, NEIGHBOURS, SAMPLE_BYTES
 from leftoff.testing.subject import Subject, snapshot, timeless
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ MAX_HANDLES = 3
 STATUSES: tuple[Status, ...] = ("idle", "running", "failed")
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
-session_ids = st.sampled_from(HOSTILE_IDS) | text.filter(bool)
+id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(
+    lambda some: st.lists(st.sampled_from(some) | text.filter(bool), min_size=1, max_size=6, unique=True)
+)
 # Few keys and values, so that filters find something.
 label_sets = st.dictionaries(
     st.sampled_from(["team", "tier", "", "a.b", '"', "%"]),
@@ -58,6 +60,16 @@ plans = st.builds(
     rows=st.lists(rows, max_size=3).map(tuple),
 )
 anything = st.integers(0, 1_000)
+
+
+class Filters(TypedDict):
+    """What a listing is asked for."""
+
+    after: str
+    limit: int
+    prefix: str
+    status: Status | None
+    labels: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         self._touched = ""
         self._tokens = 0
 
-    @initialize(ids=st.lists(session_ids, min_size=1, max_size=6, unique=True))
+    @initialize(ids=id_lists)
     def begin(self, ids: list[str]) -> None:
         """A few ids, and one handle."""
         self._ids = ids
@@ -110,7 +122,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     # What the store is asked to do
 
-    @rule(which=anything, handle=anything, plan=plans, off=st.sampled_from([0, 0, 0, 0, -1, 1, -2, 2]))
+    @rule(which=anything, handle=anything, plan=plans, off=st.sampled_from([0, 0, 0, 0, 0, -1, 1, -1_000]))
     def write(self, which: int, handle: int, plan: Write, off: int) -> None:
         """With the right seq, or another; with new rows, or rows that are there."""
         self._race([self._planned(plan, which, off=off)], handle)
@@ -165,20 +177,40 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @rule(
         handle=anything,
-        after=st.just("") | session_ids,
+        after=st.none() | anything,
         limit=st.integers(1, 4),
-        prefix=st.just("") | text | st.sampled_from(HOSTILE_IDS).map(lambda session: session[:1]),
-        status=st.none() | st.sampled_from([*STATUSES, "deleted"]),
-        labels=label_sets,
+        prefix=st.none()
+        | st.sampled_from(["%", "_", "*", "a%", "a_", "[a", "C"])
+        | st.tuples(anything, st.integers(1, 4)),
+        status=st.none() | st.none() | st.sampled_from([*STATUSES, "deleted"]),
+        labels=st.none() | label_sets | anything,
     )
     def list_sessions(  # noqa: PLR0917 - Hypothesis passes them by name
-        self, handle: int, after: str, limit: int, prefix: str, status: Status | None, labels: Mapping[str, str]
+        self,
+        handle: int,
+        after: int | None,
+        limit: int,
+        prefix: str | tuple[int, int] | None,
+        status: Status | None,
+        labels: Mapping[str, str] | int | None,
     ) -> None:
-        """By all filters."""
-        expected = [head for head in self._listed(status) if head.session > after and head.session.startswith(prefix)]
-        expected = [head for head in expected if labels.items() <= head.labels.items()][:limit]
-        asked = self._store(handle).heads(after=after, limit=limit, prefix=prefix, status=status, labels=labels)
-        assert [timeless(head) for head in self._run(asked)] == expected
+        """By all filters, most of them taken from a session that is there."""
+        filters = Filters(
+            after="" if after is None else self._session(after),
+            limit=limit,
+            prefix=self._session(prefix[0])[: prefix[1]] if isinstance(prefix, tuple) else prefix or "",
+            status=status,
+            labels=self._labels(labels) if isinstance(labels, int) else labels or {},
+        )
+        expected = [
+            head
+            for head in self._listed(status)
+            if head.session > filters["after"]
+            and head.session.startswith(filters["prefix"])
+            and filters["labels"].items() <= head.labels.items()
+        ]
+        found = self._run(self._store(handle).heads(**filters))
+        assert [timeless(head) for head in found] == expected[:limit]
 
     # What happens to its handles
 
@@ -297,6 +329,10 @@ class StoreMachine(Subject, RuleBasedStateMachine):
     def _session(self, which: int) -> str:
         self._touched = self._ids[which % len(self._ids)]
         return self._touched
+
+    def _labels(self, which: int) -> Mapping[str, str]:
+        known = self._known.get(self._session(which))
+        return known.head.labels if known else {}
 
     def _store(self, handle: int) -> Store:
         return self._handles[handle % len(self._handles)][0]

@@ -1,0 +1,16 @@
+"""Step 1: an agent is told something. It lives in this process, and so does what it knows."""
+
+import asyncio
+
+from support import FACT, QUESTION, support
+
+
+async def main() -> None:
+    async with support() as build:
+        agent = build()
+        for task in (FACT, QUESTION):
+            result = await agent.run(task=task)
+            print(f"user: {task}\nsupport_agent: {result.messages[-1].to_text()}")
+
+
+asyncio.run(main())

@@ -1,0 +1,18 @@
+"""Step 2: what the agent knows is saved, durably, before the process ends."""
+
+import asyncio
+
+from support import FACT, support
+
+import leftoff
+
+
+async def main() -> None:
+    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+        agent = build()
+        await agent.run(task=FACT)
+        checkpoint = await store.save("case-42", agent)
+        print(f"saved as checkpoint {checkpoint}; now run step3_restore.py")
+
+
+asyncio.run(main())

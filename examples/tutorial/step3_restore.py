@@ -1,0 +1,23 @@
+"""Step 3: a fresh agent in another process gets that state, and answers from it."""
+
+import asyncio
+
+from support import QUESTION, support
+
+import leftoff
+
+
+async def main() -> None:
+    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+        fresh = build()
+        result = await fresh.run(task=QUESTION)
+        print(f"without the state: {result.messages[-1].to_text()}")
+
+        agent = build()
+        if not await store.load("case-42", agent):
+            raise SystemExit("nothing is saved yet; run step2_save.py first")
+        result = await agent.run(task=QUESTION)
+        print(f"with the state: {result.messages[-1].to_text()}")
+
+
+asyncio.run(main())

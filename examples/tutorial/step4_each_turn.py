@@ -1,0 +1,20 @@
+"""Step 4: a session saves after each turn by itself, so that there is nothing to forget."""
+
+import asyncio
+
+from support import FACT, SECOND_FACT, URGENT_QUESTION, support
+
+import leftoff
+
+
+async def main() -> None:
+    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+        case = store.session("case-43", build)
+        for task in (FACT, SECOND_FACT, URGENT_QUESTION):
+            result = await case.run(task=task)
+            print(f"turn {result.turn}: {result.messages[-1].to_text()}")
+        async for turn in case.history():
+            print(f"  checkpoint {turn.number}: {turn.status}")
+
+
+asyncio.run(main())

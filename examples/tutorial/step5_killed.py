@@ -1,0 +1,34 @@
+"""Step 5, end to end: a process is killed after its turn was acknowledged; the next one knows what it was told."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+from support import FACT, QUESTION, support
+
+import leftoff
+
+
+async def turn(task: str) -> None:
+    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+        result = await store.session("case-44", build).run(task=task)
+        print(f"acknowledged: {result.messages[-1].to_text()}", flush=True)
+        if task == FACT:
+            await asyncio.sleep(3600)  # the process has more to do, and does not get to it
+
+
+def main() -> None:
+    child = subprocess.Popen([sys.executable, __file__, FACT], stdout=subprocess.PIPE, text=True)
+    print(f"process {child.pid}: {child.stdout.readline().strip()}")
+    os.kill(child.pid, signal.SIGKILL)
+    print(f"process {child.pid}: killed, exit code {child.wait()}")
+    child = subprocess.run([sys.executable, __file__, QUESTION], stdout=subprocess.PIPE, text=True, check=True)
+    print(f"a new process: {child.stdout.strip()}")
+
+
+if sys.argv[1:]:
+    asyncio.run(turn(sys.argv[1]))
+else:
+    main()

@@ -1,0 +1,214 @@
+"""``ls`` and ``show``."""
+
+import json
+import time
+
+import pytest
+
+from leftoff.cli.output import ago
+
+
+@pytest.fixture
+def cases(cli):
+    cli("chat", "app:support", "case-1", "hello", "--label", "team=claims")
+    cli("chat", "app:support", "case-2", "hello", "--label", "team=legal", "--label", "vip=yes")
+    cli("chat", "app:support", "case-2", "fail", code=1)
+    cli("chat", "app:support", "other", "hello")
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ([], ["case-1", "case-2", "other"]),
+        (["--status", "failed"], ["case-2"]),
+        (["--label", "team=legal", "--label", "vip=yes"], ["case-2"]),
+        (["--prefix", "case-"], ["case-1", "case-2"]),
+        (["--limit", "2"], ["case-1", "case-2"]),
+        (["--status", "deleted"], []),
+    ],
+)
+def test_sessions_are_filtered(cli, cases, filters, found):
+    assert [session["id"] for session in cli("ls", *filters, "--json").json] == found
+
+
+def test_a_listed_session_has_its_facts(cli, cases):
+    session = cli("ls", "--json").json[1]
+    assert session.pop("created") <= session.pop("updated")
+    assert session == {
+        "id": "case-2",
+        "status": "failed",
+        "turns": 2,
+        "checkpoint": 1,
+        "labels": {"team": "legal", "vip": "yes"},
+        "owner": None,
+    }
+
+
+def test_the_table_of_sessions_has_a_row_for_each(cli, cases):
+    lines = cli("ls").out.splitlines()
+    assert lines[0].split() == ["session", "status", "turns", "updated", "labels"]
+    assert lines[3].split()[:3] == ["case-2", "failed", "2"]
+    assert lines[3].endswith("team=legal, vip=yes")
+
+
+def test_deleted_sessions_are_listed_only_when_asked_for(cli, cases):
+    cli("rm", "other", "--yes")
+    assert "other" not in cli("ls").out
+    assert [session["id"] for session in cli("ls", "--status", "deleted", "--json").json] == ["other"]
+
+
+def test_an_empty_store_says_what_to_type(cli):
+    cli("chat", "app:support", "case-42", "hello")
+    cli("rm", "case-42", "--yes")
+    result = cli("ls")
+    assert result.out == "no sessions yet\n"
+    assert result.err == "begin one: leftoff chat APP SESSION\n"
+    assert cli("ls", "--prefix", "x").out == "no session matches\n"
+    assert cli("ls", "--json").json == []
+
+
+def test_the_history_says_who_said_what(cli):
+    cli("chat", "app:support", "case-42", "tool")
+    cli("chat", "app:support", "case-42", "fail", code=1)
+    lines = [line.split() for line in cli("show", "case-42").out.splitlines()]
+    assert lines[0] == ["turn", "when", "status", "said", "tokens"]
+    assert lines[2][0] == "1"
+    assert lines[2][3:] == ["done", "user:", "tool", "5+2"]
+    assert lines[3] == ["helper:", "A1", "is", "on", "its", "way"]
+    assert lines[4][3:] == ["failed", "user:", "fail"]
+    assert lines[5][0] == "ValueError:"
+
+
+def test_long_conversations_in_a_turn_are_shortened(cli):
+    cli("chat", "app:build_team", "case-42", "hello")
+    assert "… 1 more" in cli("show", "case-42").out
+
+
+def test_the_last_turns_are_enough(cli):
+    cli("chat", "app:support", "case-42", stdin="one\ntwo\nthree")
+    result = cli("show", "case-42", "--limit", "2")
+    assert "user: one" not in result.out
+    assert "user: three" in result.out
+    assert result.err == "1 earlier turns are not shown\n"
+    assert [turn["number"] for turn in cli("show", "case-42", "--limit", "9", "--json").json["turns"]] == [1, 2, 3]
+
+
+def test_a_turn_is_shown_in_full(cli):
+    text = "hello " + "x" * 1000
+    cli("chat", "app:support", "case-42", text, "--key", "k")
+    cli("chat", "app:support", "case-42", "fail", code=1)
+    lines = cli("show", "case-42@1").out.splitlines()
+    assert lines[0].startswith("case-42 turn 1: done, ")
+    assert lines[0].endswith(" s, 5+2 tokens, key k")
+    assert lines[1:] == [f"user: {text}", f"helper: 1 said, the last: {text}"]
+    lines = cli("show", "case-42@2").out.splitlines()
+    assert lines[0].startswith("case-42 turn 2: failed, ")
+    assert lines[1:] == ["user: fail", "ValueError: the model is [bold]out[/bold] of order"]
+
+
+def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
+    answer = cli("chat", "app:support", "case-42", "hello", "--json").json
+    turn = cli("show", "case-42@1", "--json").json
+    assert turn["messages"] == answer["messages"]
+    assert turn["session"] == "case-42"
+    assert turn["usage"] == answer["usage"]
+    assert cli("show", "case-42", "--json").json["turns"] == [{k: v for k, v in turn.items() if k != "session"}]
+
+
+def test_an_id_may_look_like_a_turn_of_another(cli):
+    cli("chat", "app:support", "a", stdin="one\ntwo")
+    cli("chat", "app:support", "a@1", "mine")
+    assert cli("show", "a@1", "--json").json["id"] == "a@1"
+    assert cli("show", "a@2", "--json").json["session"] == "a"
+    assert cli("show", "a@1@1", "--json").json["session"] == "a@1"
+    cli("rm", "a@1", "--yes")
+    assert cli("show", "a@1", "--json").json["session"] == "a"
+    longest = "x" * 200
+    cli("chat", "app:support", longest, "hello")
+    assert cli("show", f"{longest}@1", "--json").json["session"] == longest
+
+
+@pytest.mark.parametrize("session", ["absent", "absent@1", "case-42@0", "case-42@2", "case-42@" + "9" * 18])
+def test_what_is_not_there_is_exit_code_3(cli, session):
+    cli("chat", "app:support", "case-42", "hello")
+    assert cli("show", session, "--json", code=3).error["type"] == "NotFound"
+    assert cli("show", session, code=3).err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///none.db", "sqlite:///a%20b.db", "none.db", "file://none", "sqlite:///no/x.db"]
+)
+@pytest.mark.parametrize(
+    "words", [["ls"], ["show", "a"], ["export", "a"], ["rm", "a", "--yes"], ["resume", "app:build", "--all"]]
+)
+def test_looking_for_something_makes_no_store(cli, place, url, words):
+    before = sorted(place.iterdir())
+    result = cli(*words, "--store", url, code=3)
+    assert "there is no store at" in result.err
+    assert "begin one: leftoff chat APP SESSION --store" in result.err
+    assert sorted(path for path in place.iterdir() if path.name != "__pycache__") == before
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a%20b.db", "a b.db", "file://a%20b"])
+def test_a_store_is_found_where_it_was_made(cli, url):
+    cli("chat", "app:support", "case-42", "hello", "--store", url)
+    assert [session["id"] for session in cli("ls", "--store", url, "--json").json] == ["case-42"]
+
+
+def test_a_file_or_directory_that_is_empty_is_no_store(cli, place):
+    (place / "empty.db").touch()
+    (place / "empty").mkdir()
+    cli("ls", "--store", "sqlite:///empty.db", code=3)
+    cli("ls", "--store", "file://empty", code=3)
+    assert not list((place / "empty").iterdir())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite:///app.py", "sqlite:///folder", "file://folder", "file://app.py", "nothing://x", "sqlite://", "file://"],
+)
+def test_a_store_that_cannot_be_opened_is_an_error_and_no_traceback(cli, place, url):
+    (place / "folder").mkdir()
+    (place / "folder" / "file").write_text("not ours")
+    before = (place / "app.py").read_bytes()
+    assert cli("ls", "--store", url, code=1).err.startswith("error: ")
+    assert cli("ls", "--store", url, "--json", code=1).error["type"] == "StoreUnavailable"
+    assert (place / "app.py").read_bytes() == before
+
+
+def test_stored_text_cannot_drive_the_terminal(cli):
+    cli("chat", "app:support", "evil\x1b[2J", "hostile\x07", "--label", "a=\x9b31m")
+    shown = [
+        cli("chat", "app:support", "evil\x1b[2J", "hostile"),
+        cli("ls"),
+        cli("show", "evil\x1b[2J"),
+        cli("show", "evil\x1b[2J@1"),
+        cli("show", "evil\x1b[2J@7", code=3),
+    ]
+    for result in shown:
+        assert not set("\x1b\x07\x9b\u202e") & set(result.out + result.err)
+    assert r"\x1b]0;owned\x07\x1b[31mred\u202e [bold]text[/bold] :smile:" in shown[0].out
+    assert cli("show", "evil\x1b[2J@1", "--json").out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7200, "2 h ago"), (6 * 86400, "6 d ago")],
+)
+def test_times_are_told_as_people_do(seconds, text):
+    now = time.time()
+    assert ago(now - seconds, now) == text
+
+
+def test_a_time_long_ago_is_a_date():
+    assert ago(86400.0 * 365, time.time()).startswith("1971-01-01 ")
+
+
+def test_messages_of_every_kind_can_be_shown(cli, place):
+    contents = ["text", ["a", {"data": "aGk="}], {"answer": 1}, [], None, [{"name": "f", "arguments": "{}", "id": "1"}]]
+    from leftoff.cli.messages import said
+
+    texts = [said({"type": "XMessage", "source": "a", "content": content}).text for content in contents]
+    assert texts == ["text", "a\n[image]", '{"answer": 1}', "[]", "null", "f({})"]
+    assert said("odd").text == "odd"
+    assert json.loads(said({"type": "Odd"}).text) == {"type": "Odd"}

@@ -1,0 +1,144 @@
+"""A person at a terminal."""
+
+import os
+
+CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
+
+
+def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
+    chat = terminal("chat", "app:support", "case-42")
+    chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends\n> ")
+    chat.type("one\n")
+    chat.wait_for("helper: 1 said, the last: one\n")
+    chat.wait_for("saved as checkpoint 1; continue: leftoff chat app:support case-42\n> ")
+    chat.type("   \n")
+    chat.wait_for("> ")
+    chat.type(UP + "\n")
+    chat.wait_for("helper: 2 said, the last: one\n")
+    chat.wait_for("> ")
+    chat.type("/exit\n")
+    chat.wait_for("continue: leftoff chat app:support case-42")
+    assert chat.end() == 0
+    assert len(cli("show", "case-42", "--json").json["turns"]) == 2
+
+
+def test_the_end_of_input_ends_it(terminal):
+    chat = terminal("chat", "app:support", "case-42")
+    chat.wait_for("> ")
+    chat.type(CTRL_D)
+    chat.wait_for("\ncontinue: leftoff chat app:support case-42")
+    assert chat.end() == 0
+
+
+def test_text_is_shown_while_the_model_writes_it_and_only_once(terminal):
+    chat = terminal("chat", "app:build_streaming", "case-42")
+    chat.wait_for("> ")
+    chat.type("hello\n")
+    chat.wait_for("helper: 1 said, the last: hello")
+    chat.wait_for("saved as")
+    assert "helper" not in chat.plain
+    chat.type("hostile\n")
+    chat.wait_for(r"helper: \x1b]0;owned\x07\x1b[31mred\u202e")
+
+
+def test_an_interrupted_turn_comes_back_to_the_prompt(terminal, until_begun, cli):
+    chat = terminal("chat", "app:support", "case-42")
+    chat.wait_for("> ")
+    chat.type("wait\n")
+    until_begun()
+    chat.type(CTRL_C)
+    chat.wait_for("turn 1 was cancelled; the session is as it was before it\n")
+    chat.wait_for("try it again: leftoff resume app:support case-42\n> ")
+    chat.type("hello\n")
+    chat.wait_for("helper: 1 said, the last: hello\n")
+    chat.wait_for("> ")
+    chat.type(CTRL_C)
+    chat.wait_for("\ncontinue: leftoff chat app:support case-42")
+    assert chat.end() == 130
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["cancelled", "done"]
+
+
+def test_a_failed_turn_comes_back_to_the_prompt(terminal):
+    chat = terminal("chat", "app:support", "case-42", "--traceback")
+    chat.wait_for("> ")
+    chat.type("fail\n")
+    chat.wait_for("Traceback (most recent call last)")
+    chat.wait_for("error: turn 1 of session 'case-42' failed: ValueError: the model is [bold]out[/bold] of order\n")
+    chat.wait_for("try it again: leftoff resume app:support case-42\n> ")
+
+
+def test_a_turn_that_crashed_is_finished_before_the_first_prompt(terminal, crash, place):
+    crash("case-42")
+    (place / "go").touch()
+    chat = terminal("chat", "app:support", "case-42")
+    chat.wait_for("turn 1 was interrupted; it is finished first\nuser: wait and see\nhelper: 1 said")
+    chat.wait_for("> ")
+
+
+def test_a_question_of_the_agent_that_is_interrupted_ends_the_chat(terminal):
+    chat = terminal("chat", "app:build_with_person", "case-42")
+    chat.wait_for("> ")
+    chat.type("hello\n")
+    chat.wait_for("Enter your response: ")
+    chat.type("mine\n")
+    chat.wait_for("person: mine\n")
+    chat.wait_for("> ")
+    chat.type("again\n")
+    chat.wait_for("Enter your response: ")
+    chat.type(CTRL_C)
+    chat.wait_for("turn 2 was cancelled")
+    assert chat.end() == 130
+
+
+def test_colours_are_left_out_when_nobody_wants_them(terminal, monkeypatch):
+    chat = terminal("chat", "app:support", "case-42", "hello")
+    assert chat.end() == 0
+    assert "\x1b[1;36mhelper: \x1b[0m" in chat.screen
+    monkeypatch.setenv("NO_COLOR", "1")
+    chat = terminal("chat", "app:support", "case-42", "hello")
+    assert chat.end() == 0
+    assert "36m" not in chat.screen
+
+
+def test_json_at_a_terminal_is_for_one_turn(terminal):
+    chat = terminal("chat", "app:support", "case-42", "--json")
+    chat.wait_for("--json needs a TASK")
+    assert chat.end() == 2
+
+
+def test_rm_asks_first(terminal, cli):
+    cli("chat", "app:support", "case-42", "hello")
+    rm = terminal("rm", "case-42")
+    rm.wait_for("Delete case-42 for good? [y/N]: ")
+    rm.type("n\n")
+    rm.wait_for("nothing was deleted")
+    assert rm.end() == 1
+    rm = terminal("rm", "case-42")
+    rm.wait_for("[y/N]: ")
+    rm.type("y\n")
+    rm.wait_for("deleted case-42")
+    assert rm.end() == 0
+
+
+def test_tables_fit_a_narrow_terminal(terminal, cli):
+    cli("chat", "app:support", "case-" + "4" * 100, "hello " * 50, "--label", "team=claims")
+    for words in (["ls"], ["show", "case-" + "4" * 100]):
+        table = terminal(*words, columns=60)
+        assert table.end() == 0
+        lines = table.plain.splitlines()
+        assert lines
+        assert max(map(len, lines)) <= 60
+        assert "…" in table.plain
+        assert "5+2" in table.plain or "1" in table.plain
+
+
+def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
+    crash("a")
+    crash("b")
+    (place / "go").touch()
+    resume = terminal("resume", "app:support", "--all")
+    assert resume.end() == 0
+    assert "resuming" in resume.plain
+    assert "a: turn 1 is complete" in resume.plain
+    assert resume.plain.rstrip().endswith("2 finished")
+    assert os.linesep in resume.plain
