@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING
 
-WORDS = ["customer", "order", "invoice", "refund", "parcel", "address", "delivery", "email", "phone", "account", "ticket", "agent", "policy", "claim", "damage", "receipt", "payment", "card", "bank", "transfer", "morning", "evening", "urgent", "please", "thanks", "regarding", "attached", "photo", "number", "reference", "warranty", "replacement", "broken", "missing", "late", "early", "second", "third", "again", "never", "always", "prefers", "wants", "needs", "asked", "answered", "waiting", "confirmed", "cancelled", "returned", "shipped", "the", "a", "an", "and", "or", "but", "with", "without", "before", "after", "because", "since", "until", "for", "from", "to", "of", "in", "on", "at", "by", "is", "was", "has", "been", "will", "can", "could", "should", "must", "about", "our", "your", "their"]
+if TYPE_CHECKING:
+    import random
+
+WORDS = """
+customer order invoice refund parcel address delivery email phone account ticket agent policy claim damage receipt
+payment card bank transfer morning evening urgent please thanks regarding attached photo number reference warranty
+replacement broken missing late early second third again never always prefers wants needs asked answered waiting
+confirmed cancelled returned shipped the a an and or but with without before after because since until for from to of
+in on at by is was has been will can could should must about our your their
+""".split()
 
 
 def text(size: int, chance: random.Random) -> str:
-    """About ``size`` characters of sentences, cut to exactly ``size``."""
+    """Sentences, ``size`` characters of them."""
     parts: list[str] = []
     length = 0
     while length < size:

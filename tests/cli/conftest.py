@@ -21,7 +21,10 @@ from leftoff.cli import main
 PATIENCE = 60
 """Seconds that nothing takes when all is well."""
 
-LEFTOFF = [sys.executable, "-c", "from leftoff.cli import main; main(prog_name='leftoff')"]
+_MAIN = "from leftoff.cli import main; main(prog_name='leftoff')"
+LEFTOFF = [sys.executable, "-c", _MAIN]
+# Its stdin becomes the terminal that sends it Ctrl-C.
+AT_TERMINAL = [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_MAIN}"]
 
 
 @pytest.fixture(autouse=True)
@@ -151,10 +154,16 @@ class Terminal:
 
     def __init__(self, words, columns=120):
         self.screen = ""
-        self._pid, self._file = pty.fork()
-        if self._pid == 0:
-            os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(columns), "INPUTRC": os.devnull}
-            os.execv(LEFTOFF[0], [*LEFTOFF, *words])
+        self._file, other = pty.openpty()
+        self._process = subprocess.Popen(
+            [*AT_TERMINAL, *words],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "INPUTRC": os.devnull},
+        )
+        os.close(other)
 
     def type(self, text):
         os.write(self._file, text.encode())
@@ -185,14 +194,11 @@ class Terminal:
         """The exit code, when the command is done."""
         while self.read():
             pass
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return self._process.wait(PATIENCE)
 
     def stop(self):
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+        self._process.kill()
+        self._process.wait()
         os.close(self._file)
 
 

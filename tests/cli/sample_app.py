@@ -26,8 +26,8 @@ class Model(ChatCompletionClient):
         if word == "fail":
             raise ValueError("the model is [bold]out[/bold] of order")
         if word == "wait":
-            BEGUN.touch()  # files are how a test in another process speaks to it
-            while not GO.exists():  # noqa: ASYNC110
+            BEGUN.touch()  # noqa: ASYNC240 - files are how it speaks with a test in another process
+            while not GO.exists():  # noqa: ASYNC110, ASYNC240 - as above
                 await asyncio.sleep(0.01)
         if word == "hostile":
             return self._result("\x1b]0;owned\x07\x1b[31mred\u202e [bold]text[/bold] :smile:")

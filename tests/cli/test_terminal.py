@@ -1,7 +1,5 @@
 """A person at a terminal."""
 
-import os
-
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 
@@ -13,7 +11,7 @@ def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
     chat.wait_for("saved as checkpoint 1; continue: leftoff chat app:support case-42\n> ")
     chat.type("   \n")
     chat.wait_for("> ")
-    chat.type(UP + "\n")
+    chat.type(UP + UP + "\n")
     chat.wait_for("helper: 2 said, the last: one\n")
     chat.wait_for("> ")
     chat.type("/exit\n")
@@ -129,7 +127,6 @@ def test_tables_fit_a_narrow_terminal(terminal, cli):
         assert lines
         assert max(map(len, lines)) <= 60
         assert "…" in table.plain
-        assert "5+2" in table.plain or "1" in table.plain
 
 
 def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
@@ -141,4 +138,3 @@ def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
     assert "resuming" in resume.plain
     assert "a: turn 1 is complete" in resume.plain
     assert resume.plain.rstrip().endswith("2 finished")
-    assert os.linesep in resume.plain

@@ -68,7 +68,7 @@ class _Aloud(_Quiet):
         self._console.print(Text(f"\n{text}", style="bold"))
 
     def line(self, who: str, text: str, style: str = "") -> None:
-        self._console.print(Text(f"  {who:<15}", style="cyan") + Text(text, style=style))
+        self._console.print(Text.assemble((f"  {who:<15}", "cyan"), (text, style)))
 
     def history(self, turns: list[leftoff.Turn]) -> None:
         table = Table("turn", "status", "customer", "support_agent")

@@ -1,7 +1,7 @@
 """One process of the demo: it runs one turn of the case, or finishes the one that another process left.
 
-``python -m leftoff.demo.worker tell URL TEXT`` or ``... finish URL``. It prints JSON lines: ``{"event": "running"}`` once
-the input is durable and the agent is at work, then the answer.
+``python -m leftoff.demo.worker tell URL TEXT`` or ``... finish URL``. It prints JSON lines: ``{"event": "running"}``
+once the input is durable and the agent is at work, then the answer.
 """
 
 from __future__ import annotations
