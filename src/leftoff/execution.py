@@ -116,8 +116,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
         try:
             while True:
                 step = asyncio.ensure_future(anext(stream, None))
+                either: set[asyncio.Future[Any]] = {step, stop}
                 try:
-                    await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                     if stop.done():
                         stop.result()  # CancelledError, or LeaseLost
                     item = step.result()
@@ -162,7 +163,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             origin=origin,
             blueprint=blueprint.name,
             version=blueprint.version,
-            stop_reason=outcome and outcome.stop_reason,
+            stop_reason=outcome.stop_reason if outcome is not None else None,
             usage=outcome.usage if outcome is not None else (0, 0),
         )
         if packed.appends:

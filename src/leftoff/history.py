@@ -53,7 +53,8 @@ class Checkpoint:
         """The state exactly as the framework's own ``save_state()`` returned it."""
         await self._ledger.refresh()
         _, tree = await read_checkpoint(self._ledger, self.number, state.Archive())
-        return tree["state"]
+        state_: Json = tree["state"]
+        return state_
 
     async def turn(self) -> Turn:
         """The turn that made it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from leftoff import codec
 from leftoff.errors import StateInvalid
@@ -125,14 +125,14 @@ class Write:
         )
 
 
-def check_id(session: str) -> str:
+def check_id(session: object) -> str:
     """The id, if it is one that every store can hold.
 
     Raises:
         StateInvalid: it is empty, too long, or has characters that not every store can hold.
     """
     where = "session id"
-    if not isinstance(session, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+    if not isinstance(session, str):
         message = f"must be a string, not {type(session).__name__}"
         raise StateInvalid(message, path=where)
     if not session:
@@ -152,11 +152,11 @@ def check_id(session: str) -> str:
     return session
 
 
-def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     """The labels, if they are strings that every store can hold."""
     for name, value in labels.items():
         for text in (name, value):
-            if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
                 raise StateInvalid(
                     f"names and values are strings of up to {MAX_ID} characters without NUL", path=f"label {name!r}"
                 )

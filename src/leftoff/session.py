@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from leftoff import codec, turns
 from leftoff.errors import Conflict, LeftoffError, SessionBusy, StateInvalid, TurnFailed
@@ -76,7 +76,7 @@ class Session(Generic[EventT_co, ResultT_co]):
             SessionBusy: another worker holds the session and did not finish in time.
             Conflict: the key was used before, for another task.
         """
-        return await _last(self._stream(self._framework.accept(task), key, cancellation_token))
+        return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
 
     async def run_stream(
         self,
@@ -107,7 +107,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                 except Conflict:
                     self._instance.forget()
                     continue
-                return await _last(self._execution.finish(cancellation_token, await self._execution.task()))
+                return await self._last(self._execution.finish(cancellation_token, await self._execution.task()))
 
     async def history(self) -> AsyncGenerator[Turn, None]:
         """All turns, oldest first, also those that failed."""
@@ -181,7 +181,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                         task = await self._execution.task()
                     elif self._interrupted():
                         await self._take(reopen=True)
-                        await _last(self._execution.finish(None, await self._execution.task()))
+                        await self._last(self._execution.finish(None, await self._execution.task()))
                         continue
                     else:
                         if contended:  # with the lease held first, the state that is read next is the last one
@@ -243,18 +243,18 @@ class Session(Generic[EventT_co, ResultT_co]):
             with suppress(LeftoffError):  # it expires by itself
                 await self._ledger.write(status=head.status, progress=self._ledger.progress, release=True)
 
+    async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
+        """The last item of a turn's stream, which is its result."""
+        result: Any = None
+        async with aclosing(stream):
+            async for item in stream:
+                result = item
+        return cast("ResultT_co", result)
+
     def _interrupted(self) -> bool:
         """Whether the open turn was neither finished nor reported to anybody: its worker died."""
         opened = self._ledger.progress.open
         return opened is not None and opened.status == "running"
-
-
-async def _last(stream: AsyncGenerator[Any, None]) -> Any:
-    async with aclosing(stream):
-        result = None
-        async for item in stream:
-            result = item
-        return result
 
 
 def _check_key(key: str) -> str:

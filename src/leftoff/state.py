@@ -127,7 +127,7 @@ class Archive:
         spans: list[Span] = []
         appends: list[Append] = []
 
-        def skeleton(value: Any, path: str, depth: int) -> Json:
+        def skeleton(value: Any, path: str, depth: int) -> Any:
             if is_object(value):
                 if depth == codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=path)
@@ -187,7 +187,7 @@ class Archive:
         self._logs[path] = _Log(number, bodies, depth, items if isinstance(value, Grown) else None)
         return number, len(bodies)
 
-    def _short(self, value: Any, path: str) -> Json:
+    def _short(self, value: Any, path: str) -> Any:
         if isinstance(value, str):
             return {BODY: self._add(value, path)} if len(value) >= LONG else value
         if is_object(value):
@@ -215,7 +215,7 @@ def restore(
     """
     lists = _read_logs(logs, spans)
 
-    def whole(value: Any, path: str) -> Json:
+    def whole(value: Any, path: str) -> Any:
         if is_object(value):
             if LOG in value:
                 index = value[LOG]
@@ -233,7 +233,7 @@ def restore(
     return whole(values[skeleton], "$")
 
 
-def plain(tree: Any) -> Json:
+def plain(tree: Any) -> Any:
     """A captured state as JSON alone."""
     if isinstance(tree, Grown):
         return [tree.dump(item) for item in tree.items]
@@ -284,7 +284,7 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
     return {key: _long(values, item, path) for key, item in zip(keys, found[1:], strict=True)}
 
 
-def _long(values: Sequence[Any], value: Any, path: str) -> Json:
+def _long(values: Sequence[Any], value: Any, path: str) -> Any:
     if is_object(value):
         if BODY in value:
             number = value[BODY]

@@ -2,28 +2,24 @@
 
 import asyncio
 import json
+import sqlite3
+import sys
+from contextlib import closing
 
 import pytest
-
-STATE = {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": []}}
 
 
 @pytest.fixture
 def saved(place):
     """What AutoGen's own save_state() gives after a turn without leftoff."""
-    from autogen_agentchat.agents import AssistantAgent
+    sys.path.insert(0, str(place))
+    import app
 
     async def run():
-        import app
-
         agent = app.build()
-        assert isinstance(agent, AssistantAgent)
         await agent.run(task="hello")
         return await agent.save_state()
 
-    import sys
-
-    sys.path.insert(0, str(place))
     state = asyncio.run(run())
     (place / "state.json").write_text(json.dumps(state))
     return state
@@ -110,6 +106,14 @@ def test_rm_deletes_for_good(cli):
     assert cli("rm", "a", "--yes").out == "deleted a\n"
     assert [session["id"] for session in cli("ls", "--json").json] == ["b"]
     assert cli("show", "a", "--json", code=3).error["type"] == "SessionDeleted"
+
+
+def test_a_damaged_session_can_still_be_deleted(cli, place):
+    cli("chat", "app:support", "a", "hello")
+    with closing(sqlite3.connect(place / "leftoff.db")) as db, db:
+        db.execute("UPDATE sessions SET labels = '{'")
+    assert cli("show", "a", "--json", code=1).error["type"] == "StateInvalid"
+    assert cli("rm", "a", "--yes").out == "deleted a\n"
 
 
 def test_rm_without_a_terminal_needs_yes(cli):

@@ -122,3 +122,12 @@ def test_the_version_and_the_help(cli):
     assert cli("chat", "-h").out == cli("chat", "--help").out
     assert "No such command" in cli("nothing", code=2).err
     assert "No such command" in cli("nothing", "--json", code=2).error["message"]
+
+
+def test_a_reader_that_goes_away_in_a_turn_stops_it_without_a_word(cli, start):
+    process = start("chat", "app:build_streaming", "case-42", "hello")
+    process.stop_reading()
+    result = process.end()
+    assert result.code == 1
+    assert result.err == ""
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["cancelled"]

@@ -9,19 +9,18 @@ import pytest
 KILLS = 100
 
 
-def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_path, rng, read, figures):
+def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_path, *, rng, read, figures):
     ledger = tmp_path / "ledger"
     # A lease of an hour: a worker that waited for the lease of a dead one to expire would hang.
     request = {"url": url, "session": "case", "ledger": str(ledger), "lease": 3600.0, "delay": 0.004}
-    acknowledged, accepted, crashed, silence = {}, set(), 0, 0.0
+    acknowledged, accepted, crashed, silence = {}, 0, 0, 0.0
     number, steps = 0, []
     for _ in range(KILLS):
         fresh = [{"run": f"task {i}", "key": f"key {i}"} for i in range(number, number + 60)]
         worker = workers(**request, steps=steps + fresh)
         found = worker.wait_for("found")
-        assert found["turn"] >= max((done["turn"] for done in acknowledged.values()), default=0)
-        assert found["turn"] >= max(accepted, default=0)
-        accepted.add(found["turn"])
+        assert found["turn"] >= max(accepted, *(done["turn"] for done in acknowledged.values()), 0)
+        accepted = found["turn"]
         crashed += found["status"] == "running"
         wanted = rng.randint(1, 4)
         while len(worker.all("done")) < wanted:
@@ -31,12 +30,8 @@ def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_pa
         silence = max(silence, worker.silence)
         assert not worker.ended, "it was to be killed under load"
         assert not worker.all("error")
-        done = [said for said in worker.all("done") if "run" in said["step"]]
-        for said in done:
-            earlier = acknowledged.setdefault(said["step"]["key"], said)
-            assert said["texts"] == earlier["texts"]
-        taken = [said["step"] for said in worker.all("done")]
-        step = (steps + fresh)[len(taken)]  # the one that it was killed in
+        acknowledge(acknowledged, worker)
+        step = (steps + fresh)[len(worker.all("done"))]  # the one that it was killed in
         if "run" in step:
             number = int(step["run"].split()[1]) + 1
         again = [step] if "run" in step else []
@@ -45,31 +40,18 @@ def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_pa
     last = workers(**request, steps=[*steps, {"resume": True}, {"run": f"task {number}", "key": f"key {number}"}])
     last.rest()
     assert last.ended
-    for said in last.all("done"):
-        if said["turn"] and "run" in said["step"]:
-            acknowledged.setdefault(said["step"]["key"], said)
-
+    acknowledge(acknowledged, last)
     turns, state = read(url, "case")
-    assert [turn.number for turn in turns] == list(range(1, len(turns) + 1))
-    assert {turn.status for turn in turns} == {"done"}, "an accepted input was not finished"
-    assert max(accepted) <= len(turns)
-    assert all(count == 1 for count in Counter(turn.key for turn in turns).values()), "a key has two turns"
-    texts = {turn.key: [message["content"] for message in turn.messages] for turn in turns}
-    for key, done in acknowledged.items():
-        turn = turns[done["turn"] - 1]
-        assert (turn.key, texts[key]) == (key, done["texts"]), "an acknowledged turn was lost"
-        assert turn.task[0]["content"] == done["step"]["run"]
-    remembered = [message["content"] for message in state["llm_context"]["messages"]]
-    assert remembered == [text for turn in turns for text in texts[turn.key]]
+    assert accepted <= len(turns)
+    texts = check(turns, state, acknowledged)
     ran = ledger.read_text().splitlines()
     latest = {line.partition(" -> ")[0]: line for line in ran}
-    for turn in turns:
-        task, reply = texts[turn.key]
+    for task, reply in texts.values():
         assert reply == latest[task], "a finished turn ran again"
 
     again = workers(**request, steps=[{"run": turn.task[0]["content"], "key": turn.key} for turn in turns])
     again.rest()
-    assert [said["texts"] for said in again.all("done")] == [texts[turn.key] for turn in turns]
+    assert [said["texts"] for said in again.all("done")] == list(texts.values())
     assert ledger.read_text().splitlines() == ran
     assert crashed >= KILLS // 10, "most kills were to hit an open turn"
     figures(
@@ -83,6 +65,29 @@ def test_nothing_is_lost_or_done_twice_over_a_hundred_kills(workers, url, tmp_pa
     )
 
 
+def acknowledge(acknowledged, worker):
+    """Take down what a worker has told of turns; one that it told twice must be the same."""
+    for said in worker.all("done"):
+        if "run" in said["step"]:
+            earlier = acknowledged.setdefault(said["step"]["key"], said)
+            assert (said["turn"], said["texts"]) == (earlier["turn"], earlier["texts"])
+
+
+def check(turns, state, acknowledged):
+    """The texts of the turns by key, when all is there, once and in order."""
+    assert [turn.number for turn in turns] == list(range(1, len(turns) + 1))
+    assert {turn.status for turn in turns} == {"done"}, "an accepted input was not finished"
+    assert max(Counter(turn.key for turn in turns).values()) == 1, "a key has two turns"
+    texts = {turn.key: [message["content"] for message in turn.messages] for turn in turns}
+    for key, done in acknowledged.items():
+        turn = turns[done["turn"] - 1]
+        assert (turn.key, texts[key]) == (key, done["texts"]), "an acknowledged turn was lost"
+        assert turn.task[0]["content"] == done["step"]["run"]
+    remembered = [message["content"] for message in state["llm_context"]["messages"]]
+    assert remembered == [text for pair in texts.values() for text in pair]
+    return texts
+
+
 STEPS = [{"run": task, "key": task} for task in ("first", "bad", "second")]
 EVERYWHERE = ["write", "model", "capture", "restore"]
 POINTS = {
@@ -92,13 +97,12 @@ POINTS = {
 
 
 @pytest.mark.parametrize("agent", ["assistant", "counter", "team"])
-def test_a_worker_killed_at_any_point_leaves_what_the_next_one_finishes(
-    workers, url, rng, read, figures, agent
-):
+def test_a_worker_killed_at_any_point_leaves_what_the_next_one_finishes(workers, url, agent, *, rng, read, figures):
     whole = workers(url=url, session="whole", agent=agent, steps=STEPS)
     whole.rest()
     assert whole.ended
     expected = uninterrupted(read(url, "whole"))
+    assert [turn["status"] for turn in expected[0]] == ["done", "failed", "done"]
     store, strikes = url.partition(":")[0], Counter()
     inside = POINTS[store] if agent == "assistant" else []
     points = [f"{point}.{when}" for point in EVERYWHERE + inside for when in ("before", "after")]
@@ -130,7 +134,7 @@ def test_a_worker_killed_at_any_point_leaves_what_the_next_one_finishes(
     figures(store=store, agent=agent, kills=strikes.total(), points=len(+strikes))
 
 
-def test_a_worker_killed_at_any_point_of_a_deletion_leaves_all_or_nothing(workers, url, rng, read, figures):
+def test_a_worker_killed_at_any_point_of_a_deletion_leaves_all_or_nothing(workers, url, read, figures):
     store, strikes, outcomes = url.partition(":")[0], Counter(), Counter()
     points = [f"{point}.{when}" for point in POINTS[store] for when in ("before", "after")]
     for point in [*points, "os.write.half"]:

@@ -1,6 +1,7 @@
 """F10, F12, F13: several workers want the same session, the same turn, or are paused while they hold it."""
 
 from collections import Counter
+from itertools import chain, pairwise
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_workers_that_share_a_session_take_turns(workers, url, tmp_path, read, f
             assert texts[said["turn"] - 1] == said["texts"]
             assert turns[said["turn"] - 1].key == said["step"]["key"]
     assert Counter(ledger.read_text().splitlines()) == Counter(reply for _, reply in texts)
-    handovers = sum(one != other for (*_, one), (*_, other) in zip(writes, writes[1:], strict=False))
+    handovers = sum(one != other for (*_, one), (*_, other) in pairwise(writes))
     assert handovers >= WORKERS, "they were to race"
     figures(store=url.partition(":")[0], workers=WORKERS, turns=len(turns), epochs=len(owners), handovers=handovers)
 
@@ -100,9 +101,7 @@ def test_an_owner_paused_past_its_lease_cannot_write(workers, url, tmp_path, rea
 def test_a_dead_owner_is_followed_at_once_however_long_its_lease(workers, url, tmp_path, read):
     request = {"url": url, "session": "case", "lease": 3600.0}
     for i in range(1, 6):
-        dying = workers(
-            **request, steps=[{"run": f"task {i}", "key": f"{i}"}], fault={"point": "model.before", "n": 1}
-        )
+        dying = workers(**request, steps=[{"run": f"task {i}", "key": f"{i}"}], fault={"point": "model.before", "n": 1})
         dying.rest()
         assert dying.heard[-1]["is"] == "struck"
         # No patience at all: a lease that is held is an error here.
@@ -149,5 +148,5 @@ def check(reading, count):
     for turn, (task, reply) in zip(turns, texts, strict=True):
         assert turn.task[0]["content"] == task
         assert reply.startswith(f"{task} -> {2 * turn.number}"), "it did not know what was said before"
-    assert [message["content"] for message in state["llm_context"]["messages"]] == sum(texts, [])
+    assert [message["content"] for message in state["llm_context"]["messages"]] == list(chain(*texts))
     return turns, texts

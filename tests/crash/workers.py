@@ -52,7 +52,7 @@ class Channel:
 
 
 class Faults:
-    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write, with ``"how": "stop"`` it stops."""
+    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write; ``"how": "stop"`` only stops."""
 
     def __init__(self, channel, fault):
         self._channel = channel
@@ -299,7 +299,7 @@ def work(end):
         channel.say("begin", pid=os.getpid())
         random.seed()
         asyncio.run(serve(channel, channel.hear()))
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it is, the test is told
         with suppress(BrokenPipeError):  # the test has gone
             channel.say("broken", text=traceback.format_exc())
 

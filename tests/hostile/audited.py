@@ -68,8 +68,10 @@ async def main(url, kind):
             await read(store, session, kind)
         listening = True
         found = await read(store, "hostile", kind)
+        heard = list(events)
+        exec("pass")  # the hook hears it
         listening = False
-    print(json.dumps({"found": found, "events": events}))
+    print(json.dumps({"found": found, "events": heard, "control": events[len(heard) :]}))
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -39,8 +39,11 @@ async def turns(case, count, name):
 async def history(store, session):
     found = [turn async for turn in store.session(session).history()]
     numbers = [turn.number for turn in found]
-    return {"numbers": numbers, "statuses": sorted({turn.status for turn in found}), "replies": [
-        turn.messages[-1]["content"] for turn in found if turn.status == "done"]}
+    return {
+        "numbers": numbers,
+        "statuses": sorted({turn.status for turn in found}),
+        "replies": [turn.messages[-1]["content"] for turn in found if turn.status == "done"],
+    }
 
 
 async def fork(url):
@@ -71,7 +74,7 @@ async def fork(url):
             os._exit(0)
         os.close(write)
         said = await asyncio.to_thread(os.read, read, 10_000)
-        os.waitpid(child, 0)
+        await asyncio.to_thread(os.waitpid, child, 0)
         mine = await turns(case, 2, "parent")
         return {"child": json.loads(said), "parent": mine, "history": await history(store, "case")}
 

@@ -1,5 +1,6 @@
 """F20: what a checkpoint says is data. Reading it runs nothing, imports nothing and starts nothing."""
 
+import asyncio
 import base64
 import json
 import os
@@ -54,17 +55,21 @@ def assistant_state(messages):
     return {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": messages}}
 
 
+async def write(url, states):
+    async with leftoff.open(url) as store:
+        for name, state in states.items():
+            await store.session(name).save({"state": state}, origin="import")
+
+
 @pytest.mark.parametrize("kind", ["keeper", "assistant"])
-async def test_a_hostile_checkpoint_is_plain_data(kept_url, kind):
+def test_a_hostile_checkpoint_is_plain_data(kept_url, kind):
     hostile = HOSTILE
     harmless = {"a": 1}
     if kind == "assistant":
         user = {"type": "UserMessage", "source": "user", "content": "hi"}
         harmless = assistant_state([user])
         hostile = assistant_state([user, user | {"content": PICKLED}, COMPONENT, HOSTILE]) | {"component": COMPONENT}
-    async with leftoff.open(kept_url) as store:
-        for name, state in (("harmless", harmless), ("harmless but unfit", UNFIT), ("hostile", hostile)):
-            await store.session(name).save({"state": state}, origin="import")
+    asyncio.run(write(kept_url, {"harmless": harmless, "harmless but unfit": UNFIT, "hostile": hostile}))
     script = Path(__file__).with_name("audited.py")
     done = subprocess.run(
         [sys.executable, script, kept_url, kind], capture_output=True, text=True, timeout=100, check=False
@@ -72,6 +77,7 @@ async def test_a_hostile_checkpoint_is_plain_data(kept_url, kind):
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["events"] == []
+    assert said["control"], "nobody listened"
     outcome, turns, state = said["found"]
     assert outcome == (1 if kind == "keeper" else "StateInvalid")
     assert turns == 1

@@ -49,7 +49,7 @@ def poison(request):
 
 
 async def on_each(urls, attempt):
-    """The error that the attempt ends with, which is the same on every store, and what the store holds is not changed."""
+    """The error that the attempt ends with, which is the same on every store."""
     errors = []
     for url in urls.values():
         async with leftoff.open(url) as store:
@@ -158,7 +158,10 @@ def test_json_from_outside(data):
 
 MESSAGES = {
     "surrogate": (lambda: "hi \ud800", ".content"),
-    "surrogate in the metadata": (lambda: TextMessage(content="hi", source="u", metadata={"k": "\udc00"}), ".metadata.k"),
+    "surrogate in the metadata": (
+        lambda: TextMessage(content="hi", source="u", metadata={"k": "\udc00"}),
+        ".metadata.k",
+    ),
     "surrogate in the source": (lambda: TextMessage(content="hi", source="\udc00"), ".source"),
     "too large a number": (
         lambda: TextMessage(content="hi", source="u", models_usage=RequestUsage(2**70, 1)),
@@ -177,7 +180,7 @@ async def test_a_task(urls, name, keeper):
             await store.session("case", lambda: keeper({"good": 1})).run(task=make(), key="k")
         finally:
             assert [info.id async for info in store.sessions()] == []
-            assert (await store.session("case", lambda: keeper()).run(task="good", key="k")).turn == 1
+            assert (await store.session("case", keeper).run(task="good", key="k")).turn == 1
 
     assert (await on_each(urls, run)).path == f"task[0]{part}"
 
@@ -186,7 +189,7 @@ async def test_a_task(urls, name, keeper):
 async def test_what_is_no_task(urls, bad, keeper):
     async def run(store):
         try:
-            await store.session("case", lambda: keeper()).run(task=bad)
+            await store.session("case", keeper).run(task=bad)
         finally:
             assert [info.id async for info in store.sessions()] == []
 
@@ -197,18 +200,20 @@ async def test_what_is_no_task(urls, bad, keeper):
 async def test_a_key(urls, key, keeper):
     async def run(store):
         try:
-            await store.session("case", lambda: keeper()).run(task="hi", key=key)
+            await store.session("case", keeper).run(task="hi", key=key)
         finally:
             assert [info.id async for info in store.sessions()] == []
 
     assert (await on_each(urls, run)).path == "key"
 
 
-@pytest.mark.parametrize("labels", [{"a": "\ud800"}, {"\ud800": "a"}, {"a": 1}, {1: "a"}, {"a": None}], ids=lambda x: f"{x!a}")
+@pytest.mark.parametrize(
+    "labels", [{"a": "\ud800"}, {"\ud800": "a"}, {"a": 1}, {1: "a"}, {"a": None}], ids=lambda x: f"{x!a}"
+)
 async def test_labels(urls, labels, keeper):
     async def run(store):
         try:
-            await store.session("case", lambda: keeper(), labels=labels).run(task="hi")
+            await store.session("case", keeper, labels=labels).run(task="hi")
         finally:
             assert [info.id async for info in store.sessions()] == []
 
@@ -223,19 +228,21 @@ async def test_an_answer_of_the_agent(urls, reply, keeper):
         try:
             await store.session("case", lambda: keeper({"good": 1}, reply)).run(task="second")
         finally:
-            assert (await store.session("case", lambda: keeper()).run(task="third")).turn == 3
+            assert (await store.session("case", keeper).run(task="third")).turn == 3
             assert [turn.status async for turn in case.history()] == ["done", "failed", "done"]
 
     assert (await on_each(urls, run)).path.endswith("content")
 
 
-@pytest.mark.parametrize("text", ["plain", "half \ud800", "x" * 10**6, "\0", "\x1b[31m"], ids=lambda text: f"{text!a}"[:20])
+@pytest.mark.parametrize(
+    "text", ["plain", "half \ud800", "x" * 10**6, "\0", "\x1b[31m"], ids=lambda text: f"{text!a}"[:20]
+)
 async def test_an_error_of_the_agent_never_blocks_its_session(url, text, keeper):
     async with leftoff.open(url) as store:
         bad = store.session("case", lambda: keeper(reply=RuntimeError(text)))
         with pytest.raises(leftoff.TurnFailed):
             await bad.run(task="first")
-        good = store.session("case", lambda: keeper())
+        good = store.session("case", keeper)
         assert (await good.run(task="second")).turn == 2
         first, second = [turn async for turn in good.history()]
         assert (first.status, second.status) == ("failed", "done")
@@ -249,7 +256,7 @@ async def test_what_json_can_carry_comes_back_exactly(urls, keeper):
         "": {},
         "$": {"$": 7, "$log": 0, "$$": "$"},
         "$log": [{"$": 1}, {"$log": 2}],
-        "text": "\u2028\ufeff\uffff\U0010ffff e\u0301 \u00e9 \x7f\x1b \\ \" \r\n",
+        "text": '\u2028\ufeff\uffff\U0010ffff e\u0301 \u00e9 \x7f\x1b \\ " \r\n',
         "numbers": [2**63 - 1, -(2**63), 0, 1.5, 1e308, 5e-324, 0.1],
         "deep": deep(90, lambda value: [value]),
         "long": "ab\0" * 100_000,
@@ -259,7 +266,7 @@ async def test_what_json_can_carry_comes_back_exactly(urls, keeper):
     for url in urls.values():
         async with leftoff.open(url) as store:
             await store.session("case", lambda: keeper(state)).run(task="a\0b", key="k\0")
-            assert (await store.session("case", lambda: keeper()).run(task="a\0b", key="k\0")).turn == 1
+            assert (await store.session("case", keeper).run(task="a\0b", key="k\0")).turn == 1
             found = keeper()
             await store.load("case", found)
             assert found.state == state

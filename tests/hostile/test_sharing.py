@@ -3,9 +3,8 @@
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
-
-import pytest
 
 import leftoff
 
@@ -35,7 +34,7 @@ def test_a_forked_child_is_told_to_open_the_store_again(kept_url):
 
 def test_threads_share_a_store(url):
     said = share("threads", url)
-    assert sorted(sum(said["threads"], [])) == list(range(1, 21))
+    assert sorted(chain(*said["threads"])) == list(range(1, 21))
     assert said["main"] == [21]
 
 
@@ -47,7 +46,6 @@ def test_threads_that_share_a_session_are_served_or_told(url):
     assert isinstance(said["main"][0], int)
 
 
-@pytest.mark.parametrize("what", ["loops"])
-def test_event_loops_share_a_store_one_after_the_other(url, what):
-    said = share(what, url)
+def test_event_loops_share_a_store_one_after_the_other(url):
+    said = share("loops", url)
     assert said["done"] == [[1, 2], [3, 4], [5, 6]]

@@ -9,12 +9,10 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import CancellationToken
 from autogen_core.tools import FunctionTool
 from cast import Gate, agents, crash, expected, numbers, said, uninterrupted
-from kinds import KINDS, assistant, transcript
+from kinds import assistant, transcript
 from scripted import Scripted, calls, remembered
 
 import leftoff
-from leftoff.autogen import AutoGen
-from leftoff.session import Session
 
 SOON = 10
 """Seconds that no run takes that was cancelled; what is waited for in vain takes minutes."""
@@ -263,137 +261,6 @@ async def test_a_token_can_be_cancelled_in_another_thread(store, slow):
     async with asyncio.timeout(SOON):
         with pytest.raises(asyncio.CancelledError):
             await task
-
-
-# --- everywhere
-
-
-class Yielding:
-    """A store that gives way before and after each of its calls takes effect, as one with threads does."""
-
-    def __init__(self, store, times=2):
-        self._store = store
-        self._times = times
-
-    def __getattr__(self, name):
-        method = getattr(self._store, name)
-
-        async def call(*args, **options):
-            for _ in range(self._times):
-                await asyncio.sleep(0)
-            result = await method(*args, **options)
-            for _ in range(self._times):
-                await asyncio.sleep(0)
-            return result
-
-        return call
-
-
-async def _after(store, name, factory, history):
-    """The session is usable at once, and its second turn was committed or did not happen."""
-    assert (await store.head(name)).owner is None
-    other = Session(store, name, factory, AutoGen(), busy="raise")
-    turns = await numbers(other)
-    assert turns in ([(1, "done")], [(1, "done"), (2, "done")], [(1, "done"), (2, "cancelled")])
-    said = transcript(await other.run(task="three"))
-    assert said == history[("one", "two", "three") if turns[1:] == [(2, "done")] else ("one", "three")]
-    return turns
-
-
-@pytest.mark.parametrize("how", ["task", "token"])
-@pytest.mark.parametrize("kind", ["assistant", "assistant_with_tools", "round_robin"])
-async def test_a_turn_can_be_cancelled_at_every_step(memory, kind, how):
-    factory, store = KINDS[kind], Yielding(memory.store)
-    history = {
-        tasks: (await uninterrupted(factory, *tasks))[-1] for tasks in (("one", "three"), ("one", "two", "three"))
-    }
-    ends = set()
-    for steps in range(10_000):
-        name, token = f"{kind} {steps}", CancellationToken()
-        session = Session(store, name, factory, AutoGen())
-        await session.run(task="one")
-        task = asyncio.create_task(session.run(task="two", cancellation_token=token))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        if task.done():
-            break
-        if how == "task":
-            task.cancel()
-        else:
-            token.cancel()
-        await asyncio.wait({task}, timeout=SOON)
-        assert task.done()
-        if how == "task":
-            assert task.cancelled(), (steps, task)
-        elif not task.cancelled():
-            task.result()
-        turns = await _after(store, name, factory, history)
-        ends.add((task.cancelled(), turns[-1][1] if turns[1:] else None))
-    assert steps > 20
-    assert (True, "cancelled") in ends
-
-
-@pytest.mark.parametrize("gap", [1, 2, 3, 5, 8])
-async def test_a_turn_can_be_cancelled_twice(memory, gap):
-    factory, store = KINDS["round_robin"], Yielding(memory.store)
-    history = {
-        tasks: (await uninterrupted(factory, *tasks))[-1] for tasks in (("one", "three"), ("one", "two", "three"))
-    }
-    for steps in range(0, 10_000, 3):
-        name = f"{steps}"
-        session = Session(store, name, factory, AutoGen())
-        await session.run(task="one")
-        task = asyncio.create_task(session.run(task="two"))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        if task.done():
-            break
-        task.cancel()
-        for _ in range(gap):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait({task}, timeout=SOON)
-        assert task.done()
-        assert task.cancelled(), (steps, task)
-        other = Session(store, name, factory, AutoGen(), busy="raise")
-        assert transcript(await other.run(task="three")) in history.values()
-
-
-@pytest.mark.parametrize("delay", [0.0005 * n for n in range(12)])
-async def test_a_turn_can_be_cancelled_at_any_time_on_every_store(store, delay):
-    factory, _ = agents()
-    session = store.session("case", factory)
-    await session.run(task="one")
-    task = asyncio.create_task(session.run(task="two"))
-    await asyncio.sleep(delay)
-    task.cancel()
-    await asyncio.wait({task}, timeout=SOON)
-    assert task.done()
-    turns = await numbers(session)
-    assert turns in ([(1, "done")], [(1, "done"), (2, "done")], [(1, "done"), (2, "cancelled")])
-    wanted = ["one", "two", "three"] if turns[1:] == [(2, "done")] else ["one", "three"]
-    assert said(await store.session("case", factory, busy="raise").run(task="three")) == await expected(*wanted)
-    assert said(await session.run(task="four")) == await expected(*wanted, "four")
-
-
-async def test_cancelling_a_save_by_hand_saves_or_does_not(memory):
-    store = Yielding(memory.store)
-    live = assistant()
-    await live.run(task="one")
-    for steps in range(10_000):
-        session = Session(store, f"{steps}", live, AutoGen())
-        task = asyncio.create_task(session.save())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        if task.done():
-            break
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
-        head = await memory.store.head(f"{steps}")
-        assert head is None or head.owner is None
-        assert await session.save() in (1, 2)
-    assert steps > 5
 
 
 async def test_an_error_that_follows_a_cancellation_is_not_mistaken_for_a_failure(memory, slow):

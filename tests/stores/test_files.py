@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from contextlib import asynccontextmanager, suppress
@@ -22,7 +23,6 @@ from hypothesis import strategies as st
 
 from leftoff.codec import encode
 from leftoff.errors import (
-    Conflict,
     LeftoffError,
     OutcomeUnknown,
     SessionDeleted,
@@ -50,8 +50,8 @@ def file(root):
 
 
 @asynccontextmanager
-async def opened(root, **options):
-    store = await FileStore.open(root, **options)
+async def opened(root):
+    store = await FileStore.open(root)
     try:
         yield store
     finally:
@@ -199,6 +199,16 @@ async def test_a_listing_shows_what_is_readable_and_warns_of_what_is_not(store, 
     with caplog.at_level(logging.WARNING):
         assert [head.session for head in await store.heads()] == ["other"]
     assert str(file) in caplog.text
+
+
+async def test_a_file_that_was_replaced_by_a_longer_one_is_read_anew(store, root, file):
+    await three_writes(store)
+    first = file.read_bytes().splitlines(keepends=True)[:2]
+    file.write_bytes(b"".join(first))
+    async with opened(root) as other:
+        for seq in range(1, 6):
+            await other.write(a_write(seq=seq, rows=[a_row(seq + 10, encode("x" * 100))]))
+        assert await said(store) == await said(other)
 
 
 async def test_a_file_under_the_name_of_another_session_is_damage(store, file):
@@ -544,33 +554,41 @@ async def test_a_writer_that_waits_for_a_replaced_file_notices(store, file, monk
     assert (await store.head("case-42")).status == "deleted"
 
 
-async def test_a_lock_that_is_held_too_long_is_told_and_nothing_is_written_later(root, file):
-    async with opened(root) as quick, opened(root, deadline=0.2) as store:
-        await quick.write(a_write())
-        with file.open() as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            for call in (store.write(a_write(seq=1)), store.head("case-42"), store.delete("case-42")):
-                started = time.monotonic()
-                with pytest.raises(StoreUnavailable) as caught:
-                    await call
-                assert type(caught.value) is StoreUnavailable
-                assert time.monotonic() - started < 5
-            assert [head.session for head in await store.heads()] == ["case-42"]
-        assert (await store.head("case-42")).seq == 1
+async def test_a_lock_that_is_held_too_long_is_told_and_nothing_is_written_later(store, file, monkeypatch):
+    await store.write(a_write())
+    with file.open() as held, monkeypatch.context() as hasty:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert [head.session for head in await store.heads()] == ["case-42"]
+        hasty.setattr(store, "_deadline", 0.1)
+        for call in (store.write(a_write(seq=1)), store.head("case-42"), store.delete("case-42")):
+            with pytest.raises(StoreUnavailable) as caught:
+                await call
+            assert type(caught.value) is StoreUnavailable
+    assert (await store.head("case-42")).seq == 1
 
 
-async def test_a_write_that_hangs_is_unknown_until_it_has_ended(root, monkeypatch):
-    async with opened(root) as quick, opened(root, deadline=0.3) as store:
-        await store.write(a_write())
-        real = os.fsync
-        with monkeypatch.context() as disk:
-            disk.setattr(os, "fsync", lambda file: time.sleep(1) or real(file))
-            with pytest.raises(OutcomeUnknown):
-                await store.write(a_write(seq=1, token="slow"))
-        # Whoever asks now waits until it is certain.
-        assert (await quick.head("case-42")).token == "slow"
-        with pytest.raises(Conflict):
-            await store.write(a_write(seq=1))
+async def test_a_write_that_hangs_is_unknown_until_it_has_ended(store, monkeypatch):
+    await store.write(a_write())
+    hanging, ended, real = asyncio.Event(), threading.Event(), os.fsync
+    loop = asyncio.get_running_loop()
+
+    def hang(file):
+        loop.call_soon_threadsafe(hanging.set)
+        ended.wait(60)
+        real(file)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", hang)
+        disk.setattr(store, "_deadline", 0.5)
+        write = asyncio.ensure_future(store.write(a_write(seq=1, token="slow")))
+        await hanging.wait()
+        with pytest.raises(OutcomeUnknown):
+            await write
+    asked = asyncio.ensure_future(store.head("case-42"))
+    await asyncio.wait({asked}, timeout=0.1)
+    assert not asked.done()
+    ended.set()
+    assert (await asked).token == "slow"
 
 
 async def test_a_write_whose_caller_has_gone_turns_back(store, file, monkeypatch):

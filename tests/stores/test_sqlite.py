@@ -432,6 +432,18 @@ async def test_a_read_that_takes_too_long_is_stopped(store):
     assert await store.head("case-42") is None
 
 
+async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "_STEPS", 1)
+    async with opened(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_check_place", lambda: store._call.drop())
+            with pytest.raises(StoreUnavailable) as caught:
+                await store.write(a_write(rows=[a_row(1)]))
+            assert not isinstance(caught.value, OutcomeUnknown)
+        assert await store.head("case-42") is None
+        assert (await store.write(a_write(rows=[a_row(1)]))).seq == 1
+
+
 async def test_one_handle_serves_two_event_loops(store):
     def elsewhere(seq):
         return asyncio.run(store.write(a_write(seq=seq))).seq

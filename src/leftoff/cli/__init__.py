@@ -20,7 +20,7 @@ from leftoff.cli.resume import resume
 class _Cli(click.Group):
     """A group whose errors are reported by :mod:`leftoff.cli.failures`."""
 
-    def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:  # type: ignore[explicit-override]  # typing.override is of 3.12
+    def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
         words: list[str] = sys.argv[1:] if args is None else list(args)
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
@@ -33,11 +33,15 @@ class _Cli(click.Group):
             code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
         sys.exit(code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # type: ignore[explicit-override]  # noqa: ARG002 - click's
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which a newcomer meets them
 
 
-@click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Cli,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(leftoff.__version__, prog_name="leftoff")
 @click.pass_context
 def main(context: click.Context) -> None:

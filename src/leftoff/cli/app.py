@@ -29,8 +29,8 @@ def load_app(name: str) -> Any:
         raise AppInvalid(f"APP is module:attribute, such as app:support; {name!r} is not")
     if module.endswith(".py"):
         raise AppInvalid(f"APP names a module, not a file: {module.removesuffix('.py').replace('/', '.')}:{attribute}")
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path is made of strings
-        sys.path.insert(0, here)
+    here = os.getcwd()  # noqa: PTH109 - sys.path is made of strings
+    sys.path.insert(0, here)
     found = _import(module, here)
     for part in attribute.split("."):
         if not hasattr(found, part):

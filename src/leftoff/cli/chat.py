@@ -110,4 +110,4 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
             note(conversation.next_line)
             return
         if line.strip():
-            await attempt(conversation.turn(line))
+            await attempt(conversation.turn(line.strip()))

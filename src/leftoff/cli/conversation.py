@@ -9,7 +9,7 @@ from leftoff.cli.app import broken
 from leftoff.cli.failures import Interrupted
 from leftoff.cli.messages import Live
 from leftoff.cli.options import command_line
-from leftoff.cli.output import note, print_json
+from leftoff.cli.output import note, print_json, say
 from leftoff.cli.places import look_up
 from leftoff.cli.signals import stoppable
 from leftoff.errors import LeftoffError, TurnFailed
@@ -50,21 +50,23 @@ class Conversation:
 
     async def catch_up(self, patience: float) -> None:
         """Finish a turn that another process left behind, saying so."""
-        opened = await self.announce(patience)
+        opened = await self._announce(patience)
         if opened is not None and opened.status == "running":
             self._note(f"turn {opened.turn} was interrupted; it is finished first")
-            result = await self.resume()
+            result = await self._resume()
             if result is not None and not self._as_json:
-                self.show(result)
+                self._show(result)
 
-    async def announce(self, patience: float) -> OpenTurn | None:
-        """Say if another worker is waited for; otherwise, the turn that is open."""
-        ledger = await look_up(self._store, self._case.id)
-        if owner := ledger.busy():
-            if patience:
-                self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
-            return None
-        return ledger.progress.open
+    async def finish(self, patience: float) -> None:
+        """Finish or repeat the open turn and print it; raises as :meth:`turn`."""
+        await self._announce(patience)
+        result = await self._resume()
+        if result is not None:
+            self._show(result)
+        elif self._as_json:
+            print_json({"session": self._case.id, "turn": None})
+        else:
+            say(f"nothing to finish: the last turn of {self._case.id} is complete")
 
     async def turn(self, task: str, key: str | None = None) -> None:
         """Run a turn and print it.
@@ -79,14 +81,22 @@ class Conversation:
         self.live = Live(message.id)
         result = await self._watch(self._run(message, key))
         recorded = key is not None and not self.live.heard
-        self.show(result, "this was" if recorded else "saved as")
+        self._show(result, "this was" if recorded else "saved as")
 
-    async def resume(self) -> TurnResult | None:
-        """Finish or repeat the open turn, if there is one; raises as :meth:`turn`."""
+    async def _announce(self, patience: float) -> OpenTurn | None:
+        """Say if another worker is waited for; otherwise, the turn that is open."""
+        ledger = await look_up(self._store, self._case.id)
+        if owner := ledger.busy():
+            if patience:
+                self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
+            return None
+        return ledger.progress.open
+
+    async def _resume(self) -> TurnResult | None:
         self.live = Live()
         return await self._watch(self._case.resume())
 
-    def show(self, result: TurnResult, kept: str = "saved as") -> None:
+    def _show(self, result: TurnResult, kept: str = "saved as") -> None:
         """Print a result, or what was not printed of it yet."""
         if self._as_json:
             print_json(result_json(self._case.id, result))
@@ -113,22 +123,26 @@ class Conversation:
         try:
             return await stoppable(work)
         except Interrupted as stop:
-            raise Interrupted(stop.number, await self._stopped(), session=self._case.id) from None
+            raise await self._stopped(stop.number) from None
         except TurnFailed as error:
             error.add_note(self._again)
             raise
-        except LeftoffError:
+        except (LeftoffError, OSError):
             raise
         except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed
             raise broken(self._app, error) from error
         finally:
             self.live.end()
 
-    async def _stopped(self) -> str:
+    async def _stopped(self, number: int) -> Interrupted:
+        """What a signal did to the turn."""
         opened = (await look_up(self._store, self._case.id)).progress.open
+        message, hint = "stopped", self.next_line
         if opened is not None and opened.status == "cancelled":
-            return f"turn {opened.turn} was cancelled; the session is as it was before it\n{self._again}"
-        return f"stopped\n{self.next_line}"
+            message, hint = f"turn {opened.turn} was cancelled; the session is as it was before it", self._again
+        stop = Interrupted(number, message, session=self._case.id)
+        stop.add_note(hint)
+        return stop
 
     def _note(self, text: str) -> None:
         if not self._as_json:  # scripts find errors on stderr, and nothing else

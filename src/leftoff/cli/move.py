@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ from leftoff.cli.output import clean, dump_json, note, print_json, say
 from leftoff.cli.places import existing, find, look_up
 from leftoff.cli.signals import run
 from leftoff.codec import decode_foreign
-from leftoff.errors import LeftoffError, SessionDeleted, StateInvalid
+from leftoff.errors import LeftoffError, StateInvalid
 from leftoff.history import Checkpoint
-from leftoff.records import Kind
+from leftoff.records import Kind, check_id
 from leftoff.turns import CheckpointRow
 
 if TYPE_CHECKING:
@@ -119,9 +118,13 @@ async def _known(ids: list[str], url: str) -> list[str]:
     """Those of the sessions that exist."""
     known: list[str] = []
     async with existing(url) as store:
-        for id_ in ids:
-            with suppress(SessionDeleted):
-                if (await look_up(store, id_)).head is not None:
+        for id_ in map(check_id, ids):
+            try:
+                head = await store.store.head(id_)
+            except StateInvalid:
+                known.append(id_)  # damaged; to delete it is the way out
+            else:
+                if head is not None and head.status != "deleted":
                     known.append(id_)
     return known
 

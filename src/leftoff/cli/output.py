@@ -53,7 +53,7 @@ def note(text: str) -> None:
 
 def complain(message: str, *hints: str, title: str = "error: ") -> None:
     """An error on stderr, and what to do about it."""
-    text = Text.assemble((title, "bold red"), (clean(message), "red" if title else "yellow"))
+    text = Text.assemble((title, "bold red"), (clean(" ".join(message.splitlines())), "red" if title else "yellow"))
     err = console(err=True)
     err.print(text, soft_wrap=True)
     for hint in hints:

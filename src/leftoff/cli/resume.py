@@ -10,7 +10,6 @@ from leftoff.cli.app import is_live, load_app
 from leftoff.cli.conversation import Conversation
 from leftoff.cli.failures import AppInvalid, NotFound
 from leftoff.cli.options import busy_option, common, label_option, timeout_option, traceback_option
-from leftoff.cli.output import print_json, say
 from leftoff.cli.places import existing, look_up
 from leftoff.cli.signals import run
 
@@ -57,25 +56,17 @@ def resume(
         raise click.UsageError("--failed, --label and --prefix go with --all")
     what = load_app(app)
     if session is not None:
-        id_ = session
 
-        async def finish() -> int:
+        async def finish() -> None:
             async with existing(url) as store:
-                if (await look_up(store, id_)).head is None:
-                    raise NotFound(f"there is no session {id_!r}", session=id_)
-                case = store.session(id_, what, busy=busy, timeout=timeout)
+                if (await look_up(store, session)).head is None:
+                    raise NotFound(f"there is no session {session!r}", session=session)
+                case = store.session(session, what, busy=busy, timeout=timeout)
                 conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
-                await conversation.announce(timeout if busy == "wait" else 0.0)
-                result = await conversation.resume()
-            if result is not None:
-                conversation.show(result)
-            elif as_json:
-                print_json({"session": id_, "turn": None})
-            else:
-                say(f"nothing to finish: the last turn of {id_} is complete")
-            return 0
+                await conversation.finish(timeout if busy == "wait" else 0.0)
 
-        return run(finish())
+        run(finish())
+        return 0
     if is_live(what):
         error = AppInvalid(f"{app} is one agent or team, and each session needs its own")
         error.add_note("name a function that builds it, or a Blueprint")

@@ -48,7 +48,7 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; a signal cancels it, and a second one ends the process at once, like a crash.
 
     Raises:
-        Interrupted: it was cancelled by a signal.
+        Interrupted: there was a signal, and ``work`` was cancelled unless it was done by then.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
@@ -63,13 +63,16 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
     # Not the loop's own signal handlers: those wait until a tool that blocks the loop comes back.
     with handling(stop):
         try:
-            return await task
+            result = await task
         except asyncio.CancelledError:
-            if caught:
-                if sys.stderr.isatty():
-                    click.echo(err=True)  # the terminal has written ^C
-                raise Interrupted(caught) from None
-            raise
+            if not caught:
+                raise
+        else:
+            if not caught:
+                return result
+    if sys.stderr.isatty():
+        click.echo(err=True)  # the terminal has written ^C
+    raise Interrupted(caught)
 
 
 def ask(prompt: str = "") -> str | None:
@@ -93,10 +96,13 @@ def ask(prompt: str = "") -> str | None:
                 raise click.UsageError(f"stdin is not text: {error}") from None
         with suppress(ImportError):
             importlib.import_module("readline")  # input() edits lines with it
+        if not sys.stdout.isatty():  # there, input() would put the prompt among the answers
+            click.echo(prompt, nl=False, err=True)
+            prompt = ""
         try:
             return input(prompt)
         except (EOFError, Interrupted) as end:
-            click.echo()  # what follows does not stand in the prompt's line
+            click.echo(err=True)  # what follows does not stand in the prompt's line
             if isinstance(end, Interrupted):
                 raise
             return None

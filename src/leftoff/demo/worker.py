@@ -51,5 +51,5 @@ def _say(**line: object) -> None:
 
 
 if __name__ == "__main__":
-    verb, *arguments = sys.argv[1:]
-    asyncio.run({"tell": tell, "finish": finish}[verb](*arguments))
+    verb, url, *texts = sys.argv[1:]
+    asyncio.run(tell(url, texts[0]) if verb == "tell" else finish(url))

@@ -50,7 +50,7 @@ _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "t
 _TYPES: tuple[type | UnionType, ...] = (str, int, int, str, str, str | None, float, str, float, float, bytes)
 _LAST_CHARACTER = "\U0010ffff"
 _LAST_N = 2**63 - 1
-_STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock: about a millisecond
+_STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
 
 def _script(name: str) -> str:
@@ -249,8 +249,9 @@ class SqliteStore:
     def _transaction(self, session: str | None, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
         # IMMEDIATE: a transaction that has read cannot write any more once another one has written.
         db = self._db
-        db.execute(begin)
+        db.set_progress_handler(None, 0)  # it would stop a ROLLBACK too
         try:
+            db.execute(begin)
             yield db
             self._call.committing = True
             self._check_caller(session)
@@ -259,6 +260,8 @@ class SqliteStore:
             with suppress(sqlite3.Error):  # after a serious error SQLite has rolled back already
                 db.execute("ROLLBACK")
             raise
+        finally:
+            db.set_progress_handler(self._caller_has_gone, _STEPS)
 
     def _start(self) -> None:
         self._close()  # what an attempt left that found the file locked
@@ -274,7 +277,6 @@ class SqliteStore:
             self._check_ours()
         # No isolation level: with one, Python begins transactions by itself.
         db = self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-        db.set_progress_handler(self._caller_has_gone, _STEPS)
         db.executescript(_SQL["settings"])
         self._migrate(new=new)
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -306,9 +308,7 @@ class SqliteStore:
             if application != APPLICATION_ID and (application or tables):
                 raise self._foreign()
             if not 0 <= version <= SCHEMA:
-                raise UnknownVersion(
-                    f"{self._path} has schema {version}, of a newer leftoff; upgrade leftoff to use it"
-                )
+                raise UnknownVersion(f"{self._path} has schema {version}, of a newer leftoff; upgrade leftoff")
             for number in range(version + 1, SCHEMA + 1):
                 for statement in _script(f"sqlite_{number:04}.sql").split(";\n"):  # executescript() commits first
                     db.execute(statement)

@@ -26,7 +26,7 @@ class StoreConformance(Writing, Reading, Listing, Deleting, Racing, Sharing, Las
     of what it does not claim are then not collected.
     """
 
-    def __init_subclass__(cls) -> None:  # type: ignore[explicit-override]  # typing.override is of 3.12
+    def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for topic, claimed in ((Sharing, cls.shared), (Lasting, cls.durable)):
             for name in vars(topic):

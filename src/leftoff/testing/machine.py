@@ -113,7 +113,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         self._ids = ids
         self._open()
 
-    def teardown(self) -> None:  # type: ignore[explicit-override]  # typing.override is of 3.12
+    def teardown(self) -> None:
         """Leave nothing behind."""
         for stack in [*self._abandoned, *(stack for _, stack in self._handles)]:
             self._run(stack.aclose())

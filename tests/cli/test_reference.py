@@ -1,0 +1,32 @@
+"""The page about the command line tells all of it."""
+
+import runpy
+from pathlib import Path
+
+import click
+
+from leftoff.cli import main
+
+TOOL = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "cli_reference.py"))
+
+
+def test_the_page_is_what_the_commands_say():
+    assert TOOL["PAGE"].read_text(encoding="utf-8") == TOOL["render"](), "stale: run python tools/cli_reference.py"
+
+
+def test_every_command_and_option_is_explained():
+    page = TOOL["render"]()
+    for name, command in main.commands.items():
+        assert f"## leftoff {name}\n" in page
+        assert command.help
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, (name, parameter.name)
+                assert all(option in page for option in parameter.opts)
+
+
+def test_every_command_speaks_json_and_all_but_the_demo_take_a_store():
+    for name, command in main.commands.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert "--json" in options
+        assert "--store" in options or name == "demo"
