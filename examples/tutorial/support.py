@@ -5,12 +5,9 @@ from contextlib import asynccontextmanager
 
 from autogen_agentchat.agents import AssistantAgent
 
-from leftoff.demo.model import SYSTEM_MESSAGE, model_client
+from leftoff.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION, model_client
 
-FACT = "Remember: the customer prefers email."
-SECOND_FACT = "Remember: the customer prefers email and also SMS for urgent updates."
-QUESTION = "Which channel does the customer prefer?"
-URGENT_QUESTION = "What about urgent updates?"
+__all__ = ["FACT", "QUESTION", "SECOND_FACT", "URGENT_QUESTION", "support"]
 
 
 @asynccontextmanager

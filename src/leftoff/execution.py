@@ -21,15 +21,17 @@ from leftoff.errors import (
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
 from leftoff.records import Kind, Row
+from leftoff.stopping import settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, OpenTurn, TurnRow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Sequence
 
     from leftoff.codec import Json
-    from leftoff.framework import Cancellation, Framework
+    from leftoff.framework import Framework
     from leftoff.instance import Instance
     from leftoff.ledger import Ledger
+    from leftoff.stopping import Stop
     from leftoff.turns import Ended, Origin
 
 
@@ -45,6 +47,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         self._ledger = ledger
         self._instance = instance
         self._framework = framework
+        self._accepted: tuple[int, list[Json] | None] = (0, None)
 
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
         """Accept an input: durable, with the lease, before anything runs."""
@@ -58,23 +61,40 @@ class Execution(Generic[EventT_co, ResultT_co]):
         rows = [*archive.new_bodies(), _row(Kind.TURN, turn, TurnRow(task=numbers, at=_now(), key=key))]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
+        self._accepted = (turn, task)
         opened = OpenTurn(turn=turn, status="running")
-        await self._ledger.write(
-            status="running", progress=replace(progress, turn=turn, bodies=archive.bodies, open=opened), rows=rows
-        )
+        progress = replace(progress, turn=turn, bodies=archive.bodies, open=opened)
+        await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
-    async def finish(
-        self, token: Cancellation | None, task: Sequence[Json] | None
-    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Run the open turn, whose lease is held, and commit it."""
+    async def reopen(self, *, own: bool) -> None:
+        """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
+        progress = self._ledger.progress
+        if progress.open is not None:
+            progress = replace(progress, open=replace(progress.open, status="running"))
+        await self._open(self._ledger.write(status="running", progress=progress), own=own)
+
+    async def _open(self, write: Coroutine[None, None, None], *, own: bool) -> None:
+        try:
+            await write
+        except asyncio.CancelledError as error:
+            if own and self._ledger.owned:  # it was written all the same
+                await self._abort("cancelled", error)
+            raise
+
+    async def perform(self, stop: Stop, *, own: bool) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """Run the open turn, whose lease is held, and commit it: its events, then its result.
+
+        A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
+        """
         opened = self._ledger.progress.open
         if opened is None:
             raise LeaseLost(f"session {self._ledger.session!r} has no open turn any more", session=self._ledger.session)
         turn = opened.turn
         try:
+            task = await self._task(turn)
             await self._instance.load(self._ledger)
             outcome: Outcome | None = None
-            async with aclosing(self._events(task, token)) as events:
+            async with aclosing(self._events(task, stop)) as events:
                 async for item in events:
                     if isinstance(item, Outcome):
                         outcome = item
@@ -83,16 +103,18 @@ class Execution(Generic[EventT_co, ResultT_co]):
             tree = await self._framework.capture(self._instance.live)
             await self._commit(turn, tree, outcome, "run", [])
         except (asyncio.CancelledError, GeneratorExit) as error:
-            await self._abort(turn, "cancelled", error)
+            self._instance.forget()
+            if own:
+                await self._abort("cancelled", error)
             raise
         except (LeaseLost, SessionDeleted, StoreUnavailable, StoreFull):
             self._instance.forget()  # The store has the last word: as far as it knows, the turn was interrupted.
             raise
         except LeftoffError as error:
-            await self._abort(turn, "failed", error)
+            await self._abort("failed", error)
             raise
         except Exception as error:
-            await self._abort(turn, "failed", error)
+            await self._abort("failed", error)
             raise TurnFailed(
                 f"turn {turn} of session {self._ledger.session!r} failed: {_describe(error)}\n"
                 "The state is as it was before it. run() goes on with another task, resume() tries this one again.",
@@ -103,36 +125,21 @@ class Execution(Generic[EventT_co, ResultT_co]):
             self._instance.live, turn=turn, checkpoint=turn, outcome=outcome or Outcome(messages=[])
         )
 
-    async def _events(
-        self, task: Sequence[Json] | None, token: Cancellation | None
-    ) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """What the framework's run yields, until it ends, the token is cancelled or the lease is lost."""
-        loop = asyncio.get_running_loop()
-        stop: asyncio.Future[None] = loop.create_future()
-        if token is not None:
-            token.add_callback(lambda: loop.call_soon_threadsafe(_cancel, stop))
-        holding = asyncio.create_task(self._ledger.hold(stop))
+    async def _events(self, task: Sequence[Json] | None, stop: Stop) -> AsyncGenerator[EventT_co | Outcome, None]:
+        """What the framework's run yields, until it ends, is stopped, or the lease is lost."""
+        lost: Stop = asyncio.get_running_loop().create_future()
+        holding = asyncio.create_task(self._ledger.hold(lost))
         stream = self._framework.stream(self._instance.live, task)
         try:
-            while True:
-                step = asyncio.ensure_future(anext(stream, None))
-                either: set[asyncio.Future[Any]] = {step, stop}
-                try:
-                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                    if stop.done():
-                        stop.result()  # CancelledError, or LeaseLost
-                    item = step.result()
-                finally:
-                    if not step.done():
-                        step.cancel()
-                        await asyncio.wait({step})
-                if item is None:
-                    return
+            while (item := await unless(anext(stream, None), stop, lost)) is not None:
                 yield item
         finally:
-            await stream.aclose()
-            _end(stop)
-            await asyncio.wait({holding})
+            try:
+                await settled(stream.aclose())
+            finally:
+                if not lost.done():
+                    lost.set_result(None)
+                await settled(holding)
 
     async def save(self, tree: Any, origin: Origin) -> int:
         """Commit a state that no turn has made; the number of its checkpoint."""
@@ -162,7 +169,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             at=_now(),
             origin=origin,
             blueprint=blueprint.name,
-            version=blueprint.version,
+            version=self._instance.version,
             stop_reason=outcome.stop_reason if outcome is not None else None,
             usage=outcome.usage if outcome is not None else (0, 0),
         )
@@ -177,20 +184,22 @@ class Execution(Generic[EventT_co, ResultT_co]):
         )
         self._instance.checkpoint = turn
 
-    async def _abort(self, turn: int, status: Ended, error: BaseException) -> None:
-        """Record that a turn ended without a checkpoint, and never use its instance again."""
+    async def _abort(self, status: Ended, error: BaseException) -> None:
+        """Record that the open turn ended without a checkpoint, and never use its instance again."""
         self._instance.forget()
         progress = self._ledger.progress
         if progress.open is None or not self._ledger.owned:
             return  # It was cancelled when its commit had already been written.
+        turn = progress.open.turn
         failure = FailureRow(turn=turn, status=status, error=_describe(error), at=_now())
         try:
-            await self._ledger.write(
+            write = self._ledger.write(
                 status="failed",
                 progress=replace(progress, failures=progress.failures + 1, open=OpenTurn(turn=turn, status=status)),
                 rows=[_row(Kind.FAILURE, progress.failures, failure)],
                 release=True,
             )
+            await settled(write)
         except LeftoffError as also:
             error.add_note(f"leftoff could not record the end of turn {turn} either: {also}")
 
@@ -204,9 +213,10 @@ class Execution(Generic[EventT_co, ResultT_co]):
         live = self._instance.live or await self._instance.blueprint.build()
         return self._framework.result(live, turn=turn, checkpoint=turn, outcome=outcome)
 
-    async def task(self) -> list[Json] | None:
-        """The input of the open turn, as it was accepted."""
-        turn = self._ledger.progress.turn
+    async def _task(self, turn: int) -> list[Json] | None:
+        """The input of a turn, as it was accepted."""
+        if self._accepted[0] == turn:
+            return self._accepted[1]
         row = await self._ledger.read(Kind.TURN, TurnRow, turn)
         if row is None:
             raise StateInvalid("is missing", path=self._ledger.name(Kind.TURN, turn), session=self._ledger.session)
@@ -224,15 +234,3 @@ def _now() -> float:
 def _describe(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"[: turns.MAX_ERROR].rstrip(": ")
     return text.encode(errors="replace").decode()
-
-
-def _cancel(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.cancel()
-
-
-def _end(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-    elif not future.cancelled():
-        future.exception()  # so that asyncio does not report it as never looked at

@@ -49,12 +49,11 @@ class Checkpoint:
     def __repr__(self) -> str:
         return f"Checkpoint({self._ledger.session!r}, {self.number})"
 
-    async def state(self) -> Json:
+    async def state(self) -> Any:
         """The state exactly as the framework's own ``save_state()`` returned it."""
         await self._ledger.refresh()
         _, tree = await read_checkpoint(self._ledger, self.number, state.Archive())
-        state_: Json = tree["state"]
-        return state_
+        return tree["state"]
 
     async def turn(self) -> Turn:
         """The turn that made it."""
@@ -78,6 +77,7 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
         done = {
             row.n: turns.decode(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
             for row in await store.rows(session, Kind.CHECKPOINT, **limits)
+            if row.n <= progress.checkpoint  # a later one is not of the head that was read
         }
         for row in await store.rows(session, Kind.TURN, **limits):
             turn = turns.decode(TurnRow, row.data, ledger.name(Kind.TURN, row.n))

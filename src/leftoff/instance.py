@@ -33,6 +33,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
             self.blueprint = Blueprint("", lambda: what)
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+        self._versioned = self._given is None and what is not None
+        self.version = self.blueprint.version
+        """The version that a checkpoint gets: the blueprint's, or that of the state it goes on from."""
         self.live: Any = None
         self.checkpoint = 0
         self.archive = Archive()
@@ -56,7 +59,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             StateInvalid: the state is damaged, or does not fit what was built.
             UnknownVersion: a newer version of the blueprint wrote it.
         """
-        if self.live is not None and self.checkpoint == ledger.progress.checkpoint:
+        if self.live is not None and self._is_current(ledger):
             return
         self.forget()
         live = await self._build()
@@ -68,7 +71,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
     async def read(self, ledger: Ledger) -> Json:
         """Know the session's bodies and lists; its latest state, if that had to be read for it."""
         progress = ledger.progress
-        if self._known and (self.checkpoint, self.archive.bodies) == (progress.checkpoint, progress.bodies):
+        if self._is_current(ledger):
             return None
         archive, tree = Archive(), None
         archive.logs = progress.logs
@@ -79,6 +82,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
             await read_bodies(ledger, progress.bodies, archive)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
         return tree
+
+    def _is_current(self, ledger: Ledger) -> bool:
+        known, stored = (self.checkpoint, self.archive.bodies), (ledger.progress.checkpoint, ledger.progress.bodies)
+        return self._known and known == stored
 
     async def load_given(self, ledger: Ledger) -> int:
         """Give the given instance the latest state; with an error, it has its old one again."""
@@ -129,9 +136,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return live
 
     def _check_version(self, row: CheckpointRow, session: str) -> None:
-        if row.version != self.blueprint.version:
+        if not self._versioned:
+            self.version = row.version
+        elif row.version != self.version:
             raise UnknownVersion(
                 f"session {session!r} was written by version {row.version} of the blueprint and this worker has "
-                f"version {self.blueprint.version}; run it with the version that wrote it",
+                f"version {self.version}; run it with the version that wrote it",
                 session=session,
             )

@@ -19,12 +19,14 @@ from leftoff.errors import (
 )
 from leftoff.owner import is_dead, new_owner
 from leftoff.records import NO_LABELS, Kind, Write
+from leftoff.stopping import settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from leftoff.records import Head, Row, Status
+    from leftoff.stopping import Stop
     from leftoff.store import Store
 
 LEASE = 30.0
@@ -67,11 +69,12 @@ class Ledger:
             return None
         return head.owner
 
-    async def wait(self, *, until: float) -> None:
+    async def wait(self, until: float, stop: Stop) -> None:
         """Wait until nobody else holds the lease.
 
         Raises:
             SessionBusy: somebody still does at ``until`` (of :func:`time.monotonic`).
+            CancelledError: told to stop.
         """
         pause = 0.005
         while owner := self.busy():
@@ -82,7 +85,7 @@ class Ledger:
                     session=self.session,
                     owner=owner,
                 )
-            await asyncio.sleep(min(pause, left))
+            await unless(asyncio.sleep(min(pause, left)), stop)
             pause = min(pause * 1.5, 0.25)
             await self.refresh()
 
@@ -99,18 +102,19 @@ class Ledger:
         async with self._writing:
             await self._write(status, progress, rows, release=release)
 
-    async def hold(self, stop: asyncio.Future[None]) -> None:
-        """Renew the lease until ``stop`` is done; if it is lost, ``stop`` gets the error."""
-        while not stop.done():
-            await asyncio.wait({stop}, timeout=LEASE / 3)
-            if not stop.done():
+    async def hold(self, lost: Stop) -> None:
+        """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
+        while not lost.done():
+            await asyncio.wait({lost}, timeout=LEASE / 3)
+            if not lost.done():
                 try:
                     await self._renew()
                 except StoreUnavailable:
                     continue  # The next write tells whether the lease is still held; until then the turn goes on.
                 except LeftoffError as error:
-                    if not stop.done():
-                        stop.set_exception(error)
+                    if not lost.done():
+                        lost.set_exception(error)
+                        lost.exception()  # looked at already, if nobody else does
 
     async def _renew(self) -> None:
         async with self._writing:
@@ -134,7 +138,7 @@ class Ledger:
             rows=tuple(rows),
         )
         try:
-            self._see(await _to_its_end(self._apply(write), self._see))
+            await settled(self._apply(write))
         except Conflict:
             if not owned:
                 raise
@@ -143,14 +147,15 @@ class Ledger:
                 session=self.session,
             ) from None
 
-    async def _apply(self, write: Write) -> Head:
+    async def _apply(self, write: Write) -> None:
         try:
-            return await self.store.write(write)
+            head = await self.store.write(write)
         except OutcomeUnknown:
-            head = await self.store.head(self.session)
-            if head is not None and head.token == write.token:
-                return head
-            raise
+            found = await self.store.head(self.session)
+            if found is None or found.token != write.token:
+                raise
+            head = found
+        self._see(head)
 
     async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
         """One record, if it is there."""
@@ -177,15 +182,3 @@ class Ledger:
             self.progress = Progress()
         else:
             self.progress = turns.decode(Progress, head.data, f"{self.session} head")
-
-
-async def _to_its_end(write: Coroutine[None, None, Head], see: Callable[[Head], None]) -> Head:
-    """Await a write; when cancelled meanwhile, learn first how it ended: a write is never left half known."""
-    task = asyncio.ensure_future(write)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is None:
-            see(task.result())
-        raise

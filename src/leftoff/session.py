@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from leftoff import codec, turns
@@ -16,6 +15,7 @@ from leftoff.history import Checkpoint, history
 from leftoff.instance import Instance
 from leftoff.ledger import Ledger
 from leftoff.records import check_labels
+from leftoff.stopping import settled, stop_of, unless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leftoff.codec import Json
     from leftoff.framework import Cancellation, Framework
     from leftoff.history import Turn
+    from leftoff.stopping import Stop
     from leftoff.store import Store
     from leftoff.turns import Origin
 
@@ -96,18 +97,19 @@ class Session(Generic[EventT_co, ResultT_co]):
         Raises:
             TurnFailed: it failed again.
         """
-        async with self._alone() as until:
+        stop = stop_of(cancellation_token)
+        async with self._alone(stop) as until:
             while True:
                 await self._ledger.refresh()
-                await self._meet(until)
+                await self._ledger.wait(until, stop)
                 if self._ledger.progress.open is None:
                     return None
                 try:
-                    await self._take(reopen=True)
+                    await self._execution.reopen(own=True)
                 except Conflict:
                     self._instance.forget()
                     continue
-                return await self._last(self._execution.finish(cancellation_token, await self._execution.task()))
+                return await self._last(self._execution.perform(stop, own=True))
 
     async def history(self) -> AsyncGenerator[Turn, None]:
         """All turns, oldest first, also those that failed."""
@@ -129,14 +131,15 @@ class Session(Generic[EventT_co, ResultT_co]):
         """Store the state of the given live instance (or ``tree``) as a checkpoint, running nothing; its number.
 
         Raises:
-            Conflict: a crashed turn is open; it has to be finished first.
+            TurnFailed: a crashed turn is open; it has to be finished first.
         """
         if tree is None:
             tree = await self._framework.capture(self._instance.given())
-        async with self._alone() as until:
+        stop = stop_of(None)
+        async with self._alone(stop) as until:
             while True:
                 await self._ledger.refresh()
-                await self._meet(until)
+                await self._ledger.wait(until, stop)
                 if self._interrupted():
                     raise TurnFailed(
                         f"turn {self._ledger.progress.turn} of session {self.id!r} was interrupted; "
@@ -164,24 +167,23 @@ class Session(Generic[EventT_co, ResultT_co]):
         """One turn: the events, then the result."""
         digest = turns.task_digest(task and [self._framework.identity(message) for message in task])
         contended = False
-        async with self._alone() as until:
+        stop = stop_of(token)
+        async with self._alone(stop) as until:
             while True:
-                await self._meet(until)
-                number, known = (0, None) if key is None else await self._ledger.key(_check_key(key))
-                if known is not None:
-                    if known.task != digest:
-                        raise Conflict(f"key {key!r} of session {self.id!r} belongs to another task", session=self.id)
-                    if (recorded := await self._execution.recorded(known.turn)) is not None:
-                        yield recorded
-                        return
+                if self._instance.live is None:
+                    await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                number, known = await self._turn_of(key, digest)
+                if known and (recorded := await self._execution.recorded(known)) is not None:
+                    yield recorded
+                    return
                 opened = self._ledger.progress.open
                 try:
-                    if opened is not None and known is not None and opened.turn == known.turn:
-                        await self._take(reopen=True)
-                        task = await self._execution.task()
+                    if opened is not None and opened.turn == known:
+                        await self._execution.reopen(own=True)
                     elif self._interrupted():
-                        await self._take(reopen=True)
-                        await self._last(self._execution.finish(None, await self._execution.task()))
+                        await self._execution.reopen(own=False)
+                        await self._last(self._execution.perform(stop, own=False))
                         continue
                     else:
                         if contended:  # with the lease held first, the state that is read next is the last one
@@ -191,33 +193,42 @@ class Session(Generic[EventT_co, ResultT_co]):
                 except Conflict:
                     contended = True
                     self._instance.forget()
-            async with aclosing(self._execution.finish(token, task)) as stream:
+            async with aclosing(self._execution.perform(stop, own=True)) as stream:
                 async for item in stream:
                     yield item
 
-    async def _take(self, *, reopen: bool = False) -> None:
-        """Take the lease, if it is not held; ``reopen`` says that the open turn is run next."""
-        progress, head = self._ledger.progress, self._ledger.head
-        if reopen and progress.open is not None:
-            progress = replace(progress, open=replace(progress.open, status="running"))
-            await self._ledger.write(status="running", progress=progress)
-        elif not self._ledger.owned:
-            await self._ledger.write(status=head.status if head is not None else "idle", progress=progress)
+    async def _turn_of(self, key: str | None, digest: str) -> tuple[int, int]:
+        """Where the next record of a key goes, and the turn that the key belongs to, 0 if it is new.
 
-    async def _meet(self, until: float) -> None:
-        """Know the session, and wait while another worker holds it."""
-        if self._instance.live is None:
-            await self._ledger.refresh()
-        await self._ledger.wait(until=until)
+        Raises:
+            Conflict: it belongs to another task.
+        """
+        if key is None:
+            return 0, 0
+        number, known = await self._ledger.key(_check_key(key))
+        if known is not None and known.task != digest:
+            raise Conflict(f"key {key!r} of session {self.id!r} belongs to another task", session=self.id)
+        return number, known.turn if known is not None else 0
+
+    async def _take(self) -> None:
+        """Take the lease, if it is not held."""
+        head = self._ledger.head
+        if not self._ledger.owned:
+            await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[float]:
+    async def _alone(self, stop: Stop) -> AsyncGenerator[float]:
         """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
         wait = self._timeout if self._busy == "wait" else 0.0
         until = time.monotonic() + wait
+        acquiring = asyncio.ensure_future(self._mutex.acquire())
         try:
             async with asyncio.timeout(wait if self._mutex.locked() else None):
-                await self._mutex.acquire()
+                await unless(acquiring, stop)
+        except asyncio.CancelledError:
+            if not acquiring.cancelled():
+                self._mutex.release()
+            raise
         except TimeoutError:
             raise SessionBusy(
                 f"session {self.id!r} still runs a turn in this process; wait longer: session(..., timeout=60)",
@@ -231,7 +242,7 @@ class Session(Generic[EventT_co, ResultT_co]):
             raise
         finally:
             try:
-                await self._release()
+                await settled(self._release())
             finally:
                 self._mutex.release()
 

@@ -208,7 +208,7 @@ class Archive:
 
 def restore(
     *, skeleton: int, spans: Sequence[Span], values: Sequence[Any], logs: Sequence[Sequence[Append]], archive: Archive
-) -> Json:
+) -> Any:
     """Put a state together again, and let ``archive`` know its lists.
 
     ``values`` are all bodies and ``logs`` all appends up to the checkpoint, in order.

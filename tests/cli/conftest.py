@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -189,6 +190,11 @@ class Terminal:
     def plain(self):
         """The screen without colours and cursor movements."""
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.screen).replace("\r\n", "\n")
+
+    @property
+    def edits_lines(self):
+        """Whether the terminal is as a shell leaves it."""
+        return bool(termios.tcgetattr(self._file)[3] & termios.ICANON)
 
     def end(self):
         """The exit code, when the command is done."""

@@ -86,6 +86,7 @@ def test_a_question_of_the_agent_that_is_interrupted_ends_the_chat(terminal):
     chat.type(CTRL_C)
     chat.wait_for("turn 2 was cancelled")
     assert chat.end() == 130
+    assert chat.edits_lines, "the shell gets a terminal back that does not work"
 
 
 def test_colours_are_left_out_when_nobody_wants_them(terminal, monkeypatch):
@@ -136,5 +137,5 @@ def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
     resume = terminal("resume", "app:support", "--all")
     assert resume.end() == 0
     assert "resuming" in resume.plain
-    assert "a: turn 1 is complete" in resume.plain
+    assert "\na: turn 1 is complete\n" in resume.plain.replace("\r", "\n")
     assert resume.plain.rstrip().endswith("2 finished")

@@ -97,7 +97,7 @@ def in_thread(work):
 async def threads(url, shared):
     """Two threads with a loop each use one store at once; with ``shared`` also one and the same session object."""
     async with leftoff.open(url) as store:
-        case = store.session("case", build, timeout=20)
+        case = store.session("case", build, timeout=2)
         running = [
             in_thread(lambda name=name: turns(case if shared else store.session("case", build, timeout=20), 10, name))
             for name in "ab"

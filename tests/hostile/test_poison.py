@@ -185,7 +185,7 @@ async def test_a_task(urls, name, keeper):
     assert (await on_each(urls, run)).path == f"task[0]{part}"
 
 
-@pytest.mark.parametrize("bad", [42, b"hi", [], [1], {"content": "hi"}, object()], ids=repr)
+@pytest.mark.parametrize("bad", [42, b"hi", [], [1], {"content": "hi"}, object], ids=repr)
 async def test_what_is_no_task(urls, bad, keeper):
     async def run(store):
         try:

@@ -54,9 +54,9 @@ async def store(path):
 
 
 @contextmanager
-def python(script, *arguments):
+def python(script, *arguments, under=()):
     """Another process; it is gone afterwards, whatever happens."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    command = [*under, sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -435,8 +435,12 @@ async def test_a_read_that_takes_too_long_is_stopped(store):
 async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypatch):
     monkeypatch.setattr(sqlite, "_STEPS", 1)
     async with opened(path) as store:
+
+        def go():
+            store._call.drop()
+
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_check_place", lambda: store._call.drop())
+            patch.setattr(store, "_check_place", go)
             with pytest.raises(StoreUnavailable) as caught:
                 await store.write(a_write(rows=[a_row(1)]))
             assert not isinstance(caught.value, OutcomeUnknown)
@@ -675,6 +679,40 @@ async def test_a_failing_disk_makes_the_outcome_unknown_only_at_the_commit(store
     assert type(store._translated(error, "case-42")) is StoreUnavailable
     store._call.committing = True
     assert type(store._translated(error, "case-42")) is OutcomeUnknown
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace makes the disk fail")
+@pytest.mark.parametrize("when", ["15", "15+", "15+2"])
+async def test_after_a_failing_disk_reading_tells_what_opening_again_tells(path, when):
+    script = """
+import asyncio, sys
+from leftoff.errors import OutcomeUnknown
+from leftoff.stores.sqlite import SqliteStore
+from leftoff.testing import a_row, a_write
+async def main(path):
+    store = await SqliteStore.open(path)
+    seq = failed = 0
+    for _ in range(20):
+        try:
+            seq = (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq
+        except OutcomeUnknown:
+            failed += 1
+            seq = (await store.head("case-42")).seq
+    print(seq, failed)
+asyncio.run(main(sys.argv[1]))
+"""
+    strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
+    inject = ["-e", f"inject=fdatasync:error=EIO:when={when}"]
+    with python(script, path, under=[*strace, *inject]) as process:
+        said = process.communicate(timeout=60)[0].split()
+    if not said:
+        pytest.skip("strace may not trace here")
+    seq, failed = map(int, said)
+    assert failed
+    assert seq + failed == 20
+    async with opened(path) as store:
+        assert (await store.head("case-42")).seq == seq
+        assert len(await store.rows("case-42", Kind.BODY)) == seq
 
 
 async def test_every_call_after_closing_says_so(store):

@@ -33,7 +33,7 @@ class _Cli(click.Group):
             code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
         sys.exit(code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
         return list(self.commands)  # in the order in which a newcomer meets them
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,8 +23,9 @@ WIDE = 10_000
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+@cache
 def console(*, err: bool = False) -> Console:
-    """Where lines for people go."""
+    """Where lines for people go; always the same one, so that a progress bar makes way for them."""
     made = Console(stderr=err, highlight=False, emoji=False, markup=False)
     if not made.is_terminal:
         made.width = WIDE

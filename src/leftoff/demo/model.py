@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 # The words with which the small model answers from what it was told, and from nothing else. They were measured:
-# change one and it may answer beside the point.
+# change one and it may answer beside the point. It takes the latest fact for the only one, so QUESTION belongs
+# before SECOND_FACT and URGENT_QUESTION after it.
 SYSTEM_MESSAGE = (
     "You are a support agent who keeps notes about a customer. "
     "Repeat the facts you were told. Answer in one short sentence."
 )
 FACT = "Remember: the customer prefers email."
-SECOND_FACT = "Remember: the customer prefers email and also SMS for urgent updates."
+SECOND_FACT = "Remember: the customer also prefers SMS for urgent updates."
 QUESTION = "Which channel does the customer prefer?"
-URGENT_QUESTION = "What about urgent updates?"
+URGENT_QUESTION = "Which channel does the customer prefer for urgent updates?"
 
 MODEL_URL = "LEFTOFF_DEMO_MODEL_URL"
 
@@ -82,7 +83,7 @@ async def model_client(choice: Choice | None = None) -> AsyncGenerator[ChatCompl
     choice = choice or choose()
     with ExitStack() as stack:
         if choice.kind == "scripted":
-            client: ChatCompletionClient = ScriptedChatCompletionClient()
+            client: ChatCompletionClient = ScriptedChatCompletionClient(delay=0.5)  # about what the small model takes
         elif choice.kind == "local":
             client = _http_client(choice, choice.base_url or stack.enter_context(local_server()))
         else:

@@ -45,7 +45,6 @@ MARKER = "leftoff.json"
 MAX_INDEXES = 64
 """Sessions of which the places of their rows are kept in memory, at 32 bytes a row."""
 
-_READ = os.O_RDONLY
 _CHANGE = os.O_RDWR | os.O_APPEND
 
 
@@ -117,7 +116,7 @@ class FileStore:
 
     async def head(self, session: str) -> Head | None:
         def read(call: _Call) -> Head | None:
-            with self._locked(call, session, _READ) as held:
+            with self._locked(call, session, os.O_RDONLY) as held:
                 return held and held[1].head
 
         head = await self._run(read, session)
@@ -155,7 +154,7 @@ class FileStore:
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         def read(call: _Call) -> list[Row]:
-            with self._locked(call, session, _READ) as held:
+            with self._locked(call, session, os.O_RDONLY) as held:
                 return [] if held is None else held[1].rows(held[0], kind, start, stop)
 
         return await self._run(read, session)
@@ -245,7 +244,7 @@ class FileStore:
             return
         with opened(path, flags) as file:
             try:
-                _lock(file, path, fcntl.LOCK_SH if flags == _READ else fcntl.LOCK_EX)
+                _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
                 call.check()
                 with self._guard:
                     index = self._indexes.pop(session, None) or Index(path, session)
@@ -292,7 +291,8 @@ class FileStore:
         try:
             if os.fstat(file).st_size > end:
                 os.ftruncate(file, end)  # what a crash left of an earlier write
-            _write_all(file, b"".join(lines))
+            for line in lines:
+                _write_all(file, line)
             _sync(file)
             if end == 0:
                 _sync_directory(self._sessions)
@@ -304,15 +304,14 @@ class FileStore:
 
     def _undone(self, index: Index, end: int, error: OSError) -> LeftoffError:
         """Take a failed write back; what to raise."""
-        try:
-            with opened(index.path, _CHANGE) as file:
-                os.ftruncate(file, end)
-                _sync(file)
-                _reread(file, index)
-        except (OSError, LeftoffError):
-            index.clear()
-            return self._translated(error, index.session, unknown=True)
-        return self._translated(error, index.session, unknown=index.end != end)
+        index.clear()
+        undone = False
+        with suppress(OSError, LeftoffError), opened(index.path, _CHANGE) as file:
+            os.ftruncate(file, end)
+            _sync(file)
+            _reread(file, index)
+            undone = index.end == end
+        return self._translated(error, index.session, unknown=not undone)
 
     def _delete(self, call: _Call, session: str) -> bool:
         with self._locked(call, session, _CHANGE) as held:

@@ -48,7 +48,6 @@ PAGE_SIZE = 16384
 
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
 _TYPES: tuple[type | UnionType, ...] = (str, int, int, str, str, str | None, float, str, float, float, bytes)
-_LAST_CHARACTER = "\U0010ffff"
 _LAST_N = 2**63 - 1
 _STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
@@ -114,11 +113,8 @@ class SqliteStore:
         return store
 
     async def head(self, session: str) -> Head | None:
-        def read() -> Head | None:
-            row = self._db.execute(_SQL["head"], (session,)).fetchone()
-            return row and _as_head(row)
-
-        return await self._run(read, session)
+        row = await self._run(lambda: self._db.execute(_SQL["head"], (session,)).fetchone(), session)
+        return row and _as_head(row)
 
     async def heads(
         self,
@@ -130,7 +126,7 @@ class SqliteStore:
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Sequence[Head]:
         # Every id with the prefix lies between the two, and no other.
-        last = prefix + _LAST_CHARACTER * MAX_ID
+        last = prefix + "\U0010ffff" * MAX_ID
         values = {"after": after, "prefix": prefix, "last": last, "status": status}
 
         def read() -> list[Head]:
@@ -259,6 +255,11 @@ class SqliteStore:
         except BaseException:
             with suppress(sqlite3.Error):  # after a serious error SQLite has rolled back already
                 db.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                if self._call.committing:
+                    # If only the disk failed, the commit is whole in the log and would come back with the next opening.
+                    # Another one takes its place there.
+                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
         finally:
             db.set_progress_handler(self._caller_has_gone, _STEPS)
@@ -282,8 +283,9 @@ class SqliteStore:
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         if (mode, synchronous) != ("wal", 2):
-            message = f"{path} would not be durable (journal {mode}, synchronous {synchronous}); put it on a local disk"
-            raise StoreUnavailable(message)
+            raise StoreUnavailable(
+                f"{path} is not durable (journal {mode}, synchronous {synchronous}); use a local disk"
+            )
         self._file = path.stat()
 
     def _check_ours(self) -> None:

@@ -1,0 +1,67 @@
+"""Stopping work without leaving any of it half done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from leftoff.framework import Cancellation
+
+T = TypeVar("T")
+
+Stop: TypeAlias = asyncio.Future[None]
+"""Done, cancelled or with an error when the work is to stop."""
+
+
+def stop_of(token: Cancellation | None) -> Stop:
+    """A stop that is cancelled with the token, from whatever thread.
+
+    Raises:
+        CancelledError: the token is cancelled already.
+    """
+    loop = asyncio.get_running_loop()
+    stop: Stop = loop.create_future()
+    if token is not None:
+        if token.is_cancelled():
+            raise asyncio.CancelledError
+        token.add_callback(lambda: loop.call_soon_threadsafe(stop.cancel))
+    return stop
+
+
+async def unless(work: Awaitable[T], *stops: Stop) -> T:
+    """The result of the work, unless a stop comes first: then the work is cancelled and the stop's error raised."""
+    task = asyncio.ensure_future(work)
+    either: set[asyncio.Future[Any]] = {task, *stops}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        for stop in stops:
+            if stop.done():
+                stop.result()
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await _end_of(task)
+
+
+async def settled(work: Awaitable[T]) -> T:
+    """The result of work that must not be left half known: it is awaited to its end, however often one is cancelled."""
+    task = asyncio.ensure_future(work)
+    await _end_of(task)
+    return task.result()
+
+
+async def _end_of(task: asyncio.Future[Any]) -> None:
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        if not task.cancelled():
+            task.exception()  # so that asyncio does not report it as never looked at
+        raise asyncio.CancelledError
