@@ -62,6 +62,10 @@ class Ledger:
         if self.head is not None and self.head.status == "deleted":
             raise SessionDeleted.of(self.session)
 
+    def move(self) -> None:
+        """Be used in another event loop from now on."""
+        self._writing = asyncio.Lock()
+
     def busy(self) -> str | None:
         """The owner, if another holds the lease and may be alive."""
         head = self.head

@@ -59,7 +59,7 @@ class OpenStore:
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
     def __repr__(self) -> str:
-        return f"leftoff.open({self._url!r})"
+        return f"leftoff.open({self._url.partition('://')[0]!r})"  # no more of it: a URL may carry a password
 
     async def __aenter__(self) -> Self:
         self._store = await _open(self._url)
@@ -156,6 +156,8 @@ async def _open(url: str) -> Store:
         scheme, rest = "sqlite", "/" + url
     elif scheme != "memory":
         rest = unquote(rest)
+    if "\0" in rest:
+        raise StoreUnavailable("the URL has a NUL character; no file can have such a name")
     match scheme:
         case "memory":
             from leftoff.stores.memory import MemoryStore

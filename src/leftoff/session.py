@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from leftoff import codec, turns
-from leftoff.errors import Conflict, LeftoffError, SessionBusy, StateInvalid, TurnFailed
+from leftoff.errors import Conflict, LeftoffError, SessionBusy, StateInvalid, StoreUnavailable, TurnFailed
 from leftoff.execution import Execution
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import Checkpoint, history
@@ -57,6 +57,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         self._busy: Busy = busy
         self._timeout = timeout
         self._mutex = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -219,6 +220,7 @@ class Session(Generic[EventT_co, ResultT_co]):
     @asynccontextmanager
     async def _alone(self, stop: Stop) -> AsyncGenerator[float]:
         """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
+        self._move_to(asyncio.get_running_loop())
         wait = self._timeout if self._busy == "wait" else 0.0
         until = time.monotonic() + wait
         acquiring = asyncio.ensure_future(self._mutex.acquire())
@@ -245,6 +247,20 @@ class Session(Generic[EventT_co, ResultT_co]):
                 await settled(self._release())
             finally:
                 self._mutex.release()
+
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to this event loop, after the one before has ended."""
+        if self._loop is not None and self._loop is not loop:
+            if self._loop.is_running():
+                raise StoreUnavailable(
+                    f"session {self.id!r} is in use in another event loop or process; "
+                    "make one in each: store.session(...)",
+                    session=self.id,
+                )
+            self._instance.forget()
+            self._mutex = asyncio.Lock()
+            self._ledger.move()
+        self._loop = loop
 
     async def _release(self) -> None:
         """Give back a lease that was taken for nothing."""

@@ -131,6 +131,7 @@ class Archive:
             if is_object(value):
                 if depth == codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=path)
+                codec.check(dict.fromkeys(value), path)
                 return {_escape(key): skeleton(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
             if isinstance(value, Grown) or _is_messages(value):
                 items = value.items if isinstance(value, Grown) else value
@@ -341,8 +342,8 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def _escape(key: Any) -> Any:
-    return f"${key}" if isinstance(key, str) and key.startswith("$") else key
+def _escape(key: str) -> str:
+    return f"${key}" if key.startswith("$") else key
 
 
 def _unescape(key: str) -> str:

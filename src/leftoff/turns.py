@@ -6,6 +6,8 @@ from dataclasses import MISSING, dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
+import orjson
+
 from leftoff import codec
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid, UnknownVersion
@@ -161,7 +163,8 @@ def key_number(key: str) -> int:
 
 def task_digest(task: Json) -> str:
     """What tells two tasks apart that were given the same key."""
-    return blake2b(codec.encode(task), digest_size=12).hexdigest()
+    codec.check(task, "task")
+    return blake2b(orjson.dumps(task), digest_size=12).hexdigest()
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -249,6 +249,20 @@ async def test_a_line_has_little_besides_its_data(store, file):
     assert len(last) - len(row.data) - len(b'{"turn":1}') <= 150
 
 
+async def test_what_a_line_cannot_tell_exactly_is_refused_before_it_is_written(store, file):
+    await store.write(a_write())
+    content = file.read_bytes()
+    for bad in (
+        {"labels": {"n": 1}},
+        {"labels": {"a": "b", "data": ["x"]}},
+        {"epoch": 1.5},
+        {"rows": [a_row(2**63, b"1")]},
+    ):
+        with pytest.raises(StateInvalid):
+            await store.write(a_write(seq=1, **bad))
+    assert file.read_bytes() == content
+
+
 async def test_a_write_does_not_read_what_was_written_before(store, root, monkeypatch):
     async with opened(root) as other:
         for seq in range(0, 50, 2):

@@ -17,7 +17,8 @@ from autogen_core.model_context import (
 )
 
 from leftoff.autogen import private
-from leftoff.codec import is_object
+from leftoff.codec import MAX_DEPTH, is_object
+from leftoff.errors import StateInvalid
 from leftoff.state import Grown
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ def _emptied(places: Sequence[_Place]) -> Generator[list[Sequence[Any]]]:
             setattr(place.holder, place.attribute, items)
 
 
-def _copy(state: Any) -> Any:
+def _copy(state: Any, path: str = "$.state", depth: int = 1) -> Any:
     """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
+    if depth > MAX_DEPTH:
+        raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
     if _is_mapping(state):
-        return {key: _copy(value) for key, value in state.items()}
+        return {key: _copy(value, f"{path}.{key}", depth + 1) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return [_copy(value) for value in cast("list[Any]", state)]
+        return [_copy(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
     return state
 
 

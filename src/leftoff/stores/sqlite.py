@@ -283,18 +283,22 @@ class SqliteStore:
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         if (mode, synchronous) != ("wal", 2):
-            raise StoreUnavailable(
-                f"{path} is not durable (journal {mode}, synchronous {synchronous}); use a local disk"
-            )
+            raise StoreUnavailable(f"{path} is not durable here ({mode}, synchronous {synchronous}); use a local disk")
         self._file = path.stat()
 
     def _check_ours(self) -> None:
-        # Immutable: neither the file nor anything beside it is touched. Not open(): closing that would release the
-        # locks that other connections of this process hold on the file.
-        with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro&immutable=1", uri=True)) as db:
-            (application,) = db.execute("PRAGMA application_id").fetchone()
+        # Not open(): closing that would release the locks that other connections of this process hold on the file.
+        try:  # Immutable: neither the file nor anything beside it is touched.
+            application = self._application_id("mode=ro&immutable=1")
+        except sqlite3.DatabaseError:  # A crash may have left half of the truth in the log, which that does not read.
+            application = self._application_id("mode=ro")
         if application != APPLICATION_ID:
             raise self._foreign()
+
+    def _application_id(self, how: str) -> int:
+        with closing(sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True)) as db:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+        return int(application)
 
     def _migrate(self, *, new: bool) -> None:
         if new:
@@ -358,7 +362,7 @@ class SqliteStore:
 
     def _late(self, session: str | None = None, *, unknown: bool = False) -> StoreUnavailable:
         message = (
-            f"{self._path} did not answer within {self._deadline:g} s: another process holds it, or the disk is slow"
+            f"{self._path} did not answer within {self._deadline:g} s: another process has it, or the disk is slow"
         )
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
@@ -376,9 +380,7 @@ class SqliteStore:
             case sqlite3.SQLITE_FULL:
                 kind, message = StoreFull, f"no space is left for {path}; free some and try again"
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-                message = (
-                    f"{path} cannot be opened for writing; let this user read and write the file and its directory"
-                )
+                message = f"{path} cannot be opened for writing; let this user read and write it and its directory"
             case sqlite3.SQLITE_IOERR if self._call.committing:
                 kind, message = OutcomeUnknown, f"the disk failed while {path} was written; read the session again"
             case _:

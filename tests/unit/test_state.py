@@ -1,0 +1,628 @@
+"""A state is taken apart and put together again exactly, each checkpoint by itself, and nothing is stored twice."""
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from leftoff import codec, state, turns
+from leftoff.errors import StateInvalid
+from leftoff.records import Kind, Row
+from leftoff.state import LONG, MAX_SHARING, Append, Archive, Grown, difference, plain
+
+
+@dataclass
+class Checkpoint:
+    skeleton: int
+    spans: list
+    bodies: int
+    logs: int
+
+
+class Stored:
+    """What a session's store would hold: rows as bytes, written one checkpoint after the other."""
+
+    def __init__(self):
+        self.bodies = []
+        self.logs = []
+        self.checkpoints = []
+
+    def write(self, archive, tree):
+        packed = archive.pack(tree)
+        new = archive.new_bodies()
+        self.bodies += new
+        log = Row(kind=Kind.LOG, n=len(self.logs), data=turns.encode_appends(packed.appends))
+        self.logs.append(log)
+        self.checkpoints.append(
+            Checkpoint(packed.skeleton, [list(span) for span in packed.spans], archive.bodies, archive.logs)
+        )
+        return packed, new
+
+    def read(self, number, archive=None, *, later=False):
+        """A checkpoint as ``leftoff.history.read_checkpoint`` reads it; ``later`` rows may be there already."""
+        archive = Archive() if archive is None else archive
+        at = self.checkpoints[number]
+        bodies = [row for row in self.bodies if later or row.n < at.bodies]
+        logs = self.logs if later else self.logs[: number + 1]
+        archive.logs = at.logs
+        return state.restore(
+            skeleton=at.skeleton,
+            spans=[(log, length) for log, length in at.spans],
+            values=state.read_bodies(bodies, archive),
+            logs=[turns.decode_appends(row) for row in logs],
+            archive=archive,
+        )
+
+    def values(self):
+        return state.read_bodies(self.bodies)
+
+
+def packed_one_after_another(states):
+    stored, archive = Stored(), Archive()
+    for tree in states:
+        stored.write(archive, deepcopy(tree))
+    return stored
+
+
+def exact(tree):
+    """Bytes that tell 1, 1.0 and true apart, and the order of keys."""
+    return orjson.dumps(tree)
+
+
+def text(content):
+    return {"source": "user", "content": content, "type": "TextMessage"}
+
+
+KEYS = ["", "$", "$$", "$log", "$$log", "log", "$$x", "a", "b", "a.b", "a[0]", "messages", "K" * LONG]
+TEXTS = ["", "$", "$log", "x" * (LONG - 1), "x" * LONG, "y" * (LONG + 1), "é" * LONG, "n" * 1000]
+
+keys = st.sampled_from(KEYS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.integers(0, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(TEXTS)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=6
+)
+messages = st.sampled_from(
+    [text("hello"), text("x" * LONG), {}, {"$": 3}, {"$log": 0}, {"$$log": {"$": 0}}, {"a": [{"$": 1}]}]
+) | st.dictionaries(keys, values, max_size=3)
+PLACES = [("messages",), ("$log",), ("a", "b"), ("a", "$"), ("$", "$log"), ("agents", "ann", "messages")]
+
+
+@st.composite
+def histories(draw, items=messages):
+    """Several lists, each changed a little from state to state, and something beside them."""
+    lists = {place: draw(st.lists(items, max_size=4)) for place in draw(st.sets(st.sampled_from(PLACES), max_size=4))}
+    states = []
+    for _ in range(draw(st.integers(1, 8))):
+        for place in sorted(lists):
+            now = lists[place]
+            how = draw(st.sampled_from(["keep", "grow", "grow", "grow", "cut", "edit", "insert", "last", "empty"]))
+            if how == "grow":
+                now = now + draw(st.lists(items, min_size=1, max_size=3))
+            elif how == "cut":
+                now = now[: draw(st.integers(0, len(now)))]
+            elif how == "edit" and now:
+                index = draw(st.integers(0, len(now) - 1))
+                now = [*now[:index], draw(items), *now[index + 1 :]]
+            elif how == "insert":
+                index = draw(st.integers(0, len(now)))
+                now = [*now[:index], draw(items), *now[index:]]
+            elif how == "last":
+                now = [*now[:-1], draw(items)]
+            elif how == "empty":
+                now = []
+            lists[place] = now
+        tree = {"beside": draw(values)}
+        for place, now in lists.items():
+            parent = tree
+            for name in place[:-1]:
+                parent = parent.setdefault(name, {})
+            parent[place[-1]] = list(now)
+        states.append({"state": tree})
+    return states
+
+
+@given(histories())
+def test_every_state_of_a_history_comes_back_exactly_and_directly(states):
+    stored = packed_one_after_another(states)
+    for number, tree in enumerate(states):
+        assert exact(stored.read(number)) == exact(tree)
+
+
+@given(histories())
+def test_rows_written_later_do_not_change_an_earlier_state(states):
+    stored = packed_one_after_another(states)
+    for number, tree in enumerate(states):
+        assert exact(stored.read(number, later=True)) == exact(tree)
+
+
+@given(st.lists(values, min_size=1, max_size=4))
+def test_any_json_value_is_a_state(trees):
+    stored = packed_one_after_another(trees)
+    assert [exact(stored.read(number)) for number in range(len(trees))] == [exact(tree) for tree in trees]
+
+
+@given(histories(), st.data())
+def test_a_restored_archive_goes_on_exactly_as_the_original_would(states, data):
+    original = packed_one_after_another(states)
+    at = data.draw(st.integers(0, len(states) - 1))
+    archive, stored = Archive(), Stored()
+    original.read(at, archive)
+    stored.bodies = [row for row in original.bodies if row.n < original.checkpoints[at].bodies]
+    stored.logs, stored.checkpoints = original.logs[: at + 1], original.checkpoints[: at + 1]
+    for tree in states[at + 1 :]:
+        stored.write(archive, deepcopy(tree))
+    assert stored.bodies == original.bodies
+    assert stored.logs == original.logs
+    assert stored.checkpoints == original.checkpoints
+
+
+@given(histories())
+def test_no_body_is_stored_twice(states):
+    bodies = [exact(value) for value in packed_one_after_another(states).values()]
+    assert len(set(bodies)) == len(bodies)
+
+
+@given(histories())
+def test_the_rows_of_bodies_follow_each_other_without_gaps(states):
+    stored = packed_one_after_another(states)
+    end = 0
+    for row in stored.bodies:
+        assert row.kind == Kind.BODY
+        assert row.n == end
+        end += len(json.loads(row.data)["bodies"])
+    assert end == stored.checkpoints[-1].bodies
+
+
+def test_the_same_state_again_stores_nothing_new():
+    stored, archive = Stored(), Archive()
+    tree = {"state": {"messages": [text("one"), text("two " * LONG)], "turn": 1}}
+    stored.write(archive, tree)
+    packed, new = stored.write(archive, deepcopy(tree))
+    assert new == []
+    assert packed.appends == []
+
+
+def test_a_grown_list_appends_only_what_is_new():
+    stored, archive = Stored(), Archive()
+    said = [text(f"number {n}") for n in range(30)]
+    counts = []
+    for turn in range(1, 11):
+        packed, new = stored.write(archive, {"messages": said[: 3 * turn]})
+        [append] = packed.appends
+        assert (append.log, append.start, append.parent) == (0, 3 * (turn - 1), None)
+        assert len(append.bodies) == 3
+        counts.append(sum(len(json.loads(row.data)["bodies"]) for row in new))
+    assert counts == [5, *[3] * 9]  # at first also the names of the messages' keys and the skeleton
+
+
+def test_a_list_changed_in_its_middle_shares_its_beginning():
+    stored, archive = Stored(), Archive()
+    said = [text(f"number {n}") for n in range(10)]
+    stored.write(archive, {"messages": said})
+    packed, _ = stored.write(archive, {"messages": [*said[:6], text("other"), *said[7:]]})
+    [append] = packed.appends
+    assert (append.log, append.start, append.parent, len(append.bodies)) == (1, 6, 0, 4)
+
+
+def test_a_plain_list_changed_in_place_is_noticed():
+    stored, archive = Stored(), Archive()
+    tree = {"messages": [text("one"), text("two")]}
+    first = deepcopy(tree)
+    stored.write(archive, tree)
+    tree["messages"][0]["content"] = "changed"
+    stored.write(archive, tree)
+    assert stored.read(0) == first
+    assert stored.read(1) == tree
+
+
+def test_the_same_long_text_everywhere_is_stored_once():
+    stored, archive = Stored(), Archive()
+    long = "the same text stands in contexts, threads and results " * 3
+    stored.write(archive, {"a": [text(long)], "b": [{"role": long}], "c": long, "d": {"e": [long, [long]]}})
+    assert sum(long.encode() in row.data for row in stored.bodies) == 1
+    assert stored.bodies[0].data.count(long.encode()) == 1
+
+
+@pytest.mark.parametrize(("length", "alone"), [(LONG - 1, False), (LONG, True), (LONG + 1, True)])
+def test_a_string_from_the_threshold_on_is_a_body_of_its_own(length, alone):
+    stored = packed_one_after_another([{"note": "n" * length}])
+    assert ("n" * length in stored.values()) == alone
+    assert stored.read(0) == {"note": "n" * length}
+
+
+@example([("a", "b"), ("a.b",)])
+@given(
+    st.lists(st.sampled_from([("a", "b"), ("a.b",), ("a", "b.c"), ("a.b", "c")]), min_size=2, max_size=2, unique=True)
+)
+def test_lists_whose_keys_contain_dots_are_not_taken_for_each_other(places):
+    def tree(*lists):
+        found = {}
+        for place, items in zip(places, lists, strict=True):
+            parent = found
+            for name in place[:-1]:
+                parent = parent.setdefault(name, {})
+            parent[place[-1]] = items
+        return found
+
+    both = text("to both")
+    states = [tree([both], [both]), tree([both, text("to one")], [both, text("to the other")])]
+    stored = packed_one_after_another(states)
+    assert [stored.read(0), stored.read(1)] == states
+
+
+def test_a_list_whose_last_item_is_replaced_every_turn_comes_back_at_each_checkpoint():
+    begin = [text(f"beginning {n}") for n in range(5)]
+    states = [{"messages": [*begin, text(f"draft {turn}")]} for turn in range(50)]
+    stored = packed_one_after_another(states)
+    for number, tree in enumerate(states):
+        assert exact(stored.read(number)) == exact(tree)
+
+
+def test_no_log_takes_its_beginning_from_a_longer_row_than_the_limit():
+    begin = [text("beginning")]
+    stored = packed_one_after_another([{"messages": [*begin, text(f"draft {turn}")]} for turn in range(50)])
+    appends = [append for row in stored.logs for append in turns.decode_appends(row)]
+    depths = {}
+    for append in appends:
+        depths[append.log] = 0 if append.parent is None else depths[append.parent] + 1
+    assert len(depths) == 50
+    assert max(depths.values()) == MAX_SHARING
+    assert sum(depth == 0 for depth in depths.values()) == 6  # 50 logs in rows of 9
+
+
+@dataclass(eq=False)
+class Said:
+    """A live message: equal to itself alone."""
+
+    content: dict
+
+
+class Dumping:
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, item):
+        self.count += 1
+        return item.content
+
+
+@given(histories(messages.map(Said)))
+def test_live_lists_come_back_and_only_new_items_are_dumped(states):
+    stored, archive, dumping = Stored(), Archive(), Dumping()
+
+    def live(value):
+        if isinstance(value, dict):
+            return {key: live(item) for key, item in value.items()}
+        if isinstance(value, list) and all(isinstance(item, Said) for item in value):
+            return Grown(value, dumping)
+        return value
+
+    def grown(value, path=()):
+        if isinstance(value, Grown):
+            return {path: list(value.items)}
+        found = {}
+        for key, item in value.items() if isinstance(value, dict) else ():
+            found |= grown(item, (*path, key))
+        return found
+
+    before = {}
+    for number, raw in enumerate(states):
+        tree = live(raw)
+        dumping.count = 0
+        stored.write(archive, tree)
+        expected = 0
+        for path, items in (now := grown(tree)).items():
+            old = before.get(path, [])
+            expected += len(items) - len(old) if items[: len(old)] == old else len(items)
+        assert dumping.count == expected
+        before = now
+        assert exact(stored.read(number)) == exact(plain(tree))
+
+
+def test_a_restored_archive_that_adopts_the_live_lists_dumps_only_new_items():
+    stored, archive, dumping = Stored(), Archive(), Dumping()
+    said = [Said(text(f"number {n}")) for n in range(10)]
+    stored.write(archive, {"state": {"messages": Grown(said[:8], dumping)}})
+    again = Archive()
+    stored.read(0, again)
+    again.adopt({"state": {"messages": Grown(said[:8], dumping)}})
+    dumping.count = 0
+    packed, _ = stored.write(again, {"state": {"messages": Grown(said, dumping)}})
+    assert dumping.count == 2
+    assert [(append.log, append.start, len(append.bodies)) for append in packed.appends] == [(0, 8, 2)]
+    assert stored.read(1) == {"state": {"messages": [item.content for item in said]}}
+
+
+def test_a_restored_archive_without_live_lists_looks_at_every_item_and_still_stores_only_new_ones():
+    stored, archive, dumping = Stored(), Archive(), Dumping()
+    said = [Said(text(f"number {n}")) for n in range(10)]
+    stored.write(archive, {"messages": Grown(said[:8], dumping)})
+    again = Archive()
+    stored.read(0, again)
+    dumping.count = 0
+    packed, _ = stored.write(again, {"messages": Grown(said, dumping)})
+    assert dumping.count == 10
+    assert [(append.log, append.start, len(append.bodies)) for append in packed.appends] == [(0, 8, 2)]
+
+
+def test_a_live_list_does_not_follow_what_is_appended_after_packing():
+    stored, archive, dumping = Stored(), Archive(), Dumping()
+    said = [Said(text("one"))]
+    stored.write(archive, {"messages": Grown(said, dumping)})
+    said.append(Said(text("two")))
+    packed, _ = stored.write(archive, {"messages": Grown(said, dumping)})
+    assert [len(append.bodies) for append in packed.appends] == [1]
+    assert [len(stored.read(number)["messages"]) for number in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("bad", "path"),
+    [
+        ({1: "x"}, "$"),
+        ({"a": {None: "x"}}, "$.a"),
+        ({"a": {("t",): "x"}}, "$.a"),
+        ({"a": {"\ud800": "x"}}, "$.a"),
+        ({"a": "\ud800"}, "$.a"),
+        ({"a": [1, {2}]}, "$.a[1]"),
+        ({"a": float("nan")}, "$.a"),
+        ({"a": 2**63}, "$.a"),
+        ({"a": [{"b": b"x"}]}, "$.a[0].b"),
+        ({"a": [{"b": 1}, {"c": {3: 4}}]}, "$.a[1].c"),
+        ({"a": Grown(["x"], lambda item: item)}, "$.a[0]"),
+        ({"a": Grown(["x"], lambda item: {"b": object()})}, "$.a[0].b"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_by_its_path(bad, path):
+    with pytest.raises(StateInvalid) as caught:
+        Archive().pack(bad)
+    assert caught.value.path.startswith(path)
+
+
+def test_objects_are_taken_up_to_the_limit_of_depth_and_no_deeper():
+    def nested(depth):
+        tree = 0
+        for _ in range(depth):
+            tree = {"a": tree}
+        return tree
+
+    deepest = nested(codec.MAX_DEPTH)
+    assert packed_one_after_another([deepest]).read(0) == deepest
+    with pytest.raises(StateInvalid, match="deeper"):
+        Archive().pack(nested(codec.MAX_DEPTH + 1))
+
+
+def test_a_message_that_is_no_object_is_refused():
+    with pytest.raises(StateInvalid) as caught:
+        Archive().message(["x"], "task[0]")
+    assert caught.value.path == "task[0]"
+
+
+def sample():
+    """Three checkpoints: one list that grows, one that is changed in its middle and so has two logs."""
+    said = [text(f"number {n} {'x' * LONG}") for n in range(6)]
+    states = [
+        {"state": {"a": said[:2], "b": said[:4], "note": "n" * LONG}},
+        {"state": {"a": said[:3], "b": [said[0], said[5]], "note": "short"}},
+        {"state": {"a": said, "b": [said[0], said[5], said[1]], "note": "n" * LONG}},
+    ]
+    return packed_one_after_another(states), states
+
+
+def test_the_sample_is_good_before_it_is_damaged():
+    stored, states = sample()
+    assert [stored.read(number) for number in range(3)] == states
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_a_missing_row_of_bodies_is_found(missing):
+    stored, _ = sample()
+    assert len(stored.bodies) == 3
+    del stored.bodies[missing]
+    with pytest.raises(StateInvalid):
+        stored.read(2)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_a_missing_row_of_logs_is_found(missing):
+    stored, _ = sample()
+    del stored.logs[missing]
+    with pytest.raises(StateInvalid, match="log"):
+        stored.read(2, later=True)
+
+
+def test_a_shortened_log_is_found():
+    stored, _ = sample()
+    for number, row in enumerate(stored.logs):
+        appends = turns.decode_appends(row)
+        for index, append in enumerate(appends):
+            shorter = [*appends[:index], replace(append, bodies=append.bodies[:-1]), *appends[index + 1 :]]
+            damaged, _ = sample()
+            damaged.logs[number] = replace(row, data=turns.encode_appends(shorter))
+            # Of the second list's first log only the beginning is still in use.
+            if (number, append.log) != (0, 1):
+                with pytest.raises(StateInvalid):
+                    damaged.read(2)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 10**6])
+def test_an_append_in_the_wrong_place_is_found(start):
+    stored, _ = sample()
+    [first, *others] = turns.decode_appends(stored.logs[1])
+    assert (first.log, first.start) == (0, 2)
+    stored.logs[1] = replace(stored.logs[1], data=turns.encode_appends([replace(first, start=start), *others]))
+    with pytest.raises(StateInvalid):
+        stored.read(2)
+
+
+@pytest.mark.parametrize("parent", [0, 1, 2, 99])
+def test_logs_that_take_their_beginning_from_themselves_or_nowhere_are_found(parent):
+    values = [["content"], [0, "x"]]
+    logs = [[Append(log=0, start=1, bodies=[1], parent=1), Append(log=1, start=1, bodies=[1], parent=parent)]]
+    with pytest.raises(StateInvalid):
+        state.restore(skeleton=0, spans=[(0, 2)], values=values, logs=logs, archive=Archive())
+
+
+@pytest.mark.parametrize("skeleton", [-1, 10**6])
+def test_a_skeleton_out_of_range_is_found(skeleton):
+    stored, _ = sample()
+    stored.checkpoints[2].skeleton = skeleton
+    with pytest.raises(StateInvalid):
+        stored.read(2)
+
+
+@pytest.mark.parametrize("span", [[0, 7], [9, 1], [-1, 1], [0, 10**9]])
+def test_a_span_out_of_range_is_found(span):
+    stored, _ = sample()
+    stored.checkpoints[2].spans[0] = span
+    with pytest.raises(StateInvalid):
+        stored.read(2)
+
+
+def test_a_list_that_the_checkpoint_does_not_name_is_found():
+    stored, _ = sample()
+    del stored.checkpoints[2].spans[1]
+    with pytest.raises(StateInvalid, match="list"):
+        stored.read(2)
+
+
+@pytest.mark.parametrize("number", [-1, 10**6])
+def test_a_body_number_out_of_range_is_found(number):
+    stored, _ = sample()
+    [first, *others] = turns.decode_appends(stored.logs[2])
+    bodies = [number, *first.bodies[1:]]
+    logs = [turns.decode_appends(row) for row in stored.logs[:2]] + [[replace(first, bodies=bodies), *others]]
+    at = stored.checkpoints[2]
+    with pytest.raises(StateInvalid):
+        state.restore(skeleton=at.skeleton, spans=at.spans, values=stored.values(), logs=logs, archive=Archive())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"7", b"null", b'"x"', b"{}", b'{"v":1}', b'{"v":1,"bodies":{}}', b'{"v":1,"bodies":7}']
+)
+def test_a_row_of_bodies_that_is_none_is_found(data):
+    with pytest.raises(StateInvalid) as caught:
+        state.read_bodies([Row(kind=Kind.BODY, n=0, data=data)], Archive())
+    assert caught.value.path == "body 0"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [["content"], "no message"],
+        [["content"], []],
+        [["content"], {}],
+        [["content"], ["x"]],
+        [["content"], [True, "x"]],
+        [["content"], [0]],
+        [["content"], [0, "x", "y"]],
+        [["content"], [2, "x"]],
+        [["content"], [-1, "x"]],
+        ["content", [0, "x"]],
+        [{"content": 1}, [0, "x"]],
+        [[["content"]], [0, "x"]],
+        [[{"content": 1}], [0, "x"]],
+        [[1], [0, "x"]],
+        [[None], [0, "x"]],
+        [["content"], [0, {"$": 5}]],
+        [["content"], [0, {"$": -1}]],
+        [["content"], [0, {"$": 0}]],
+        [["content"], [0, {"$": "0"}]],
+        [["content"], [0, {"$": None}]],
+        [["content"], [0, {"$": [0]}]],
+        [["content"], [0, [{"a": {"$": 0}}]]],
+    ],
+)
+def test_a_body_that_is_no_message_is_found(values):
+    with pytest.raises(StateInvalid) as caught:
+        state.expand(values, 1, "$.messages[0]")
+    assert caught.value.path == "$.messages[0]"
+
+
+@pytest.mark.parametrize("index", [-1, 1, "0", None, 0.0, [0], {}])
+def test_a_skeleton_that_names_a_list_wrongly_is_found(index):
+    logs = [[Append(log=0, start=0, bodies=[1])]]
+    values = [["content"], [0, "x"], {"messages": {"$log": index}}]
+    with pytest.raises(StateInvalid) as caught:
+        state.restore(skeleton=2, spans=[(0, 1)], values=values, logs=logs, archive=Archive())
+    assert caught.value.path == "$.messages"
+
+
+damaged_values = values | st.sampled_from([{"$": 0}, {"$log": 0}, [0, 0], [[]], [{}], [0, {"$": 2}]])
+
+
+@given(st.data())
+def test_no_damage_ends_in_another_error(data):
+    stored, _ = sample()
+    row = data.draw(st.integers(0, 2))
+    bodies = json.loads(stored.bodies[row].data)["bodies"]
+    for _ in range(data.draw(st.integers(1, 3))):
+        bodies[data.draw(st.integers(0, len(bodies) - 1))] = data.draw(damaged_values)
+    stored.bodies[row] = replace(stored.bodies[row], data=orjson.dumps({"v": 1, "bodies": bodies}))
+    log = data.draw(st.integers(0, 2))
+    appends = turns.decode_appends(stored.logs[log])
+    index = data.draw(st.integers(0, len(appends) - 1))
+    small = st.integers(0, 20)
+    appends[index] = data.draw(
+        st.just(appends[index])
+        | st.builds(Append, log=small, start=small, bodies=st.lists(small), parent=st.none() | small)
+    )
+    stored.logs[log] = replace(stored.logs[log], data=turns.encode_appends(appends))
+    try:
+        stored.read(2)
+    except StateInvalid as error:
+        assert str(error)  # noqa: PT017 - a state that happens to be whole is as good
+
+
+@given(values)
+def test_a_value_does_not_differ_from_itself(value):
+    assert difference(value, deepcopy(value)) is None
+
+
+@given(values, values)
+def test_two_values_differ_somewhere_exactly_when_they_are_not_equal(one, other):
+    def typed(value):
+        """Equal exactly for equal values of equal types; the order of keys and the sign of zero do not count."""
+        if isinstance(value, dict):
+            return {key: typed(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [typed(item) for item in value]
+        return (type(value), value)
+
+    assert (difference(one, other) is None) == (typed(one) == typed(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "where"),
+    [
+        (1, 1.0, "$"),
+        (0, False, "$"),
+        ({}, [], "$"),
+        ({"a": 1}, {}, "$.a"),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, None),
+        ({"b": 1, "a": 1}, {"b": 2, "a": 2}, "$.a"),
+        ({"a": [1, {"b": "x"}]}, {"a": [1, {"b": "y"}]}, "$.a[1].b"),
+        ([1, 2], [1], "$[1]"),
+        ([], [1], "$[0]"),
+        ([1, 2, 3], [1, 9], "$[1]"),
+        ({"a": None}, {}, "$.a"),
+    ],
+)
+def test_a_difference_is_named_by_its_path(one, other, where):
+    assert difference(one, other) == where
+
+
+def test_plain_dumps_the_live_lists_wherever_they_stand():
+    tree = {"a": {"b": Grown([1, 2], lambda item: {"n": item})}, "c": [1], "d": Grown([], lambda item: item)}
+    assert plain(tree) == {"a": {"b": [{"n": 1}, {"n": 2}]}, "c": [1], "d": []}
