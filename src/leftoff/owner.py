@@ -6,12 +6,13 @@ import os
 import socket
 import uuid
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 
 def new_owner() -> str:
     """A name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
-    return f"{_place()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:12]}"
+    return f"{_place()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(owner: str) -> bool:
@@ -31,7 +32,8 @@ def _place() -> str:
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path but "pid:[4026531836]"
     except OSError:
         boot, space = "", ""
-    return f"{socket.gethostname().replace('/', '-')}/{boot[:8]}{space.removeprefix('pid:')}"
+    space = blake2b(f"{boot} {space}".encode(), digest_size=4).hexdigest()
+    return f"{socket.gethostname().replace('/', '-')}/{space}"
 
 
 def _start(pid: int) -> str:

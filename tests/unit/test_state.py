@@ -100,29 +100,29 @@ PLACES = [("messages",), ("$log",), ("a", "b"), ("a", "$"), ("$", "$log"), ("age
 
 
 @st.composite
+def changed(draw, now, items):
+    how = draw(st.sampled_from(["keep", "grow", "grow", "grow", "cut", "edit", "insert", "last", "empty"]))
+    index = draw(st.integers(0, len(now)))
+    new = draw(st.lists(items, min_size=1, max_size=3))
+    return {
+        "keep": now,
+        "grow": now + new,
+        "cut": now[:index],
+        "edit": [*now[:index], new[0], *now[index + 1 :]],
+        "insert": [*now[:index], *new, *now[index:]],
+        "last": [*now[:-1], new[0]],
+        "empty": [],
+    }[how]
+
+
+@st.composite
 def histories(draw, items=messages):
     """Several lists, each changed a little from state to state, and something beside them."""
     lists = {place: draw(st.lists(items, max_size=4)) for place in draw(st.sets(st.sampled_from(PLACES), max_size=4))}
     states = []
     for _ in range(draw(st.integers(1, 8))):
         for place in sorted(lists):
-            now = lists[place]
-            how = draw(st.sampled_from(["keep", "grow", "grow", "grow", "cut", "edit", "insert", "last", "empty"]))
-            if how == "grow":
-                now = now + draw(st.lists(items, min_size=1, max_size=3))
-            elif how == "cut":
-                now = now[: draw(st.integers(0, len(now)))]
-            elif how == "edit" and now:
-                index = draw(st.integers(0, len(now) - 1))
-                now = [*now[:index], draw(items), *now[index + 1 :]]
-            elif how == "insert":
-                index = draw(st.integers(0, len(now)))
-                now = [*now[:index], draw(items), *now[index:]]
-            elif how == "last":
-                now = [*now[:-1], draw(items)]
-            elif how == "empty":
-                now = []
-            lists[place] = now
+            lists[place] = draw(changed(lists[place], items))
         tree = {"beside": draw(values)}
         for place, now in lists.items():
             parent = tree

@@ -18,7 +18,7 @@ from leftoff.errors import Conflict, LeftoffError, SessionDeleted
 from leftoff.records import Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.testing.racing import interrupt, settle
-from leftoff.testing.samples import HOSTILE_IDS, HOSTILE_LABELS, NEIGHBOURS, SAMPLE_BYTES
+from leftoff.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
 from leftoff.testing.subject import Subject, snapshot, timeless
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(
     lambda some: st.lists(st.sampled_from(some) | text.filter(bool), min_size=3, max_size=7, unique=True)
 )
 # Few keys and values, so that filters find something.
-label_sets = st.dictionaries(
-    st.sampled_from(["team", "tier"]), st.sampled_from(["claims", "gold", ""])
-) | st.sampled_from(HOSTILE_LABELS).map(lambda pair: dict([pair]))
+label_sets = st.dictionaries(st.sampled_from(["team", "tier", "a.b"]), st.sampled_from(["claims", "gold", "", "'%"]))
 # Short ones: what a store does with bytes hardly depends on them, and Hypothesis prints them.
 payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000]) | text.map(encode)
 # Few kinds and numbers, so that rows collide.
@@ -95,11 +93,13 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         self._touched = ""
         self._tokens = 0
 
-    @initialize(ids=id_lists)
-    def begin(self, ids: list[str]) -> None:
-        """A few ids, and one handle."""
+    @initialize(ids=id_lists, first=st.lists(plans, max_size=3))
+    def begin(self, ids: list[str], first: list[Write]) -> None:
+        """A few ids, one handle, and some sessions."""
         self._ids = ids
         self._open()
+        for which, plan in enumerate(first):
+            self._race([self._planned(plan, which)], 0)
 
     def teardown(self) -> None:
         """Leave nothing behind."""
@@ -179,15 +179,16 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @rule(
         handle=anything,
-        labels=label_sets | anything,
+        of=st.lists(anything, max_size=2),
         status=st.none() | st.sampled_from([*STATUSES, "deleted"]),
         limit=st.integers(1, 5),
     )
-    def list_by_labels(self, handle: int, labels: Mapping[str, str] | int, status: Status | None, limit: int) -> None:
-        """By some labels, or those of a session that is there."""
-        if isinstance(labels, int):
-            known = self._known.get(self._session(labels))
-            labels = known.head.labels if known else {}
+    def list_by_labels(self, handle: int, of: list[int], status: Status | None, limit: int) -> None:
+        """By the labels of a session, or by those of two."""
+        labels: dict[str, str] = {}
+        for which in of:
+            known = self._known.get(self._session(which))
+            labels |= known.head.labels if known else {"team": "none"}
         expected = [head for head in self._listed(status) if labels.items() <= head.labels.items()]
         found = self._run(self._store(handle).heads(limit=limit, status=status, labels=labels))
         assert [timeless(head) for head in found] == expected[:limit]

@@ -1,0 +1,280 @@
+"""The rows of a session are read back as they were written, and nothing else is taken for one."""
+
+import json
+from dataclasses import MISSING, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leftoff import turns
+from leftoff.errors import StateInvalid, UnknownVersion
+from leftoff.records import FORMAT, Kind, Row
+from leftoff.state import Append
+from leftoff.turns import CheckpointRow, FailureRow, KeyRow, OpenTurn, Progress, TurnRow
+
+SMALLEST = {
+    Progress: Progress(),
+    TurnRow: TurnRow(at=1.5),
+    CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
+    FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
+    KeyRow: KeyRow(key="k", turn=1, task="ab"),
+}
+FULL = {
+    Progress: Progress(turn=3, checkpoint=2, bodies=17, logs=2, failures=1, open=OpenTurn(turn=3, status="cancelled")),
+    TurnRow: TurnRow(at=1.5, task=[4, 5], key="order-7"),
+    CheckpointRow: CheckpointRow(
+        parent=1,
+        skeleton=9,
+        spans=[[0, 4], [1, 2]],
+        bodies=12,
+        at=2.5,
+        origin="import",
+        blueprint="support",
+        version=3,
+        messages=[4, 6],
+        stop_reason="max turns",
+        usage=[10, 2],
+    ),
+    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3),
+    KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
+}
+CLASSES = list(FULL)
+EVERY = [*SMALLEST.values(), *FULL.values()]
+
+
+def shown(record):
+    return type(record).__name__
+
+
+@pytest.mark.parametrize("record", EVERY, ids=shown)
+def test_a_record_comes_back_as_it_was(record):
+    assert turns.decode(type(record), turns.encode(record), "row") == record
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_has_its_default_is_left_out(cls):
+    written = json.loads(turns.encode(SMALLEST[cls]))
+    assert set(written) == {"v"} | {field.name for field in fields(cls) if field.default is MISSING}
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_has_not_its_default_is_written(cls):
+    written = json.loads(turns.encode(FULL[cls]))
+    assert set(written) == {"v"} | {field.name for field in fields(cls)}
+    assert written["v"] == FORMAT
+
+
+def test_the_bytes_of_a_checkpoint_are_these():
+    assert turns.encode(FULL[CheckpointRow]) == (
+        b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"bodies":12,"at":2.5,"origin":"import",'
+        b'"blueprint":"support","version":3,"messages":[4,6],"stop_reason":"max turns","usage":[10,2]}'
+    )
+
+
+def test_spans_and_usage_may_be_tuples_when_they_are_written():
+    row = CheckpointRow(parent=0, skeleton=0, spans=((0, 1),), bodies=1, at=1.0, messages=(3,), usage=(1, 2))
+    found = turns.decode(CheckpointRow, turns.encode(row), "row")
+    assert (found.spans, found.messages, found.usage) == ([[0, 1]], [3], [1, 2])
+
+
+def test_a_run_without_a_task_is_not_one_with_no_messages():
+    without, empty = TurnRow(at=1.0), TurnRow(at=1.0, task=[])
+    assert turns.decode(TurnRow, turns.encode(without), "row").task is None
+    assert turns.decode(TurnRow, turns.encode(empty), "row").task == []
+
+
+def changed(record, **changes):
+    raw = json.loads(turns.encode(record)) | changes
+    return json.dumps({name: value for name, value in raw.items() if value is not MISSING}).encode()
+
+
+@pytest.mark.parametrize("record", EVERY, ids=shown)
+def test_an_unknown_key_is_refused_by_its_path(record):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(type(record), changed(record, surprise=1), "turn 3 of 's'")
+    assert caught.value.path == "turn 3 of 's'.surprise"
+
+
+NEEDED = [(cls, field.name) for cls in CLASSES for field in fields(cls) if field.default is MISSING]
+
+
+@pytest.mark.parametrize(("cls", "name"), NEEDED)
+def test_a_missing_key_is_refused_by_its_path(cls, name):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(cls, changed(FULL[cls], **{name: MISSING}), "row")
+    assert caught.value.path == f"row.{name}"
+
+
+WRONG = {
+    "int": [-1, 1.0, True, "1", None, [1], {}],
+    "float": ["1", None, True, [1.0], {}],
+    "str": [1, None, True, ["x"], {}],
+    "str | None": [1, None, True, ["x"], {}],  # None is the default, and a default is never written
+    "Origin": ["ran", "", None, 1, ["run"], {}],
+    "Ended": ["running", "", None, 1, ["failed"], {}],
+    "OpenTurn | None": [1, None, "x", [], [1]],
+    "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]]],
+    "Sequence[int] | None": [1, "12", {}, [-1], [1.0], [True], ["1"], [None]],
+    "Sequence[Span]": [1, None, "x", {}, [1], [[1]], [[1, 2, 3]], [[1, -2]], [[1, "2"]], [None]],
+}
+WRONGLY = [(cls, field.name, value) for cls in CLASSES for field in fields(cls) for value in WRONG[str(field.type)]]
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), WRONGLY)
+def test_a_value_of_the_wrong_type_is_refused_by_its_path(cls, name, value):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(cls, changed(FULL[cls], **{name: value}), "row")
+    assert caught.value.path == f"row.{name}"
+
+
+@pytest.mark.parametrize("usage", [[], [1], [1, 2, 3]])
+def test_a_usage_that_is_no_pair_is_refused_by_its_path(usage):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(CheckpointRow, changed(FULL[CheckpointRow], usage=usage), "row")
+    assert caught.value.path == "row.usage"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({}, "row.open.turn"),
+        ({"turn": 1}, "row.open.status"),
+        ({"turn": 1, "status": "done"}, "row.open.status"),
+        ({"turn": "1", "status": "failed"}, "row.open.turn"),
+        ({"turn": 1, "status": "failed", "why": "x"}, "row.open.why"),
+    ],
+)
+def test_a_wrong_open_turn_is_refused_by_its_path(wrong, path):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(Progress, changed(FULL[Progress], open=wrong), "row")
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "cancelled"])
+def test_an_open_turn_has_any_of_its_statuses(status):
+    progress = Progress(turn=1, open=OpenTurn(turn=1, status=status))
+    assert turns.decode(Progress, turns.encode(progress), "head") == progress
+
+
+@pytest.mark.parametrize("version", [FORMAT + 1, 10**6])
+@pytest.mark.parametrize("record", EVERY, ids=shown)
+def test_a_newer_version_is_refused_before_anything_else_is_looked_at(record, version):
+    with pytest.raises(UnknownVersion, match="upgrade") as caught:
+        turns.decode(type(record), changed(record, v=version, surprise=1), "turn 3")
+    assert "turn 3" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"nonsense",
+        b"[]",
+        b"null",
+        b"7",
+        b"{}",
+        b'{"v":"1"}',
+        b'{"v":true}',
+        b'{"v":1.0}',
+        b'{"v":null}',
+        b"\xff",
+    ],
+)
+def test_what_is_no_record_is_refused_by_its_name(data):
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode(Progress, data, "head of 's'")
+    assert caught.value.path == "head of 's'"
+
+
+@given(st.binary(max_size=40) | st.recursive(st.integers() | st.text(), st.lists, max_leaves=3).map(json.dumps))
+def test_no_bytes_end_in_another_error(data):
+    data = data.encode(errors="replace") if isinstance(data, str) else data
+    for cls in CLASSES:
+        with pytest.raises((StateInvalid, UnknownVersion)):
+            turns.decode(cls, data, "row")
+    with pytest.raises((StateInvalid, UnknownVersion)):
+        turns.decode_appends(Row(kind=Kind.LOG, n=1, data=data))
+
+
+small = st.integers(0, 2**40)
+
+
+@given(st.lists(st.builds(Append, log=small, start=small, bodies=st.lists(small), parent=st.none() | small)))
+def test_appends_come_back_as_they_were(appends):
+    row = Row(kind=Kind.LOG, n=3, data=turns.encode_appends(appends))
+    assert turns.decode_appends(row) == appends
+
+
+def test_the_bytes_of_appends_are_these():
+    appends = [Append(log=0, start=2, bodies=[5, 6]), Append(log=3, start=1, bodies=[], parent=0)]
+    assert turns.encode_appends(appends) == b'{"v":1,"appends":[[0,2,[5,6]],[3,1,[],0]]}'
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        {},
+        7,
+        [7],
+        [None],
+        [[]],
+        [[0, 1]],
+        [[0, 1, [2], 3, 4]],
+        [[0, 1, 2]],
+        [[0, 1, None]],
+        [[0, 1, [2], None]],
+        [[-1, 1, [2]]],
+        [[0, -1, [2]]],
+        [[0, 1, [-2]]],
+        [[0, 1, [2], -3]],
+        [["0", 1, [2]]],
+        [[0, 1.0, [2]]],
+        [[0, 1, [True]]],
+        [[0, 1, ["2"]]],
+        [[0, 1, [2]], "x"],
+    ],
+)
+def test_wrong_appends_are_refused_by_their_row(wrong):
+    row = Row(kind=Kind.LOG, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
+    with pytest.raises(StateInvalid) as caught:
+        turns.decode_appends(row)
+    assert caught.value.path == "log row 3"
+
+
+def test_appends_of_a_newer_version_are_refused():
+    row = Row(kind=Kind.LOG, n=3, data=b'{"v":2,"appends":[]}')
+    with pytest.raises(UnknownVersion):
+        turns.decode_appends(row)
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("", 4119008146064567469), ("order-7", 4210103920885054652), ("Übergröße ☃", 3772880543690695009)],
+)
+def test_where_a_key_stands_is_part_of_the_storage_format(key, number):
+    assert turns.key_number(key) == number
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_key_stands_where_every_store_can_put_it(key):
+    assert 0 <= turns.key_number(key) < 2**62
+    assert turns.key_number(key) == turns.key_number(key)
+
+
+@pytest.mark.parametrize(
+    ("task", "digest"),
+    [
+        (None, "d9f16f6ef9a5bc1a9c0a2c98"),
+        ([{"source": "user", "content": "hello", "type": "TextMessage"}], "93494b3e407f228ae5abfdec"),
+    ],
+)
+def test_the_digest_of_a_task_is_part_of_the_storage_format(task, digest):
+    assert turns.task_digest(task) == digest
+
+
+def test_tasks_that_differ_have_different_digests():
+    tasks = [None, [], [{}], [{"a": 1}], [{"a": 1.0}], [{"a": True}], [{"a": "1"}], [{"a": 1}, {"a": 1}]]
+    assert len({turns.task_digest(task) for task in tasks}) == len(tasks)
