@@ -22,7 +22,7 @@ from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
 from leftoff.records import Kind, Row
 from leftoff.stopping import settled, unless
-from leftoff.turns import CheckpointRow, FailureRow, KeyRow, OpenTurn, TurnRow
+from leftoff.turns import CheckpointRow, FailureRow, KeyRow, TurnRow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -62,15 +62,12 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         self._accepted = (turn, task)
-        opened = OpenTurn(turn=turn, status="running")
-        progress = replace(progress, turn=turn, bodies=archive.bodies, open=opened)
+        progress = replace(progress, turn=turn, bodies=archive.bodies, open="running")
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
-        progress = self._ledger.progress
-        if progress.open is not None:
-            progress = replace(progress, open=replace(progress.open, status="running"))
+        progress = replace(self._ledger.progress, open="running")
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
 
     async def _open(self, write: Coroutine[None, None, None], *, own: bool) -> None:
@@ -86,10 +83,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
 
         A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
         """
-        opened = self._ledger.progress.open
-        if opened is None:
-            raise LeaseLost(f"session {self._ledger.session!r} has no open turn any more", session=self._ledger.session)
-        turn = opened.turn
+        turn = self._ledger.progress.turn
         try:
             task = await self._task(turn)
             await self._instance.load(self._ledger)
@@ -190,18 +184,17 @@ class Execution(Generic[EventT_co, ResultT_co]):
         progress = self._ledger.progress
         if progress.open is None or not self._ledger.owned:
             return  # It was cancelled when its commit had already been written.
-        turn = progress.open.turn
-        failure = FailureRow(turn=turn, status=status, error=_describe(error), at=_now())
+        failure = FailureRow(turn=progress.turn, status=status, error=_describe(error), at=_now())
         try:
             write = self._ledger.write(
                 status="failed",
-                progress=replace(progress, failures=progress.failures + 1, open=OpenTurn(turn=turn, status=status)),
+                progress=replace(progress, failures=progress.failures + 1, open=status),
                 rows=[_row(Kind.FAILURE, progress.failures, failure)],
                 release=True,
             )
             await settled(write)
         except LeftoffError as also:
-            error.add_note(f"leftoff could not record the end of turn {turn} either: {also}")
+            error.add_note(f"leftoff could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:
         """The result of a turn that is done."""

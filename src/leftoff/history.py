@@ -81,7 +81,7 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
         }
         for row in await store.rows(session, Kind.TURN, **limits):
             turn = turns.decode(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
-            running = progress.open is not None and progress.open.turn == row.n and progress.open.status == "running"
+            running = row.n == progress.turn and progress.open == "running"
             yield _turn(row.n, turn, done.get(row.n), None if running else failures.get(row.n), bodies)
 
 

@@ -178,9 +178,9 @@ class Session(Generic[EventT_co, ResultT_co]):
                 if known and (recorded := await self._execution.recorded(known)) is not None:
                     yield recorded
                     return
-                opened = self._ledger.progress.open
+                progress = self._ledger.progress
                 try:
-                    if opened is not None and opened.turn == known:
+                    if progress.open is not None and progress.turn == known:
                         await self._execution.reopen(own=True)
                     elif self._interrupted():
                         await self._execution.reopen(own=False)
@@ -280,8 +280,7 @@ class Session(Generic[EventT_co, ResultT_co]):
 
     def _interrupted(self) -> bool:
         """Whether the open turn was neither finished nor reported to anybody: its worker died."""
-        opened = self._ledger.progress.open
-        return opened is not None and opened.status == "running"
+        return self._ledger.progress.open == "running"
 
 
 def _check_key(key: str) -> str:

@@ -25,16 +25,10 @@ Origin: TypeAlias = Literal["run", "save", "import"]
 Ended: TypeAlias = Literal["failed", "cancelled"]
 Opened: TypeAlias = Literal["running", "failed", "cancelled"]
 
+Pair: TypeAlias = "tuple[int, int]"
+
 MAX_ERROR = 500
 """Characters of an error's message that are kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTurn:
-    """A turn that was begun and has no checkpoint."""
-
-    turn: int
-    status: Opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +42,8 @@ class Progress:
     bodies: int = 0
     logs: int = 0
     failures: int = 0
-    open: OpenTurn | None = None
+    open: Opened | None = None
+    """How the last turn stands if it has no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +70,7 @@ class CheckpointRow:
     version: int = 1
     messages: Sequence[int] = ()
     stop_reason: str | None = None
-    usage: Sequence[int] = (0, 0)
+    usage: Pair = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +168,7 @@ def _plain(record: Any) -> dict[str, Any]:
         value = getattr(record, field.name)
         if value == field.default and type(value) is type(field.default):
             continue
-        if isinstance(value, OpenTurn):
-            value = _plain(value)
-        elif isinstance(value, tuple | list):
+        if isinstance(value, tuple | list):
             value = _arrays(value)
         values[field.name] = value
     return values
@@ -196,8 +189,6 @@ def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
                 raise StateInvalid("is missing", path=f"{what}.{name}")
         elif not _CHECKS[str(field.type)](raw[name]):
             raise StateInvalid(f"is not {field.type}", path=f"{what}.{name}")
-    if is_object(raw.get("open")):
-        raw["open"] = _record(OpenTurn, raw["open"], f"{what}.open")
     return cls(**raw)
 
 
@@ -220,9 +211,9 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "str | None": lambda value: type(value) is str,
     "Origin": lambda value: value in get_args(Origin),
     "Ended": lambda value: value in get_args(Ended),
-    "Opened": lambda value: value in get_args(Opened),
-    "OpenTurn | None": is_object,
+    "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
+    "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004
     "Sequence[int] | None": lambda value: value is None or _ints(value),
     "Sequence[Span]": _spans,
 }

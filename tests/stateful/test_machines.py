@@ -2,12 +2,15 @@
 
 from contextlib import asynccontextmanager
 
+import pytest
 from hypothesis import settings
 
 from leftoff.stores.files import FileStore
 from leftoff.stores.memory import MemoryStore
 from leftoff.stores.sqlite import SqliteStore
 from leftoff.testing import StoreMachine
+
+pytestmark = pytest.mark.timeout(7_200)  # LEFTOFF_LONG=1 takes its time
 
 
 class MemoryMachine(StoreMachine):

@@ -73,7 +73,7 @@ class Backlog:
             opened = ledger.progress.open
             if owner := ledger.busy():
                 self._leave_to(session, owner)
-            elif opened is None or (opened.status != "running" and not self._failed):
+            elif opened is None or (opened != "running" and not self._failed):
                 self._skip(session, "finished by another worker meanwhile")
             elif name := await self._stranger(ledger):
                 self._skip(session, f"left alone: it was written by the blueprint {name!r}")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from leftoff import OpenStore, Session
     from leftoff.autogen import Event, TurnResult
-    from leftoff.turns import OpenTurn
 
 T = TypeVar("T")
 
@@ -50,9 +49,9 @@ class Conversation:
 
     async def catch_up(self, patience: float) -> None:
         """Finish a turn that another process left behind, saying so."""
-        opened = await self._announce(patience)
-        if opened is not None and opened.status == "running":
-            self._note(f"turn {opened.turn} was interrupted; it is finished first")
+        interrupted = await self._announce(patience)
+        if interrupted:
+            self._note(f"turn {interrupted} was interrupted; it is finished first")
             result = await self._resume()
             if result is not None and not self._as_json:
                 self._show(result)
@@ -83,14 +82,14 @@ class Conversation:
         recorded = key is not None and not self.live.heard
         self._show(result, "this was" if recorded else "saved as")
 
-    async def _announce(self, patience: float) -> OpenTurn | None:
-        """Say if another worker is waited for; otherwise, the turn that is open."""
+    async def _announce(self, patience: float) -> int:
+        """Say if another worker is waited for; otherwise, the number of the turn that was interrupted, if one was."""
         ledger = await look_up(self._store, self._case.id)
         if owner := ledger.busy():
             if patience:
                 self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
-            return None
-        return ledger.progress.open
+            return 0
+        return ledger.progress.turn if ledger.progress.open == "running" else 0
 
     async def _resume(self) -> TurnResult | None:
         self.live = Live()
@@ -136,10 +135,10 @@ class Conversation:
 
     async def _stopped(self, number: int) -> Interrupted:
         """What a signal did to the turn."""
-        opened = (await look_up(self._store, self._case.id)).progress.open
+        progress = (await look_up(self._store, self._case.id)).progress
         message, hint = "stopped", self.next_line
-        if opened is not None and opened.status == "cancelled":
-            message, hint = f"turn {opened.turn} was cancelled; the session is as it was before it", self._again
+        if progress.open == "cancelled":
+            message, hint = f"turn {progress.turn} was cancelled; the session is as it was before it", self._again
         stop = Interrupted(number, message, session=self._case.id)
         stop.add_note(hint)
         return stop

@@ -1,0 +1,246 @@
+"""Every private name of AutoGen that leftoff uses is there, and it is used in one place only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, SelectorGroupChat
+from autogen_core import AgentId, SingleThreadedAgentRuntime
+from kinds import assistant, graph_flow, nested, round_robin, selector, swarm
+from scripted import Scripted
+
+import leftoff
+from leftoff.autogen import private
+from leftoff.autogen.capture import KNOWN_CONTEXTS
+
+SOURCE = Path(private.__file__)
+PACKAGE = Path(leftoff.__file__).parent
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def used_attributes():
+    """What private.py reads and writes: pairs of an expression and a private name of its value."""
+    return sorted(
+        {
+            (ast.unparse(node.value), node.attr)
+            for node in ast.walk(ast.parse(SOURCE.read_text()))
+            if isinstance(node, ast.Attribute) and is_private(node.attr)
+        }
+    )
+
+
+def used_strings():
+    """The private names that private.py has as strings, by the names of their constants."""
+    return {
+        ast.unparse(node.targets[0]): node.value.value
+        for node in ast.parse(SOURCE.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and is_private(str(node.value.value))
+    }
+
+
+def orchestrated():
+    return MagenticOneGroupChat([assistant("ann")], Scripted())
+
+
+def teams():
+    """One team of every kind that AutoGen has, freshly built."""
+    return [round_robin(), selector(), swarm(), graph_flow(), nested(), orchestrated()]
+
+
+def contexts():
+    options = {
+        "BufferedChatCompletionContext": {"buffer_size": 2},
+        "HeadAndTailChatCompletionContext": {"head_size": 1, "tail_size": 1},
+        "TokenLimitedChatCompletionContext": {"model_client": Scripted(), "token_limit": 10},
+    }
+    return [cls(**options.get(cls.__name__, {})) for cls in KNOWN_CONTEXTS]
+
+
+async def around():
+    """The containers and the managers of the teams, after AutoGen built them."""
+    containers, managers = [], []
+    for team in teams():
+        await team.save_state()  # builds them
+        for name in [*team._participant_names, team._group_chat_manager_name]:
+            kind = (
+                team._group_chat_manager_topic_type
+                if name == team._group_chat_manager_name
+                else team._participant_topic_types[team._participant_names.index(name)]
+            )
+            found = await team._runtime.try_get_underlying_agent_instance(AgentId(type=kind, key=team._team_id))
+            (managers if name == team._group_chat_manager_name else containers).append(found)
+    return containers, managers
+
+
+def lacking(objects, name):
+    """What to say of objects that lack a private name."""
+    return [
+        f"AutoGen's {type(thing).__name__} has no {name} any more; leftoff.autogen.private uses it"
+        for thing in objects
+        if not hasattr(thing, name)
+    ]
+
+
+@pytest.fixture
+async def runtime():
+    runtime = SingleThreadedAgentRuntime()
+    runtime.start()
+    yield runtime
+    await runtime.stop()
+
+
+async def objects_of(expression, name, runtime):
+    """The real objects that an expression in private.py stands for."""
+    if (expression, name) == ("team", "_model_context"):
+        return [team for team in teams() if isinstance(team, SelectorGroupChat)]
+    return {
+        "team": teams,
+        "agent": lambda: [assistant()],
+        "runtime": lambda: [runtime],
+        "team._runtime": lambda: [team._runtime for team in teams()],
+        "runtime._run_context": lambda: [runtime._run_context],
+    }[expression]()
+
+
+@pytest.mark.parametrize(("expression", "name"), used_attributes())
+async def test_a_private_attribute_is_there(expression, name, runtime):
+    objects = await objects_of(expression, name, runtime)
+    assert objects
+    assert lacking(objects, name) == []
+
+
+HOLDERS = {
+    "AGENT_CONTEXT": lambda containers, managers: [assistant()],
+    "CONTEXT_MESSAGES": lambda containers, managers: contexts(),
+    "CONTAINER_BUFFER": lambda containers, managers: containers,
+    "MANAGER_THREAD": lambda containers, managers: managers,
+}
+
+
+@pytest.mark.parametrize(("constant", "name"), used_strings().items())
+async def test_a_private_attribute_named_by_a_string_is_there(constant, name):
+    objects = HOLDERS[constant](*await around())
+    assert objects
+    assert lacking(objects, name) == []
+
+
+@pytest.mark.parametrize("constant", ["CONTEXT_MESSAGES", "CONTAINER_BUFFER", "MANAGER_THREAD"])
+async def test_what_is_taken_for_a_growing_list_is_a_list(constant):
+    objects = HOLDERS[constant](*await around())
+    assert {type(getattr(thing, used_strings()[constant])) for thing in objects} == {list}
+
+
+def test_the_names_were_found():
+    assert ("team", "_participants") in used_attributes()
+    assert ("runtime._run_context", "_run_task") in used_attributes()
+    assert set(used_strings()) == set(HOLDERS)
+
+
+def test_a_name_that_is_gone_is_named():
+    [said] = lacking([round_robin()], "_gone")
+    assert "RoundRobinGroupChat" in said
+    assert "_gone" in said
+
+
+def test_every_team_of_autogen_is_looked_at():
+    from autogen_agentchat import teams as module
+
+    classes = {value for value in vars(module).values() if isinstance(value, type) and issubclass(value, BaseGroupChat)}
+    assert classes - {BaseGroupChat} <= {type(team) for team in teams()}
+
+
+OUR_OWN = {"self", "cls"}
+STANDARD = {"os._exit"}
+"""Documented, whatever its name."""
+
+
+def own_objects(function):
+    """The names that a function gives to new objects of its own class."""
+    return {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "cls"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def private_uses(source):
+    """Where a module touches private names that are not its own, as text."""
+    tree, found = ast.parse(source), []
+    own = {
+        id(node): own_objects(function)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = ast.unparse(node.value)
+            if owner not in OUR_OWN | own.get(id(node), set()) and ast.unparse(node) not in STANDARD:
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ACCESSORS:
+            found += [
+                f"line {node.lineno}: {ast.unparse(node)}"
+                for argument in node.args
+                if isinstance(argument, ast.Constant) and is_private(str(argument.value))
+            ]
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            found += [
+                f"line {node.lineno}: {ast.unparse(node)}"
+                for name in names
+                if any(is_private(part) for part in name.split("."))
+            ]
+    return found
+
+
+ACCESSORS = {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "__getattribute__"}
+OTHERS = sorted(path for path in PACKAGE.rglob("*.py") if path != SOURCE)
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_other_module_touches_a_private_name_of_something_else(path):
+    assert private_uses(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "team._runtime",
+        "team._runtime = 1",
+        "self.team._runtime",
+        "self._team._runtime",
+        "teams()[0]._runtime",
+        "getattr(team, '_runtime')",
+        "setattr(team, '_runtime', None)",
+        "operator.attrgetter('_runtime')(team)",
+        "from autogen_agentchat.teams._group_chat import x",
+        "from autogen_agentchat.teams import _x",
+        "import autogen_core._single",
+        "def f(team):\n    team._runtime",
+        "def f(cls, team):\n    other = cls()\n    team._runtime",
+    ],
+)
+def test_the_scan_finds_a_private_name(source):
+    assert len(private_uses(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self._x",
+        "cls._x",
+        "def f(cls):\n    new = cls()\n    new._x",
+        "os._exit(1)",
+        "error.__notes__",
+        "getattr(error, '__notes__', [])",
+        "getattr(place, private.CONTEXT_MESSAGES)",
+        "from __future__ import annotations",
+    ],
+)
+def test_the_scan_lets_ones_own_names_pass(source):
+    assert private_uses(source) == []
