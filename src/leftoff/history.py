@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from leftoff import state, turns
+from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 from leftoff.records import Kind
 from leftoff.turns import CheckpointRow, FailureRow, TurnRow
@@ -143,6 +144,8 @@ async def read_checkpoint(
     except StateInvalid as error:
         error.session = ledger.session
         raise
+    if not is_object(tree) or "state" not in tree:
+        raise StateInvalid("is not the state of a session", path="$", session=ledger.session)
     return row, tree
 
 

@@ -39,8 +39,8 @@ def _place() -> str:
 def _start(pid: int) -> str:
     """When the process began, so that a reused id is not taken for it; empty if there is no such process."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        fields = stat.rpartition(")")[2].split()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # it has the program's name, of whatever bytes, in parentheses
+        fields = stat.rpartition(b")")[2].decode().split()
         return "" if fields[0] in "ZX" else fields[19]  # a zombie can do no more harm
     except OSError:
         pass

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from leftoff import codec
-from leftoff.errors import StateInvalid
+from leftoff.errors import StateInvalid, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,3 +162,13 @@ def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
                 )
             codec.check(text, f"label {name!a}")
     return dict(labels)
+
+
+def versioned(data: bytes, what: str) -> dict[str, Any]:
+    """The object in JSON bytes, if its version is one that this code reads."""
+    raw = codec.decode(data, what)
+    if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
+        raise StateInvalid("not a record of leftoff", path=what)
+    if raw["v"] > FORMAT:
+        raise UnknownVersion(f"{what} has format {raw['v']}, this leftoff reads up to {FORMAT}: upgrade leftoff")
+    return raw

@@ -24,7 +24,7 @@ import orjson
 from leftoff import codec
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
-from leftoff.records import FORMAT, Kind, Row
+from leftoff.records import FORMAT, Kind, Row, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,10 @@ LONG = 48
 """A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
 
 BODY, LOG = "$", "$log"
+
+Path: TypeAlias = tuple[str, ...]
+"""Where in a state something is, by the keys that lead to it."""
+ROOT: Path = ("$",)
 
 Span: TypeAlias = tuple[int, int]
 """A log's number and how much of it belongs to a checkpoint."""
@@ -90,7 +94,7 @@ class Archive:
         self._numbers: dict[bytes, int] = {}
         self._new: list[bytes] = []
         self._stored = 0
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[Path, _Log] = {}
         self.logs = 0
         """How many logs were ever begun."""
 
@@ -127,36 +131,36 @@ class Archive:
         spans: list[Span] = []
         appends: list[Append] = []
 
-        def skeleton(value: Any, path: str, depth: int) -> Any:
+        def skeleton(value: Any, path: Path) -> Any:
             if is_object(value):
-                if depth == codec.MAX_DEPTH:
-                    raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=path)
-                codec.check(dict.fromkeys(value), path)
-                return {_escape(key): skeleton(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+                if len(path) > codec.MAX_DEPTH:
+                    raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
+                codec.check(dict.fromkeys(value), _name(path))
+                return {_escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
             if isinstance(value, Grown) or _is_messages(value):
                 items = value.items if isinstance(value, Grown) else value
                 if not items:
                     return []
                 spans.append(self._log(path, value, before.get(path), appends))
                 return {LOG: len(spans) - 1}
-            codec.check(value, path)
-            return self._short(value, path)
+            codec.check(value, _name(path))
+            return self._short(value, _name(path))
 
-        return Packed(skeleton=self._add(skeleton(tree, "$", 0), "$"), spans=spans, appends=appends)
+        return Packed(skeleton=self._add(skeleton(tree, ROOT), "$"), spans=spans, appends=appends)
 
     def adopt(self, tree: Any) -> None:
         """Take the live lists of a state for those of the equal state that was read."""
 
-        def walk(value: Any, path: str) -> None:
+        def walk(value: Any, path: Path) -> None:
             if is_object(value):
                 for key, item in value.items():
-                    walk(item, f"{path}.{key}")
+                    walk(item, (*path, key))
             elif isinstance(value, Grown) and path in self._logs:
                 self._logs[path].items = list(value.items)
 
-        walk(tree, "$")
+        walk(tree, ROOT)
 
-    def learn(self, path: str, span: Span, bodies: list[int], depth: int) -> None:
+    def learn(self, path: Path, span: Span, bodies: list[int], depth: int) -> None:
         """Know a stored list, so that the next state can go on from it."""
         self._logs[path] = _Log(span[0], bodies, depth)
 
@@ -165,7 +169,7 @@ class Archive:
         self._numbers.setdefault(_digest(data), self._stored)
         self._stored += 1
 
-    def _log(self, path: str, value: Grown | list[Any], old: _Log | None, appends: list[Append]) -> Span:
+    def _log(self, path: Path, value: Grown | list[Any], old: _Log | None, appends: list[Append]) -> Span:
         if isinstance(value, Grown):
             items, dump = list(value.items), value.dump
             same = old is not None and old.items is not None and items[: len(old.items)] == old.items
@@ -173,7 +177,7 @@ class Archive:
             items, dump, same = value, _as_is, False
         known = old.bodies if old is not None and same else []
         bodies = known + [
-            self.message(dump(items[index]), f"{path}[{index}]") for index in range(len(known), len(items))
+            self.message(dump(items[index]), f"{_name(path)}[{index}]") for index in range(len(known), len(items))
         ]
         shared = _common(old.bodies, bodies) if old is not None else 0
         if old is not None and shared == len(old.bodies):
@@ -216,22 +220,22 @@ def restore(
     """
     lists = _read_logs(logs, spans)
 
-    def whole(value: Any, path: str) -> Any:
+    def whole(value: Any, path: Path) -> Any:
         if is_object(value):
             if LOG in value:
                 index = value[LOG]
                 if not (isinstance(index, int) and 0 <= index < len(spans)):
-                    raise StateInvalid("names a list that the checkpoint does not have", path=path)
+                    raise StateInvalid("names a list that the checkpoint does not have", path=_name(path))
                 numbers, depth = lists[index]
                 archive.learn(path, spans[index], numbers, depth)
-                return [expand(values, number, f"{path}[{i}]") for i, number in enumerate(numbers)]
+                return [expand(values, number, f"{_name(path)}[{i}]") for i, number in enumerate(numbers)]
             if BODY not in value:
-                return {_unescape(key): whole(item, f"{path}.{_unescape(key)}") for key, item in value.items()}
-        return _long(values, value, path)
+                return {_unescape(key): whole(item, (*path, _unescape(key))) for key, item in value.items()}
+        return _long(values, value, _name(path))
 
     if not 0 <= skeleton < len(values):
         raise StateInvalid(f"body {skeleton} is missing", path="$")
-    return whole(values[skeleton], "$")
+    return whole(values[skeleton], ROOT)
 
 
 def plain(tree: Any) -> Any:
@@ -264,7 +268,7 @@ def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any
     """The values of all bodies, by number."""
     values: list[Any] = []
     for row in rows:
-        found = codec.decode(row.data, f"body {row.n}").get("bodies")
+        found = versioned(row.data, f"body {row.n}").get("bodies")
         if row.n != len(values) or not is_array(found):
             raise StateInvalid(f"body {len(values)} is missing", path=f"body {row.n}")
         values.extend(found)
@@ -280,7 +284,7 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
     if not is_array(found) or not found or type(found[0]) is not int or not 0 <= found[0] < len(values):
         raise StateInvalid(f"body {number} is missing or is not a message", path=path)
     keys = values[found[0]]
-    if not is_array(keys) or len(keys) != len(found) - 1:
+    if not is_array(keys) or len(keys) != len(found) - 1 or not all(type(key) is str for key in keys):
         raise StateInvalid(f"body {found[0]} does not name the values of body {number}", path=path)
     return {key: _long(values, item, path) for key, item in zip(keys, found[1:], strict=True)}
 
@@ -340,6 +344,10 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
         if left != right:
             return index
     return min(len(one), len(other))
+
+
+def _name(path: Path) -> str:
+    return ".".join(path)
 
 
 def _escape(key: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Stop: TypeAlias = asyncio.Future[None]
-"""Done, cancelled or with an error when the work is to stop."""
+"""Cancelled, or given an error, when the work is to stop."""
 
 
 def stop_of(token: Cancellation | None) -> Stop:
@@ -45,6 +45,7 @@ async def unless(work: Awaitable[T], *stops: Stop) -> T:
         if not task.done():
             task.cancel()
             await _end_of(task)
+        _look_at(task)
 
 
 async def settled(work: Awaitable[T]) -> T:
@@ -62,6 +63,11 @@ async def _end_of(task: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if cancelled:
-        if not task.cancelled():
-            task.exception()  # so that asyncio does not report it as never looked at
+        _look_at(task)
         raise asyncio.CancelledError
+
+
+def _look_at(task: asyncio.Future[Any]) -> None:
+    """Keep asyncio from reporting an error that nobody looked at: something else is raised instead."""
+    if not task.cancelled():
+        task.exception()

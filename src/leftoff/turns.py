@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 import orjson
 
 from leftoff import codec
-from leftoff.codec import is_array, is_object
-from leftoff.errors import StateInvalid, UnknownVersion
-from leftoff.records import FORMAT, Row
+from leftoff.codec import is_array
+from leftoff.errors import StateInvalid
+from leftoff.records import FORMAT, Row, versioned
 from leftoff.state import Append
 
 if TYPE_CHECKING:
@@ -110,16 +110,6 @@ def decode(cls: type[T], data: bytes, what: str) -> T:
     raw = versioned(data, what)
     del raw["v"]
     return _record(cls, raw, what)
-
-
-def versioned(data: bytes, what: str) -> dict[str, Any]:
-    """The object in JSON bytes, if its version is one that this code reads."""
-    raw = codec.decode(data, what)
-    if not is_object(raw) or type(raw.get("v")) is not int:
-        raise StateInvalid("not a record of leftoff", path=what)
-    if raw["v"] > FORMAT:
-        raise UnknownVersion(f"{what} has format {raw['v']}, this leftoff reads up to {FORMAT}: upgrade leftoff")
-    return raw
 
 
 def encode_appends(appends: Sequence[Append]) -> bytes:

@@ -63,5 +63,11 @@ def test_a_factory_that_raises_is_a_bad_app(cli):
     assert result.err.startswith("error: app:build_broken failed: RuntimeError: no key is set\n")
 
 
+def test_a_bug_of_ours_is_not_blamed_on_the_app(cli, monkeypatch):
+    monkeypatch.setattr("leftoff.cli.conversation.Live.show", lambda: None)
+    with pytest.raises(TypeError):
+        cli("chat", "app:support", "case-42", "hello")
+
+
 def test_a_factory_of_something_else_is_an_error(cli):
     assert "returned a dict, not an agent or a team" in cli("chat", "builtins:dict", "case-42", "hello", code=1).err

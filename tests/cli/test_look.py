@@ -51,6 +51,11 @@ def test_the_table_of_sessions_has_a_row_for_each(cli, cases):
     assert lines[3].endswith("team=legal, vip=yes")
 
 
+def test_nothing_is_cut_where_there_is_no_terminal(cli):
+    cli("chat", "app:support", "x" * 200, "hello", "--label", "team=claims")
+    assert ("x" * 200) in cli("ls").out
+
+
 def test_deleted_sessions_are_listed_only_when_asked_for(cli, cases):
     cli("rm", "other", "--yes")
     assert "other" not in cli("ls").out

@@ -45,7 +45,10 @@ class _Place:
 
 async def capture(live: Any) -> dict[str, Any]:
     """What ``save_state()`` returns, under "state", with the lists that grow left for the caller to dump."""
-    places = [place for place in await _places(live, ()) if getattr(place.holder, place.attribute)]
+    places = await _places(live, ())
+    if places is None:
+        return {"state": _copy(await live.save_state())}
+    places = [place for place in places if getattr(place.holder, place.attribute)]
     with _emptied(places) as lists:
         state = _copy(await live.save_state())
     for place, items in zip(places, lists, strict=True):
@@ -58,7 +61,13 @@ async def capture(live: Any) -> dict[str, Any]:
     return {"state": state}
 
 
-async def _places(live: Any, path: tuple[str, ...]) -> list[_Place]:
+async def _places(live: Any, path: tuple[str, ...]) -> list[_Place] | None:
+    """The lists that grow in an agent or a team; ``None`` if a ``save_state()`` in it is not AutoGen's.
+
+    One of a user's own may look at what would be emptied, its own or another agent's.
+    """
+    if not _saves_as_autogen(live):
+        return None
     if isinstance(live, AssistantAgent):
         context = private.model_context(live)
         if type(context) in KNOWN_CONTEXTS:
@@ -68,13 +77,23 @@ async def _places(live: Any, path: tuple[str, ...]) -> list[_Place]:
     found: list[_Place] = []
     for name, container in (await private.containers(live)).items():
         at = (*path, "agent_states", name)
+        if not _saves_as_autogen(container):
+            return None
         if name == private.manager_name(live):
             found.append(_Place(container, private.MANAGER_THREAD, (*at, "message_thread"), _dump_message))
         else:
             found.append(_Place(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), _dump_message))
     for participant in private.participants(live):
-        found += await _places(participant, (*path, "agent_states", participant.name, "agent_state"))
+        inner = await _places(participant, (*path, "agent_states", participant.name, "agent_state"))
+        if inner is None:
+            return None
+        found += inner
     return found
+
+
+def _saves_as_autogen(live: Any) -> bool:
+    saving: Any = cast("Any", type(live)).save_state
+    return str(saving.__module__).startswith("autogen_")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import logging
 import os
 import pkgutil
 import sys
+import traceback
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,12 @@ def broken(doing: str, error: BaseException) -> AppInvalid:
     invalid = AppInvalid(f"{doing} failed: {type(error).__name__}: {error}")
     invalid.add_note("--traceback shows where")
     return invalid
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether leftoff's own code raised it, which is a bug and not the app's fault."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("leftoff.")
 
 
 def _import(module: str, here: str) -> Any:

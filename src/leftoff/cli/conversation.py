@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leftoff.cli.app import broken
+from leftoff.cli.app import broken, is_ours
 from leftoff.cli.failures import Interrupted
 from leftoff.cli.messages import Live
 from leftoff.cli.options import command_line
@@ -129,6 +129,8 @@ class Conversation:
         except (LeftoffError, OSError):
             raise
         except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed
+            if is_ours(error):
+                raise
             raise broken(self._app, error) from error
         finally:
             self.live.end()

@@ -86,13 +86,14 @@ class Sharing(Suite):
             assert await snapshot(store, write.session) == (timeless(head), expected)
 
     async def test_many_handles_open_a_new_store_at_once(self, where: Path) -> None:
-        async def work(number: int) -> list[int]:
-            async with self.open_store(where) as store:
-                return [(await store.write(a_write(f"case-{number}", seq))).seq for seq in range(2)]
-
-        assert await asyncio.gather(*map(work, range(5))) == [[1, 2]] * 5
-        async with self.open_store(where) as store:
-            assert await ids(store) == [f"case-{number}" for number in range(5)]
+        async with AsyncExitStack() as stack:
+            opening = (stack.enter_async_context(self.open_store(where)) for _ in range(5))
+            stores = await asyncio.gather(*opening)
+            for seq in range(2):
+                writes = (store.write(a_write(f"case-{number}", seq)) for number, store in enumerate(stores))
+                assert [head.seq for head in await asyncio.gather(*writes)] == [seq + 1] * 5
+            for store in stores:
+                assert await ids(store) == [f"case-{number}" for number in range(5)]
 
     async def test_handles_in_several_threads_have_one_winner(self, store: Store, where: Path) -> None:
         async def work(thread: int) -> int:
