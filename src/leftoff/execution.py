@@ -47,7 +47,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
         self._ledger = ledger
         self._instance = instance
         self._framework = framework
-        self._accepted: tuple[int, list[Json] | None] = (0, None)
+        self._accepted: list[Json] | None = None
+        """The input of the turn that is about to run."""
 
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
         """Accept an input: durable, with the lease, before anything runs."""
@@ -58,15 +59,17 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if task is not None:
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
-        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, TurnRow(task=numbers, at=_now(), key=key))]
+        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, self._turn_row(numbers, key))]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
-        self._accepted = (turn, task)
+        self._accepted = task
         progress = replace(progress, turn=turn, bodies=archive.bodies, open="running")
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
+        await self._instance.load(self._ledger)
+        self._accepted = await self._task()
         progress = replace(self._ledger.progress, open="running")
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
 
@@ -85,10 +88,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """
         turn = self._ledger.progress.turn
         try:
-            task = await self._task(turn)
-            await self._instance.load(self._ledger)
             outcome: Outcome | None = None
-            async with aclosing(self._events(task, stop)) as events:
+            async with aclosing(self._events(self._accepted, stop)) as events:
                 async for item in events:
                     if isinstance(item, Outcome):
                         outcome = item
@@ -139,7 +140,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """Commit a state that no turn has made; the number of its checkpoint."""
         await self._instance.read(self._ledger)
         number = self._ledger.progress.turn + 1
-        await self._commit(number, tree, None, origin, [_row(Kind.TURN, number, TurnRow(at=_now()))])
+        await self._commit(number, tree, None, origin, [_row(Kind.TURN, number, self._turn_row(None, None))])
         return number
 
     async def _commit(
@@ -178,6 +179,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
         )
         self._instance.checkpoint = turn
 
+    def _turn_row(self, task: list[int] | None, key: str | None) -> TurnRow:
+        return TurnRow(at=_now(), task=task, key=key, blueprint=self._instance.blueprint.name)
+
     async def _abort(self, status: Ended, error: BaseException) -> None:
         """Record that the open turn ended without a checkpoint, and never use its instance again."""
         self._instance.forget()
@@ -206,10 +210,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
         live = self._instance.live or await self._instance.blueprint.build()
         return self._framework.result(live, turn=turn, checkpoint=turn, outcome=outcome)
 
-    async def _task(self, turn: int) -> list[Json] | None:
-        """The input of a turn, as it was accepted."""
-        if self._accepted[0] == turn:
-            return self._accepted[1]
+    async def _task(self) -> list[Json] | None:
+        """The input of the open turn, as it was accepted."""
+        turn = self._ledger.progress.turn
         row = await self._ledger.read(Kind.TURN, TurnRow, turn)
         if row is None:
             raise StateInvalid("is missing", path=self._ledger.name(Kind.TURN, turn), session=self._ledger.session)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 from leftoff import turns
-from leftoff.errors import StoreUnavailable
+from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, check_id
 from leftoff.session import Session
 from leftoff.turns import Progress
@@ -40,6 +40,8 @@ class SessionInfo:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     created: float
     updated: float
+    problem: str | None = None
+    """What is wrong with the session's record, if it cannot be read; the numbers are 0 then."""
 
 
 def open(url: str | None = None) -> OpenStore:
@@ -126,8 +128,12 @@ class OpenStore:
         after = ""
         while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
             for head in heads:
-                deleted = head.status == "deleted"
-                progress = Progress() if deleted else turns.decode(Progress, head.data, f"{head.session} head")
+                progress, problem = Progress(), None
+                try:
+                    if head.status != "deleted":
+                        progress = turns.decode(Progress, head.data, f"{head.session} head")
+                except (StateInvalid, UnknownVersion) as error:
+                    problem = str(error)
                 yield SessionInfo(
                     id=head.session,
                     status=head.status,
@@ -136,6 +142,7 @@ class OpenStore:
                     labels=head.labels,
                     created=head.created,
                     updated=head.updated,
+                    problem=problem,
                 )
             after = heads[-1].session
 
@@ -150,7 +157,12 @@ def _autogen() -> AutoGen:
     return AutoGen()
 
 
-async def _open(url: str) -> Store:
+def locate(url: str) -> tuple[str, Path]:
+    """What kind of store a URL means, and where it is.
+
+    Raises:
+        StoreUnavailable: no store is known for it.
+    """
     scheme, sep, rest = url.partition("://")
     if not sep:
         scheme, rest = "sqlite", "/" + url
@@ -160,16 +172,25 @@ async def _open(url: str) -> Store:
         raise StoreUnavailable("the URL has a NUL character; no file can have such a name")
     match scheme:
         case "memory":
-            from leftoff.stores.memory import MemoryStore
-
-            return MemoryStore()
+            return scheme, Path()
         case "file" if rest:
-            from leftoff.stores.files import FileStore
-
-            return await FileStore.open(Path(rest))
+            return scheme, Path(rest)
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
-            from leftoff.stores.sqlite import SqliteStore
-
-            return await SqliteStore.open(Path(rest[1:]))
+            return scheme, Path(rest[1:])
         case _:
             raise StoreUnavailable(f"no store is known for a URL like {scheme}://; use one of {SCHEMES}")
+
+
+async def _open(url: str) -> Store:
+    scheme, path = locate(url)
+    if scheme == "memory":
+        from leftoff.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if scheme == "file":
+        from leftoff.stores.files import FileStore
+
+        return await FileStore.open(path)
+    from leftoff.stores.sqlite import SqliteStore
+
+    return await SqliteStore.open(path)

@@ -51,6 +51,7 @@ class TurnRow:
     """An accepted input. ``task`` holds the numbers of its messages; ``None`` is a run without a task."""
 
     at: float
+    blueprint: str = ""
     task: Sequence[int] | None = None
     key: str | None = None
 

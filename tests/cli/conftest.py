@@ -97,6 +97,10 @@ class Process:
     def send(self, number):
         self._process.send_signal(number)
 
+    def wait(self):
+        """Until it ends by itself, though its stdin stays open."""
+        self._process.wait(PATIENCE)
+
     def end(self):
         if self._process.stdout.closed:
             self._process.stdout = None

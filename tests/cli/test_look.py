@@ -39,6 +39,7 @@ def test_a_listed_session_has_its_facts(cli, cases):
         "status": "failed",
         "turns": 2,
         "checkpoint": 1,
+        "problem": None,
         "labels": {"team": "legal", "vip": "yes"},
         "owner": None,
     }

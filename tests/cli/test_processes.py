@@ -78,6 +78,7 @@ def test_an_interruption_does_not_wait_for_a_thread_that_waits_for_a_person(star
     process = start("chat", "app:build_with_person", "case-42", "hello")
     process.wait_for("Enter your response")
     process.send(signal.SIGINT)
+    process.wait()
     result = process.end()
     assert result.code == 130
     assert result.err.startswith("turn 1 was cancelled")

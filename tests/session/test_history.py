@@ -1,5 +1,7 @@
 """What can be read of a session: its turns and its checkpoints."""
 
+from dataclasses import replace
+
 import pytest
 from autogen_agentchat.base import TaskResult
 from cast import agents, numbers
@@ -61,3 +63,15 @@ async def test_states_of_a_session_stay_readable_as_it_goes_on(store):
         await session.run(task=f"task {n}")
         states.append(await live.save_state())
     assert [await session.at(n).state() for n in range(1, 6)] == states
+
+
+async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other(memory):
+    factory, _ = agents()
+    for name in ("a", "b", "c"):
+        await memory.session(name, factory).run(task="one")
+    heads = memory.store._heads
+    heads["b"] = replace(heads["b"], data=b"{")
+    listed = {info.id: info.problem async for info in memory.sessions()}
+    assert listed["a"] is None
+    assert listed["c"] is None
+    assert "not JSON" in listed["b"]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import TextMessage
-from cast import Gate, agents, expected, numbers, said
+from cast import Gate, agents, crash, expected, numbers, said
 from kinds import KINDS, transcript
 from pydantic import BaseModel
 from scripted import Scripted
@@ -214,3 +214,13 @@ async def test_keys_that_fall_on_the_same_number_are_kept_apart(store, monkeypat
     again = [await session.run(task=task, key=task) for task in ("one", "two", "three")]
     assert again == first
     assert len(model.seen) == 3
+
+
+async def test_the_key_of_a_crashed_turn_finishes_it(store):
+    await crash(store, None, task="one", key="k1")
+    factory, model = agents("first")
+    session = store.session("case", factory)
+    result = await session.run(task="one", key="k1")
+    assert (result.turn, said(result)) == (1, "first")
+    assert said(await session.run(task="one", key="k1")) == "first"
+    assert len(model.seen) == 1

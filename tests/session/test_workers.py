@@ -287,3 +287,17 @@ async def test_a_deleted_session_is_not_saved_by_hand_either(store):
         await store.save("case", factory())
     with pytest.raises(leftoff.SessionDeleted):
         await store.load("case", factory())
+
+
+async def test_a_factory_that_raises_leaves_a_crashed_turn_for_a_better_one(store):
+    await crash(store, None, task="one")
+
+    def broken():
+        raise RuntimeError("no API key")
+
+    for call in (store.session("case", broken).resume(), store.session("case", broken).run(task="two")):
+        with pytest.raises(RuntimeError, match="no API key"):
+            await call
+    assert await numbers(store.session("case")) == [(1, "running")]
+    factory, _ = agents("first")
+    assert said(await store.session("case", factory).resume()) == "first"

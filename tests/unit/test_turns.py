@@ -15,14 +15,14 @@ from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 SMALLEST = {
     Progress: Progress(),
-    TurnRow: TurnRow(at=1.5),
+    TurnRow: TurnRow(blueprint="support", at=1.5),
     CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
 }
 FULL = {
     Progress: Progress(turn=3, checkpoint=2, bodies=17, logs=2, failures=1, open="cancelled"),
-    TurnRow: TurnRow(at=1.5, task=[4, 5], key="order-7"),
+    TurnRow: TurnRow(blueprint="support", at=1.5, task=[4, 5], key="order-7"),
     CheckpointRow: CheckpointRow(
         parent=1,
         skeleton=9,

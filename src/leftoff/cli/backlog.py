@@ -16,7 +16,7 @@ from leftoff.cli.places import existing, look_up
 from leftoff.cli.signals import handling
 from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted
 from leftoff.records import Kind
-from leftoff.turns import CheckpointRow
+from leftoff.turns import TurnRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class Backlog:
             elif opened is None or (opened != "running" and not self._failed):
                 self._skip(session, "finished by another worker meanwhile")
             elif name := await self._stranger(ledger):
-                self._skip(session, f"left alone: it was written by the blueprint {name!r}")
+                self._skip(session, f"left alone: it was begun by the blueprint {name!r}")
             elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
                 self._count("finished", f"{session}: turn {result.turn} is complete", result_json(session, result))
             else:
@@ -91,8 +91,8 @@ class Backlog:
                 report(error, as_json=False, trace=self._trace)
 
     async def _stranger(self, ledger: Ledger) -> str | None:
-        """The name of another blueprint that wrote the session."""
-        row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, ledger.progress.checkpoint)
+        """The name of another blueprint that began the turn."""
+        row = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
         return None if row is None or row.blueprint in ("", self._blueprint.name) else row.blueprint
 
     def _skip(self, session: str, why: str) -> None:

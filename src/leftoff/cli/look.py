@@ -51,7 +51,8 @@ def ls(
             aclosing(store.sessions(status=status, labels=labels, prefix=prefix)) as all_,
         ):
             async for info in all_:
-                owner = (await look_up(store, info.id)).busy() if info.status == "running" else None
+                readable = info.status == "running" and info.problem is None
+                owner = (await look_up(store, info.id)).busy() if readable else None
                 listed.append((info, owner))
                 if len(listed) == limit:
                     break
@@ -138,7 +139,7 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
     now = time.time()
     interrupted = False
     for info, owner in found:
-        status = _status(info.status, alive=owner is not None)
+        status = _status("damaged" if info.problem else info.status, alive=owner is not None)
         interrupted |= status.plain == "interrupted"
         labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
         table.add_row(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
 
 import leftoff
 from leftoff.cli.failures import NotFound
 from leftoff.cli.options import command_line
 from leftoff.errors import SessionDeleted, StateInvalid
 from leftoff.ledger import Ledger
+from leftoff.opening import locate
 from leftoff.records import check_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from leftoff.records import Head
 
@@ -30,24 +30,13 @@ async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
     Raises:
         NotFound: there is none.
     """
-    path = path_of(url)
-    if path is not None and _is_absent(path):
+    scheme, path = locate(url)
+    if scheme != "memory" and _is_absent(path):
         error = NotFound(f"there is no store at {path}")
         error.add_note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
         raise error
     async with leftoff.open(url) as store:
         yield store
-
-
-def path_of(url: str) -> Path | None:
-    """Where the store is, if it is in the file system."""
-    scheme, sep, rest = url.partition("://")
-    if not sep:
-        return Path(url)
-    rest = unquote(rest)
-    if scheme == "sqlite" and len(rest) > 1:
-        return Path(rest[1:])
-    return Path(rest) if scheme == "file" and rest else None
 
 
 def _is_absent(path: Path) -> bool:

@@ -257,8 +257,7 @@ class SqliteStore:
                 db.execute("ROLLBACK")
             with suppress(sqlite3.Error):
                 if self._call.committing:
-                    # If only the disk failed, the commit is whole in the log and would come back with the next opening.
-                    # Another one takes its place there.
+                    # A commit whose fsync failed is whole in the log and would come back later: overwrite it there.
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
         finally:
@@ -297,8 +296,7 @@ class SqliteStore:
 
     def _application_id(self, how: str) -> int:
         with closing(sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True)) as db:
-            (application,) = db.execute("PRAGMA application_id").fetchone()
-        return int(application)
+            return int(db.execute("PRAGMA application_id").fetchone()[0])
 
     def _migrate(self, *, new: bool) -> None:
         if new:
@@ -361,9 +359,7 @@ class SqliteStore:
         return StoreUnavailable(f"{self._path} was not made by leftoff; choose another file")
 
     def _late(self, session: str | None = None, *, unknown: bool = False) -> StoreUnavailable:
-        message = (
-            f"{self._path} did not answer within {self._deadline:g} s: another process has it, or the disk is slow"
-        )
+        message = f"{self._path} did not answer within {self._deadline:g} s: another process has it, or a slow disk"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
     def _translated(self, error: sqlite3.Error, session: str | None) -> LeftoffError:

@@ -3,7 +3,7 @@
 import time
 from dataclasses import replace
 
-from faulty_stores.kept import Kept, mutant
+from faulty_stores.kept import PLACES, Kept, mutant
 from leftoff.errors import Conflict
 from leftoff.stores.memory import MemoryStore
 
@@ -44,6 +44,14 @@ class ClosingClosesThePlace(Kept):
 
 
 @mutant("test_many_handles_open_a_new_store_at_once")
+class AnEmptyPlaceIsMadeAnew(Kept):
+    def __init__(self, where):
+        super().__init__(where)
+        if not self._heads:
+            self._heads, self._rows = PLACES[where] = ({}, {})
+
+
+@mutant("test_everything_is_there_when_opened_again")
 class OpeningMakesThePlaceAnew(Kept):
     def __init__(self, where):
         super().__init__(where)
