@@ -15,7 +15,7 @@ from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 SMALLEST = {
     Progress: Progress(),
-    TurnRow: TurnRow(blueprint="support", at=1.5),
+    TurnRow: TurnRow(at=1.5),
     CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
