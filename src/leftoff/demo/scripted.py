@@ -15,7 +15,6 @@ from autogen_core.models import (
     RequestUsage,
     UserMessage,
 )
-from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -55,7 +54,6 @@ class ScriptedChatCompletionClient(ChatCompletionClient):
         self._delay = delay
         self._used = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
-    @override
     async def create(
         self,
         messages: Sequence[LLMMessage],
@@ -69,7 +67,6 @@ class ScriptedChatCompletionClient(ChatCompletionClient):
         await _sleep(self._delay, cancellation_token)
         return self._count(self._result(messages))
 
-    @override
     async def create_stream(
         self,
         messages: Sequence[LLMMessage],
@@ -89,33 +86,26 @@ class ScriptedChatCompletionClient(ChatCompletionClient):
         await _sleep(pause, cancellation_token)
         yield self._count(result)
 
-    @override
     async def close(self) -> None:
         pass
 
-    @override
     def actual_usage(self) -> RequestUsage:
         return self._used
 
-    @override
     def total_usage(self) -> RequestUsage:
         return self._used
 
-    @override
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = []) -> int:
         return sum(_tokens(message.content) for message in messages)
 
-    @override
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = []) -> int:
         return _CONTEXT - self.count_tokens(messages)
 
     @property
-    @override
     def capabilities(self) -> ModelInfo:
         return self.model_info
 
     @property
-    @override
     def model_info(self) -> ModelInfo:
         return ModelInfo(
             vision=True,
