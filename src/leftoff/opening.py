@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
-from leftoff import turns
+from leftoff import codec, turns
 from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
-from leftoff.records import NO_LABELS, check_id
+from leftoff.records import NO_LABELS, check_id, check_labels
 from leftoff.session import Session
 from leftoff.turns import Progress
 
@@ -125,6 +125,8 @@ class OpenStore:
         self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""
     ) -> AsyncGenerator[SessionInfo, None]:
         """The sessions that match, ordered by id; deleted ones only when asked for by status."""
+        codec.check(prefix, "prefix")
+        labels = check_labels(labels)
         after = ""
         while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
             for head in heads:
