@@ -32,8 +32,8 @@ turn   when               status   said                                         
 * **With `--json`** stdout has one JSON value (a line for each turn if `chat` reads its tasks from a pipe), and an error
   is an object on stderr: `{"error": {"type": "SessionBusy", "message": "...", "session": "case-42"}}`.
 * **Interrupting** a turn of `chat`, with Ctrl-C or SIGTERM, cancels it: the session is as it was before the turn, and
-  `leftoff resume` tries it again. A second Ctrl-C ends the process at once; then the turn counts as crashed, and the
-  next turn or `leftoff resume` finishes it first.
+  `leftoff resume` tries it again. A second Ctrl-C ends the process at once; if the turn was not cancelled by then, it
+  counts as crashed, and the next turn or `leftoff resume` finishes it first.
 * **Control characters** in what agents, tools and users said are shown as text such as `\\x1b`.
 
 | exit code | meaning |

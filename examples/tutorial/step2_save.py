@@ -8,7 +8,7 @@ import leftoff
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+    async with support() as build, leftoff.open() as store:
         agent = build()
         await agent.run(task=FACT)
         checkpoint = await store.save("case-42", agent)

@@ -8,7 +8,7 @@ import leftoff
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+    async with support() as build, leftoff.open() as store:
         fresh = build()
         result = await fresh.run(task=QUESTION)
         print(f"without the state: {result.messages[-1].to_text()}")

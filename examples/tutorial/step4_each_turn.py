@@ -8,7 +8,7 @@ import leftoff
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+    async with support() as build, leftoff.open() as store:
         case = store.session("case-43", build)
         for task in (FACT, SECOND_FACT, URGENT_QUESTION):
             result = await case.run(task=task)

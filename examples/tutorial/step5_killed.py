@@ -12,7 +12,7 @@ import leftoff
 
 
 async def turn(task: str) -> None:
-    async with support() as build, leftoff.open("sqlite:///tutorial.db") as store:
+    async with support() as build, leftoff.open() as store:
         result = await store.session("case-44", build).run(task=task)
         print(f"acknowledged: {result.messages[-1].to_text()}", flush=True)
         if task == FACT:

@@ -7,7 +7,8 @@
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before it
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
-    ├── UnknownVersion      a record was written by a newer leftoff
+    ├── UnknownVersion      a record was written by a newer leftoff, or a state by a newer version of the blueprint
+    ├── MissingMigration    a state was written by an older version of the blueprint
     ├── StoreFull           no space is left for the write
     ├── StoreUnavailable    the store cannot be opened, reached or used
     │   └── OutcomeUnknown  a write was cut off and nobody can tell whether it happened
@@ -17,6 +18,9 @@ Messages say what happened, to which session, and what to do next.
 """
 
 from __future__ import annotations
+
+EXTRAS = {"openai": "autogen-ext[openai]>=0.7.4,<0.8"}
+"""What each optional extra of leftoff stands for."""
 
 
 class LeftoffError(Exception):
@@ -74,7 +78,11 @@ class StateInvalid(LeftoffError):
 
 
 class UnknownVersion(LeftoffError):
-    """A record says a format version that this leftoff does not know."""
+    """A record was written by a newer leftoff, or a state by a newer version of the blueprint."""
+
+
+class MissingMigration(LeftoffError):
+    """A state was written by an older version of the blueprint."""
 
 
 class StoreUnavailable(LeftoffError):
@@ -98,5 +106,5 @@ class MissingExtra(LeftoffError):
     """An optional package is needed; the message has the line that installs it."""
 
     def __init__(self, extra: str, why: str) -> None:
-        super().__init__(f'{why}: pip install "leftoff[{extra}]"')
+        super().__init__(f'{why}: pip install "{EXTRAS[extra]}"')
         self.extra = extra

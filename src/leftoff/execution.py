@@ -110,9 +110,11 @@ class Execution(Generic[EventT_co, ResultT_co]):
             raise
         except Exception as error:
             await self._abort("failed", error)
+            which = "" if own else ", which another worker left behind and had to be finished first,"
+            next_ = "run() goes on with another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
-                f"turn {turn} of session {self._ledger.session!r} failed: {_describe(error)}\n"
-                "The state is as it was before it. run() goes on with another task, resume() tries this one again.",
+                f"turn {turn} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
+                f"The state is as it was before it. {next_}, resume() tries turn {turn} again.",
                 session=self._ledger.session,
                 turn=turn,
             ) from error
@@ -197,6 +199,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
                 release=True,
             )
             await settled(write)
+            if self._instance.is_given:
+                await settled(self._instance.load(self._ledger))  # nobody shall find it with half a turn
         except LeftoffError as also:
             error.add_note(f"leftoff could not record the end of turn {progress.turn} either: {also}")
 
@@ -207,8 +211,11 @@ class Execution(Generic[EventT_co, ResultT_co]):
             return None
         messages = messages_of(await read_bodies(self._ledger, row.bodies), row.messages)
         outcome = Outcome(messages=messages or [], stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
-        live = self._instance.live or await self._instance.blueprint.build()
-        return self._framework.result(live, turn=turn, checkpoint=turn, outcome=outcome)
+        try:
+            return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
+        except StateInvalid:  # messages of types that only the agent or team itself knows
+            await self._instance.load(self._ledger)
+            return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
 
     async def _task(self) -> list[Json] | None:
         """The input of the open turn, as it was accepted."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Generic
+from weakref import WeakKeyDictionary, ref
 
 from leftoff import state
 from leftoff.blueprint import Blueprint
-from leftoff.errors import StateInvalid, UnknownVersion
+from leftoff.errors import MissingMigration, StateInvalid, UnknownVersion
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
 from leftoff.state import Archive
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
     from leftoff.turns import CheckpointRow
 
 
+_HOLDERS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Which session each live instance runs."""
+
+
 class Instance(Generic[EventT_co, ResultT_co]):
     """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
 
-    def __init__(self, what: object, framework: Framework[EventT_co, ResultT_co]) -> None:
+    def __init__(self, session: str, what: object, framework: Framework[EventT_co, ResultT_co]) -> None:
+        self.session = session
         self._framework = framework
+        self._last: ref[Any] | None = None
         self._given = what if framework.is_live(what) else None
         self._first: Json = None
         """The state that a given live instance came with; a turn that fails before any checkpoint goes back to it."""
@@ -40,6 +47,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the session was made with a live instance, not with something that builds one."""
+        return self._given is not None
 
     def given(self) -> Any:
         """The live instance that the session was made with."""
@@ -58,6 +70,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: the state is damaged, or does not fit what was built.
             UnknownVersion: a newer version of the blueprint wrote it.
+            MissingMigration: an older one did.
         """
         if self.live is not None and self._is_current(ledger):
             return
@@ -127,6 +140,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
         if not self._framework.is_live(live):
             raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+        self._claim(live)
         if self._given is not None:
             if self._first is None:
                 self._first = state.plain(await self._framework.capture(live))
@@ -135,12 +149,40 @@ class Instance(Generic[EventT_co, ResultT_co]):
                 await self._framework.restore(live, deepcopy(self._first))
         return live
 
+    def _claim(self, live: Any) -> None:
+        """Have a live instance for this session alone: two conversations in one agent would be mixed up.
+
+        Raises:
+            StateInvalid: another session runs it, or the factory gave the one that was to be replaced.
+        """
+        holder = _HOLDERS.setdefault(live, self.session)
+        if holder != self.session:
+            raise StateInvalid(
+                f"this agent or team already runs session {holder!r}; give a function that builds a new one each time",
+                path="what",
+                session=self.session,
+            )
+        if self._given is None and self._last is not None and self._last() is live:
+            raise StateInvalid(
+                "returned the same agent or team as before; build a new one each time",
+                path="factory",
+                session=self.session,
+            )
+        self._last = ref(live)
+
     def _check_version(self, row: CheckpointRow, session: str) -> None:
         if not self._versioned:
             self.version = row.version
-        elif row.version != self.version:
-            raise UnknownVersion(
-                f"session {session!r} was written by version {row.version} of the blueprint and this worker has "
-                f"version {self.version}; run it with the version that wrote it",
+        if row.blueprint and self.blueprint.name and row.blueprint != self.blueprint.name:
+            raise StateInvalid(
+                f"session {session!r} belongs to the blueprint {row.blueprint!r}; "
+                "run it with that one, or choose another id",
+                path=f"blueprint {self.blueprint.name!r}",
                 session=session,
             )
+        if row.version == self.version:
+            return
+        what = f"session {session!r} was written by version {row.version} of the blueprint, and this is {self.version}"
+        if row.version > self.version:
+            raise UnknownVersion(f"{what}: upgrade this worker", session=session)
+        raise MissingMigration(f"{what}: run it with version {row.version}, or start another session", session=session)

@@ -154,12 +154,26 @@ class Ledger:
     async def _apply(self, write: Write) -> None:
         try:
             head = await self.store.write(write)
-        except OutcomeUnknown:
-            found = await self.store.head(self.session)
-            if found is None or found.token != write.token:
-                raise
-            head = found
+        except OutcomeUnknown as unknown:
+            head = await self._outcome(write, unknown)
         self._see(head)
+
+    async def _outcome(self, write: Write, unknown: OutcomeUnknown) -> Head:
+        """The head that a write made whose call was cut off, if it took effect."""
+        try:
+            found = await self.store.head(self.session)
+        except StoreUnavailable:
+            raise unknown from None
+        seq = found.seq if found is not None else 0
+        if found is not None and found.token == write.token:
+            return found
+        if seq == write.seq:
+            raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
+        if found is not None and found.status == "deleted":
+            raise SessionDeleted.of(self.session)
+        if seq == write.seq + 1:
+            raise Conflict.of(self.session)
+        raise unknown
 
     async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
         """One record, if it is there."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 from urllib.parse import unquote
 
 from leftoff import codec, turns
 from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
-from leftoff.records import NO_LABELS, check_id, check_labels
+from leftoff.records import NO_LABELS, Status, check_id, check_labels
 from leftoff.session import Session
 from leftoff.turns import Progress
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from leftoff.autogen import AutoGen, Event, TurnResult
-    from leftoff.records import Status
     from leftoff.session import Busy
     from leftoff.store import Store
 
@@ -125,6 +124,8 @@ class OpenStore:
         self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""
     ) -> AsyncGenerator[SessionInfo, None]:
         """The sessions that match, ordered by id; deleted ones only when asked for by status."""
+        if status is not None and status not in get_args(Status):
+            raise StateInvalid(f"{status!r} is none of {', '.join(get_args(Status))}", path="status")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         after = ""

@@ -9,6 +9,9 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+UNSEEN = "?"
+"""The start of a process that exists, as far as one can tell."""
+
 
 def new_owner() -> str:
     """A name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
@@ -19,7 +22,8 @@ def is_dead(owner: str) -> bool:
     """Whether the owner's process is known to be gone; ``False`` for a process that this one cannot see."""
     try:
         host, space, pid, start, _ = owner.split("/")
-        return f"{host}/{space}" == _place() and _start(int(pid)) != start
+        now = _start(int(pid)) if f"{host}/{space}" == _place() else UNSEEN
+        return now == "" or (UNSEEN not in (now, start) and now != start)
     except ValueError:
         return False
 
@@ -38,18 +42,18 @@ def _place() -> str:
 
 def _start(pid: int) -> str:
     """When the process began, so that a reused id is not taken for it; empty if there is no such process."""
+    if pid <= 0:  # for kill() these are groups of processes
+        return ""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()  # it has the program's name, of whatever bytes, in parentheses
         fields = stat.rpartition(b")")[2].decode().split()
         return "" if fields[0] in "ZX" else fields[19]  # a zombie can do no more harm
     except OSError:
         pass
-    if Path("/proc/self/stat").exists():
-        return ""
-    try:  # No /proc (macOS): whether it exists is all there is to know.
+    try:  # No /proc (macOS), or one that hides other users' processes: whether it exists is all there is to know.
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return ""
-    except PermissionError:
-        return "?"
-    return "?"
+    except OSError:
+        return UNSEEN
+    return UNSEEN

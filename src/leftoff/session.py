@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, get_args
 
 from leftoff import codec, turns
 from leftoff.errors import Conflict, LeftoffError, SessionBusy, StateInvalid, StoreUnavailable, TurnFailed
@@ -49,10 +49,14 @@ class Session(Generic[EventT_co, ResultT_co]):
         busy: Busy = "wait",
         timeout: float = 30.0,
     ) -> None:
+        if busy not in get_args(Busy):
+            raise StateInvalid(f"is {busy!r}; it can be 'wait' or 'raise'", path="busy")
+        if type(timeout) not in (int, float) or not timeout >= 0:
+            raise StateInvalid(f"is {timeout!r}; it is a number of seconds from 0 on", path="timeout")
         self.id = session
         self._ledger = Ledger(store, session, labels=None if labels is None else check_labels(labels))
         self._framework = framework
-        self._instance = Instance(what, framework)
+        self._instance = Instance(session, what, framework)
         self._execution = Execution(self._ledger, self._instance, framework)
         self._busy: Busy = busy
         self._timeout = timeout
@@ -125,7 +129,6 @@ class Session(Generic[EventT_co, ResultT_co]):
 
     async def delete(self) -> bool:
         """Delete the session for good; whether there was something to delete."""
-        self._instance.forget()
         return await self._ledger.store.delete(self.id)
 
     async def save(self, tree: Any = None, *, origin: Origin = "save") -> int:
@@ -159,8 +162,9 @@ class Session(Generic[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: the state does not fit; the instance has its old state again.
         """
-        await self._ledger.refresh()
-        return await self._instance.load_given(self._ledger)
+        async with self._alone(stop_of(None)):
+            await self._ledger.refresh()
+            return await self._instance.load_given(self._ledger)
 
     async def _stream(
         self, task: list[Json] | None, key: str | None, token: Cancellation | None
@@ -227,11 +231,11 @@ class Session(Generic[EventT_co, ResultT_co]):
         try:
             async with asyncio.timeout(wait if self._mutex.locked() else None):
                 await unless(acquiring, stop)
-        except asyncio.CancelledError:
-            if not acquiring.cancelled():
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if not acquiring.cancelled():  # it came in the same moment
                 self._mutex.release()
-            raise
-        except TimeoutError:
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise SessionBusy(
                 f"session {self.id!r} still runs a turn in this process; wait longer: session(..., timeout=60)",
                 session=self.id,
@@ -239,6 +243,8 @@ class Session(Generic[EventT_co, ResultT_co]):
             ) from None
         try:
             yield until
+        except GeneratorExit:
+            raise  # a caller that has its result needs no more; a turn that is left in the middle forgets by itself
         except BaseException:
             self._instance.forget()
             raise

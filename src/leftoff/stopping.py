@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ def stop_of(token: Cancellation | None) -> Stop:
     if token is not None:
         if token.is_cancelled():
             raise asyncio.CancelledError
-        token.add_callback(lambda: loop.call_soon_threadsafe(stop.cancel))
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and the run long over
+                loop.call_soon_threadsafe(stop.cancel)
+
+        token.add_callback(cancel)
     return stop
 
 

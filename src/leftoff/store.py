@@ -46,7 +46,7 @@ class Store(Protocol):
         """Up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
 
         Those that match all filters: the literal ``prefix``, the ``status``, every one of ``labels``. Deleted sessions
-        are listed only when asked for by status.
+        are listed only when asked for by status. One whose head cannot be read is left out, with a warning in the log.
         """
         ...
 
@@ -57,7 +57,8 @@ class Store(Protocol):
             Conflict: the session's seq is not the write's, or a row is already there. Nothing was written.
             SessionDeleted: the session is deleted. Nothing was written.
             StoreFull: no space. Nothing was written.
-            OutcomeUnknown: the write was cut off; ``head().token`` tells whether it took effect.
+            OutcomeUnknown: the write was cut off. It is settled before the next ``head()`` of the same store answers,
+                and that head's token tells whether it took effect.
         """
         ...
 

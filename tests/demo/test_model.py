@@ -174,7 +174,7 @@ async def test_a_client_can_be_made_for_each_kind_that_needs_no_server(environme
 async def test_without_the_http_client_the_error_has_the_pip_line(environment):
     environment.setenv("OPENAI_API_KEY", "sk-test")
     environment.setitem(sys.modules, "autogen_ext.models.openai", None)
-    with pytest.raises(MissingExtra, match=r'pip install "leftoff\[openai\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "autogen-ext\[openai\]'):
         async with model.model_client():
             pass
 

@@ -411,7 +411,7 @@ async def test_a_commit_that_takes_too_long_has_an_unknown_outcome(store, monkey
     go_on = threading.Event()
 
     def stuck(session):
-        if store._call.committing:
+        if store._call.writing:
             go_on.wait()
 
     monkeypatch.setattr(store, "_check_caller", stuck)
@@ -692,9 +692,9 @@ async def test_every_error_of_sqlite_becomes_one_of_ours(store, session):
 async def test_a_failing_disk_makes_the_outcome_unknown_only_at_the_commit(store):
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_IOERR_FSYNC, "SQLITE_IOERR_FSYNC"
-    store._call.committing = False
+    store._call.writing = False
     assert type(store._translated(error, "case-42")) is StoreUnavailable
-    store._call.committing = True
+    store._call.writing = True
     assert type(store._translated(error, "case-42")) is OutcomeUnknown
 
 

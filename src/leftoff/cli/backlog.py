@@ -86,9 +86,14 @@ class Backlog:
         except SessionDeleted:
             self._skip(session, "deleted meanwhile")
         except LeftoffError as error:
-            self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
-            if not self._as_json:
-                report(error, as_json=False, trace=self._trace)
+            self._fail(session, error)
+        except Exception as error:  # noqa: BLE001 - from the factory: it does not keep the others from being finished
+            self._fail(session, broken(self._app, error))
+
+    def _fail(self, session: str, error: Exception) -> None:
+        self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
+        if not self._as_json:
+            report(error, as_json=False, trace=self._trace)
 
     async def _stranger(self, ledger: Ledger) -> str | None:
         """The name of another blueprint that began the turn."""

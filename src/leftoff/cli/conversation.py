@@ -80,6 +80,8 @@ class Conversation:
         self.live = Live(message.id)
         result = await self._watch(self._run(message, key))
         recorded = key is not None and not self.live.heard
+        if recorded:
+            self.live = Live(result.messages[0].id)  # the task, as it was delivered first
         self._show(result, "this was" if recorded else "saved as")
 
     async def _announce(self, patience: float) -> int:

@@ -33,7 +33,9 @@ async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
     scheme, path = locate(url)
     if scheme != "memory" and _is_absent(path):
         error = NotFound(f"there is no store at {path}")
-        error.add_note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+        error.add_note(
+            f"name another with --store URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}"
+        )
         raise error
     async with leftoff.open(url) as store:
         yield store
@@ -78,7 +80,9 @@ async def find(store: leftoff.OpenStore, name: str) -> Found:
         name, number = match[1], int(match[2])
     ledger = await look_up(store, name)
     if ledger.head is None:
-        raise NotFound(f"there is no session {name!r}", session=name)
+        error = NotFound(f"there is no session {name!r}", session=name)
+        error.add_note("leftoff ls shows which there are")
+        raise error
     return Found(name, ledger, ledger.head, number)
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -29,6 +29,7 @@ from leftoff.errors import (
 )
 from leftoff.records import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
+from leftoff.stores.calls import Call
 from leftoff.stores.lines import SUFFIX, Index, change_line, glance, header_line, name_of, opened
 
 if sys.platform != "win32":
@@ -50,30 +51,6 @@ _CHANGE = os.O_RDWR | os.O_APPEND
 
 class _Busy(Exception):
     """Somebody else holds the session's lock just now."""
-
-
-@dataclass(slots=True)
-class _Call:
-    """What the event loop and the worker thread know of each other.
-
-    Each sets its own mark before it looks at the other's, so they cannot both miss it.
-    """
-
-    until: float
-    """Set to 0 by the loop when the caller has gone."""
-    writing: bool = False
-    """Set by the worker just before it changes a session."""
-
-    def drop(self) -> bool:
-        """The caller goes; whether its write may take effect all the same."""
-        self.until = 0.0
-        return self.writing
-
-    def check(self, *, writing: bool = False) -> None:
-        """Stop the worker if its caller has gone."""
-        self.writing = writing
-        if time.monotonic() >= self.until:
-            raise StoreUnavailable("nobody waits for this call any more")
 
 
 class FileStore:
@@ -115,7 +92,7 @@ class FileStore:
         return store
 
     async def head(self, session: str) -> Head | None:
-        def read(call: _Call) -> Head | None:
+        def read(call: Call) -> Head | None:
             with self._locked(call, session, os.O_RDONLY) as held:
                 return held and held[1].head
 
@@ -131,7 +108,7 @@ class FileStore:
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Sequence[Head]:
-        def read(call: _Call) -> list[Head]:
+        def read(call: Call) -> list[Head]:
             found: list[Head] = []
             listed = (item for item in self._listed() if item[0] > after and item[0].startswith(prefix))
             for _, path in sorted(listed):
@@ -153,7 +130,7 @@ class FileStore:
         return await self._run(lambda call: self._write(call, write), write.session)
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
-        def read(call: _Call) -> list[Row]:
+        def read(call: Call) -> list[Row]:
             with self._locked(call, session, os.O_RDONLY) as held:
                 return [] if held is None else held[1].rows(held[0], kind, start, stop)
 
@@ -171,11 +148,11 @@ class FileStore:
         except TimeoutError:
             raise self._late(None) from None
 
-    async def _run(self, work: Callable[[_Call], T], session: str | None = None) -> T:
+    async def _run(self, work: Callable[[Call], T], session: str | None = None) -> T:
         """The result of ``work``, done by a worker thread unless the caller stops waiting before it takes effect."""
         if os.getpid() != self._pid:
             raise StoreUnavailable(f"{self._root} was opened by the parent process; open the store again in this one")
-        call = _Call(time.monotonic() + self._deadline)
+        call = Call(time.monotonic() + self._deadline)
         pause = 0.0005
         try:
             async with asyncio.timeout(self._deadline):
@@ -195,13 +172,13 @@ class FileStore:
         finally:
             call.drop()
 
-    def _work(self, work: Callable[[_Call], T], call: _Call, session: str | None) -> T:
+    def _work(self, work: Callable[[Call], T], call: Call, session: str | None) -> T:
         try:
             return work(call)
         except OSError as error:
             raise self._translated(error, session, unknown=call.writing) from error
 
-    def _prepare(self, call: _Call) -> None:
+    def _prepare(self, call: Call) -> None:
         root, marker = self._root, self._root / MARKER
         if not root.parent.is_dir():
             raise StoreUnavailable(f"the directory {root.parent} does not exist; create it first")
@@ -231,7 +208,7 @@ class FileStore:
             raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
 
     @contextmanager
-    def _locked(self, call: _Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
+    def _locked(self, call: Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
         """The session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
 
         Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
@@ -268,7 +245,7 @@ class FileStore:
         except OSError:
             _reread(file, index)
 
-    def _write(self, call: _Call, write: Write) -> Head:
+    def _write(self, call: Call, write: Write) -> Head:
         with self._locked(call, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as held:
             if held is None:
                 raise Conflict.of(write.session)
@@ -279,7 +256,7 @@ class FileStore:
             twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
             if (old.seq if old else 0) != write.seq or twice or index.holds(write.rows):
                 raise Conflict.of(write.session)
-            now = int(time.time() * 1000) / 1000  # whole milliseconds: shorter in every line
+            now = time.time()
             head = write.head(now=now, created=old.created if old else now)
             line = change_line(head, write.rows)
             call.check(writing=True)
@@ -313,7 +290,7 @@ class FileStore:
             undone = index.end == end
         return self._translated(error, index.session, unknown=not undone)
 
-    def _delete(self, call: _Call, session: str) -> bool:
+    def _delete(self, call: Call, session: str) -> bool:
         with self._locked(call, session, _CHANGE) as held:
             if held is None or (old := held[1].head) is None or old.status == "deleted":
                 return False

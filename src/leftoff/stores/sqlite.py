@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import sqlite3
 import time
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import islice
@@ -31,14 +31,17 @@ from leftoff.errors import (
 )
 from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
+from leftoff.stores.calls import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from types import UnionType
 
     from leftoff.store import Profile
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4C656674  # "Left"
 SCHEMA = 1
@@ -60,19 +63,6 @@ _, *_parts = re.split(r"^-- name: (\w+)\n", _script("sqlite.sql"), flags=re.MULT
 _SQL = dict(zip(_parts[::2], _parts[1::2], strict=True))
 
 
-@dataclass(slots=True)
-class _Call:
-    """What the loop and the worker know of each other: each sets its own mark before it looks at the other's."""
-
-    until: float  # the loop sets it to 0 when the caller has gone
-    committing: bool = False  # the worker sets it just before it commits
-
-    def drop(self) -> bool:
-        """The caller goes; whether its write may take effect all the same."""
-        self.until = 0.0
-        return self.committing
-
-
 class SqliteStore:
     """Sessions in one SQLite file; made by :meth:`open`. All SQL runs in the store's own thread."""
 
@@ -86,7 +76,7 @@ class SqliteStore:
         self._closed = False
         self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result
-        self._call = _Call(0.0)
+        self._call = Call(0.0)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: Future[None] = Future()
         # A daemon: a store that nobody closes must not keep its process from ending.
@@ -132,7 +122,7 @@ class SqliteStore:
         def read() -> list[Head]:
             with closing(self._db.execute(_SQL["heads"], values)) as cursor:
                 # Compared here because SQLite's JSON functions cut a string at its first NUL.
-                found = (head for head in map(_as_head, cursor) if labels.items() <= head.labels.items())
+                found = (head for head in _readable(cursor) if labels.items() <= head.labels.items())
                 return list(islice(found, limit))
 
         return await self._run(read)
@@ -176,7 +166,7 @@ class SqliteStore:
             raise StoreUnavailable.closed()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        call = _Call(time.monotonic() + self._deadline)
+        call = Call(time.monotonic() + self._deadline)
 
         def job() -> None:
             try:
@@ -217,7 +207,7 @@ class SqliteStore:
         if connection is not None:
             connection.close()
 
-    def _work(self, call: _Call, work: Callable[[], T], session: str | None) -> T:
+    def _work(self, call: Call, work: Callable[[], T], session: str | None) -> T:
         self._call = call
         pause = 0.001
         while True:
@@ -249,14 +239,14 @@ class SqliteStore:
         try:
             db.execute(begin)
             yield db
-            self._call.committing = True
+            self._call.writing = True
             self._check_caller(session)
             db.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # after a serious error SQLite has rolled back already
                 db.execute("ROLLBACK")
             with suppress(sqlite3.Error):
-                if self._call.committing:
+                if self._call.writing:
                     # A commit whose fsync failed is whole in the log and would come back later: overwrite it there.
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
@@ -377,11 +367,19 @@ class SqliteStore:
                 kind, message = StoreFull, f"no space is left for {path}; free some and try again"
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
                 message = f"{path} cannot be opened for writing; let this user read and write it and its directory"
-            case sqlite3.SQLITE_IOERR if self._call.committing:
+            case sqlite3.SQLITE_IOERR if self._call.writing:
                 kind, message = OutcomeUnknown, f"the disk failed while {path} was written; read the session again"
             case _:
                 message = f"{path} cannot be used: {error}; check the disk"
         return kind(f"{message} ({error.sqlite_errorname})", session=session)
+
+
+def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Head]:
+    for row in rows:
+        try:
+            yield _as_head(row)
+        except StateInvalid as error:
+            _log.warning("a session is left out of the list: %s", error)
 
 
 def _as_head(row: tuple[Any, ...]) -> Head:
@@ -390,7 +388,7 @@ def _as_head(row: tuple[Any, ...]) -> Head:
         fields["labels"] = decode(fields["labels"].encode(), f"labels of {fields['session']!r}")
         if isinstance(fields["labels"], dict):
             return Head(**fields, now=time.time())
-    raise StateInvalid("the record is damaged", path="head", session=str(fields["session"]))
+    raise StateInvalid("the record is damaged", path=f"head of {fields['session']!r}", session=str(fields["session"]))
 
 
 def _code(error: sqlite3.Error) -> int | None:

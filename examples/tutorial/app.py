@@ -1,0 +1,15 @@
+"""The agent of the tutorial for the command line: ``leftoff chat app:support case-45``."""
+
+from autogen_agentchat.agents import AssistantAgent
+
+import leftoff
+from leftoff.demo.model import SYSTEM_MESSAGE
+from leftoff.demo.scripted import ScriptedChatCompletionClient
+
+
+def build() -> AssistantAgent:
+    """Answers by rule and needs neither a key nor a model; put your own model client here."""
+    return AssistantAgent("support_agent", ScriptedChatCompletionClient(), system_message=SYSTEM_MESSAGE)
+
+
+support = leftoff.Blueprint("support", build)
