@@ -15,7 +15,7 @@ from leftoff.cli.failures import AppInvalid, Interrupted, report
 from leftoff.cli.options import busy_option, common, label_option, timeout_option, traceback_option
 from leftoff.cli.output import note
 from leftoff.cli.places import look_up
-from leftoff.cli.signals import ask, run
+from leftoff.cli.signals import ask, run, someone_else_reads
 from leftoff.errors import LeftoffError
 from leftoff.records import NO_LABELS
 
@@ -94,7 +94,7 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
         try:
             await work
         except Interrupted as stop:
-            if stop.number != signal.SIGINT or conversation.live.asks:
+            if stop.number != signal.SIGINT or conversation.live.asks or someone_else_reads():
                 raise  # what asks still reads the terminal: the next line typed would go there
             report(stop, as_json=False)
         except (LeftoffError, AppInvalid) as error:

@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -73,6 +74,13 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal has written ^C
     raise Interrupted(caught)
+
+
+def someone_else_reads() -> bool:
+    """Whether a thread of the agent's waits for a line from the terminal; nothing can make it give that up."""
+    items = (frame.f_locals.get("self") for frame in sys._current_frames().values())  # noqa: SLF001 - the only way
+    calls = (getattr(item, "fn", None) for item in items)  # what a thread of asyncio's is busy with
+    return any(isinstance(call, partial) and input in call.args for call in calls)
 
 
 def ask(prompt: str = "") -> str | None:
