@@ -78,7 +78,8 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
 
 def someone_else_reads() -> bool:
     """Whether a thread of the agent's waits for a line from the terminal; nothing can make it give that up."""
-    items = (frame.f_locals.get("self") for frame in sys._current_frames().values())  # noqa: SLF001 - the only way
+    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no other way
+    items = (frame.f_locals.get("self") for frame in frames.values())
     calls = (getattr(item, "fn", None) for item in items)  # what a thread of asyncio's is busy with
     return any(isinstance(call, partial) and input in call.args for call in calls)
 
