@@ -154,13 +154,10 @@ def check_id(session: object) -> str:
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     """The labels, if they are strings that every store can hold."""
-    for name, value in labels.items():
-        for text in (name, value):
-            if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
-                raise StateInvalid(
-                    f"names and values are strings of up to {MAX_ID} characters without NUL", path=f"label {name!r}"
-                )
-            codec.check(text, f"label {name!a}")
+    for text in (*labels, *labels.values()):
+        if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
+            raise StateInvalid(f"names and values are strings of up to {MAX_ID} characters without NUL", path="labels")
+        codec.check(text, "labels")
     return dict(labels)
 
 
