@@ -133,3 +133,13 @@ sys.stdin.read()
     assert process.returncode == 0, errors
     assert seen is False
     assert is_dead(owner)
+
+
+def test_a_process_that_is_hidden_is_not_taken_for_dead(monkeypatch):
+    owner = new_owner()
+
+    def hidden(path):
+        raise PermissionError
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", hidden)
+    assert not is_dead(owner)
