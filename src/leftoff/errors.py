@@ -7,6 +7,7 @@
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before it
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
+    │   └── Drifted         a state fits another agent or team than the one that was built
     ├── UnknownVersion      a record was written by a newer leftoff, or a state by a newer version of the blueprint
     ├── MissingMigration    a state was written by an older version of the blueprint
     ├── StoreFull           no space is left for the write
@@ -18,6 +19,14 @@ Messages say what happened, to which session, and what to do next.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_DIFFERENCES = 20
+"""How many differences a message lists after the first."""
 
 EXTRAS = {"openai": "autogen-ext[openai]>=0.7.4,<0.8"}
 """What each optional extra of leftoff stands for."""
@@ -70,11 +79,36 @@ class TurnFailed(LeftoffError):
 
 
 class StateInvalid(LeftoffError):
-    """A value cannot be stored or a stored one cannot be used; ``path`` names it."""
+    """A value cannot be stored or a stored one cannot be used; ``path`` names it.
+
+    ``differences`` has a path and a message for each thing that is wrong.
+    """
 
     def __init__(self, message: str, *, path: str, session: str | None = None) -> None:
         super().__init__(f"{path}: {message}", session=session)
         self.path = path
+        self.differences: tuple[tuple[str, str], ...] = ((path, message),)
+
+    @staticmethod
+    def together(errors: Sequence[StateInvalid]) -> StateInvalid:
+        """One error for all of them."""
+        differences = tuple(difference for error in errors for difference in error.differences)
+        (path, message), *others = differences
+        lines = [f"{path}: {message}" for path, message in others[:MAX_DIFFERENCES]]
+        if len(others) > MAX_DIFFERENCES:
+            lines.append(f"and {len(others) - MAX_DIFFERENCES} more")
+        cls = Drifted if all(isinstance(error, Drifted) for error in errors) else StateInvalid
+        error = cls("\n".join([message, *lines]), path=path)
+        error.differences = differences
+        return error
+
+
+class Drifted(StateInvalid):
+    """A state is sound, but it is that of another agent or team than the one that was built."""
+
+
+class NotKept(UserWarning):
+    """Something of a user's own has changed in a turn, and has no methods that say what to keep of it."""
 
 
 class UnknownVersion(LeftoffError):

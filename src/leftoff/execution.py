@@ -53,13 +53,14 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
         """Accept an input: durable, with the lease, before anything runs."""
         await self._instance.load(self._ledger)
+        repairs = await self._framework.ready(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
         turn = progress.turn + 1
         numbers = None
         if task is not None:
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
-        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, self._turn_row(numbers, key))]
+        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, self._turn_row(numbers, key, repairs))]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         self._accepted = task
@@ -69,6 +70,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
+        await self._framework.ready(self._instance.live)
         self._accepted = await self._task()
         progress = replace(self._ledger.progress, open="running")
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
@@ -181,8 +183,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
         )
         self._instance.checkpoint = turn
 
-    def _turn_row(self, task: list[int] | None, key: str | None) -> TurnRow:
-        return TurnRow(at=_now(), task=task, key=key, blueprint=self._instance.blueprint.name)
+    def _turn_row(self, task: list[int] | None, key: str | None, repairs: Sequence[str] = ()) -> TurnRow:
+        return TurnRow(at=_now(), task=task, key=key, blueprint=self._instance.blueprint.name, repairs=tuple(repairs))
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
         """Record that the open turn ended without a checkpoint, and never use its instance again."""

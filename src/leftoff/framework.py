@@ -49,15 +49,31 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """Make an instance as good as a fresh one after an aborted run, but for its state."""
         ...
 
-    async def capture(self, live: Any) -> Any:
-        """The state of an instance that is not running."""
+    async def ready(self, live: Any) -> list[str]:
+        """Make an instance ready for its next turn; what had to be repaired in its state for that."""
         ...
 
-    async def restore(self, live: Any, tree: Any) -> None:
-        """Give an instance a captured state.
+    async def capture(self, live: Any) -> Any:
+        """The state of an instance that is not running: the framework's own under "state", what it lacks beside it.
 
         Raises:
-            StateInvalid: the state does not fit; the instance must not be used.
+            StateInvalid: it cannot be captured now.
+        """
+        ...
+
+    async def read(self, live: Any, tree: Any) -> Any:
+        """Check a whole captured state against an instance, touching nothing; what ``load`` needs to give it to it.
+
+        Raises:
+            StateInvalid: the state does not fit.
+        """
+        ...
+
+    async def load(self, live: Any, read: Any) -> Any:
+        """Give an instance a state that was read for it, see that it has it, and return it as captured again.
+
+        Raises:
+            StateInvalid: something in the instance refused it after all; it must not be used.
         """
         ...
 

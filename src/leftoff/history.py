@@ -33,6 +33,8 @@ class Turn:
     task: Sequence[Json] | None
     messages: Sequence[Json] = ()
     key: str | None = None
+    repairs: Sequence[str] = ()
+    """What was broken in the state before the turn and was mended for it."""
     error: str | None = None
     stop_reason: str | None = None
     usage: tuple[int, int] = (0, 0)
@@ -52,9 +54,16 @@ class Checkpoint:
 
     async def state(self) -> Any:
         """The state exactly as the framework's own ``save_state()`` returned it."""
+        return (await self._tree())["state"]
+
+    async def beside(self) -> dict[str, Any]:
+        """What the framework's own ``save_state()`` leaves out, by the path of the part that it belongs to."""
+        beside: dict[str, Any] = (await self._tree()).get("beside", {})
+        return beside
+
+    async def _tree(self) -> Any:
         await self._ledger.refresh()
-        _, tree = await read_checkpoint(self._ledger, self.number, state.Archive())
-        return tree["state"]
+        return (await read_checkpoint(self._ledger, self.number, state.Archive()))[1]
 
     async def turn(self) -> Turn:
         """The turn that made it."""
@@ -98,6 +107,7 @@ def _turn(
             task=task,
             messages=messages_of(bodies, done.messages) or (),
             key=turn.key,
+            repairs=turn.repairs,
             stop_reason=done.stop_reason,
             usage=(done.usage[0], done.usage[1]),
             started=turn.at,
@@ -109,6 +119,7 @@ def _turn(
         origin="run",
         task=task,
         key=turn.key,
+        repairs=turn.repairs,
         error=failure.error if failure else None,
         started=turn.at,
         ended=failure.at if failure else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+import logging
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakKeyDictionary, ref
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leftoff.ledger import Ledger
     from leftoff.turns import CheckpointRow
 
+log = logging.getLogger("leftoff")
 
 _HOLDERS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """Which session each live instance runs."""
@@ -78,7 +79,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = await self._build()
         tree = await self.read(ledger)
         if tree is not None:
-            self.archive.adopt(await self.restore(live, tree, ledger.session))
+            try:
+                self.archive.adopt(await self._restore(live, tree))
+            except StateInvalid as error:
+                error.session = ledger.session
+                raise
         self.live = live
 
     async def read(self, ledger: Ledger) -> Json:
@@ -107,32 +112,25 @@ class Instance(Generic[EventT_co, ResultT_co]):
             return 0
         row, tree = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
         self._check_version(row, ledger.session)
-        before = state.plain(await self._framework.capture(live))
         try:
-            await self.restore(live, tree, ledger.session)
-        except StateInvalid:
-            await self._framework.renew(live)
-            await self._framework.restore(live, before)
+            read = await self._framework.read(live, tree)
+            before = state.plain(await self._framework.capture(live))
+            try:
+                await self._framework.load(live, read)
+            except StateInvalid:
+                await self._framework.renew(live)
+                await self._restore(live, before)
+                raise
+        except StateInvalid as error:
+            error.session = ledger.session
             raise
+        for repair in await self._framework.ready(live):
+            log.warning("session %r, checkpoint %d: %s", ledger.session, ledger.progress.checkpoint, repair)
         return ledger.progress.checkpoint
 
-    async def restore(self, live: Any, tree: Json, session: str) -> Any:
-        """Give a live instance a state, see that it really has it, and return it as captured again."""
-        try:
-            await self._framework.restore(live, tree)
-        except StateInvalid as error:
-            error.session = session
-            raise
-        captured = await self._framework.capture(live)
-        if (found := state.plain(captured)) != tree:
-            path = state.difference(tree, found) or "$"
-            raise StateInvalid(
-                f"the state stored for session {session!r} does not come back when it is loaded into what was built; "
-                "build the same agents as before, or start another session",
-                path=path,
-                session=session,
-            )
-        return captured
+    async def _restore(self, live: Any, tree: Json) -> Any:
+        """Give a live instance a state, and return it as captured again."""
+        return await self._framework.load(live, await self._framework.read(live, tree))
 
     async def _build(self) -> Any:
         live = await self.blueprint.build()
@@ -146,7 +144,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
                 self._first = state.plain(await self._framework.capture(live))
             else:
                 await self._framework.renew(live)
-                await self._framework.restore(live, deepcopy(self._first))
+                await self._restore(live, self._first)
         return live
 
     def _claim(self, live: Any) -> None:

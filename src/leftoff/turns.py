@@ -54,6 +54,8 @@ class TurnRow:
     blueprint: str = ""
     task: Sequence[int] | None = None
     key: str | None = None
+    repairs: Sequence[str] = ()
+    """What was broken in the state before it and was mended for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Ended": lambda value: value in get_args(Ended),
     "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
+    "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004
     "Sequence[int] | None": lambda value: value is None or _ints(value),
     "Sequence[Span]": _spans,

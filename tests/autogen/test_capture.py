@@ -19,7 +19,7 @@ from kinds import KINDS, TASKS, assistant, round_robin
 from scripted import Scripted
 
 from leftoff import state
-from leftoff.autogen.capture import capture
+from leftoff.autogen.complete import capture
 from leftoff.state import Archive, Grown
 
 
@@ -32,7 +32,7 @@ async def saved(live):
 
 
 async def captured(live):
-    return as_json(state.plain(await capture(live)))
+    return as_json(state.plain(await capture(live)))["state"]
 
 
 def grown(tree):
@@ -45,10 +45,10 @@ def grown(tree):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_captured_is_the_saved_state_after_every_turn(kind):
     live = KINDS[kind]()
-    assert await captured(live) == {"state": await saved(live)}
+    assert await captured(live) == await saved(live)
     for task in TASKS:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +95,7 @@ async def test_what_was_captured_and_packed_turn_after_turn_comes_back_exactly(k
     live, packing = KINDS[kind](), Packing()
     for task in TASKS:
         await live.run(task=task)
-        assert packing(await capture(live)) == {"state": await saved(live)}
+        assert packing(await capture(live))["state"] == await saved(live)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_every_context_of_autogen_is_captured_as_it_is_saved(context):
     live = assistant(model_context=context())
     for task in TASKS:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
     assert grown(await capture(live)) == 1
 
 
@@ -148,7 +148,7 @@ async def test_an_agent_class_of_ones_own_is_captured_as_it_saves_itself(build):
     live = build()
     for task in TASKS[:3]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 async def test_what_was_captured_does_not_change_with_an_agent_that_hands_out_its_live_list():
@@ -189,7 +189,7 @@ async def test_an_assistant_that_overrides_save_state_is_captured_as_it_saves_it
     live = RoundRobinGroupChat([agent, assistant("bob")], max_turns=2) if in_team else agent
     for task in TASKS[:3]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 class SummingTeam(RoundRobinGroupChat):
@@ -205,7 +205,7 @@ async def test_a_team_that_overrides_save_state_is_captured_as_it_saves_itself()
     live = SummingTeam([assistant("ann"), assistant("bob")], max_turns=2)
     for task in TASKS[:3]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 class Shortening(UnboundedChatCompletionContext):
@@ -224,8 +224,8 @@ async def test_a_context_that_changes_its_messages_in_place_is_stored_as_it_is_e
     packing = Packing()
     for task in TASKS[:4]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
-        assert packing(await capture(live)) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
+        assert packing(await capture(live))["state"] == await saved(live)
 
 
 async def test_two_agents_that_share_a_context_are_captured_as_they_are_saved():
@@ -234,7 +234,7 @@ async def test_two_agents_that_share_a_context_are_captured_as_they_are_saved():
     live = RoundRobinGroupChat(agents, max_turns=2)
     for task in TASKS[:3]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
     assert len(await shared.get_messages()) > 3
 
 
@@ -254,7 +254,7 @@ async def test_an_agent_of_ones_own_that_saves_the_context_of_an_assistant_is_ca
     live = RoundRobinGroupChat([assistant("ann", model_context=shared), Sharing("bob", shared)], max_turns=2)
     for task in TASKS[:2]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 async def test_an_orchestrated_team_is_captured_as_it_is_saved():
@@ -271,7 +271,7 @@ async def test_an_orchestrated_team_is_captured_as_it_is_saved():
     live = MagenticOneGroupChat([assistant("ann")], Scripted(lambda messages: json.dumps(ledger)))
     for task in TASKS[:2]:
         await live.run(task=task)
-        assert await captured(live) == {"state": await saved(live)}
+        assert await captured(live) == await saved(live)
 
 
 class Failing(AssistantAgent):
@@ -298,9 +298,9 @@ async def test_the_lists_are_put_back_when_saving_fails_in_the_middle(error):
         await capture(live)
     failing.error = None
     assert await saved(live) == before
-    assert await captured(live) == {"state": before}
+    assert await captured(live) == before
     await live.run(task=TASKS[1])
-    assert await captured(live) == {"state": await saved(live)}
+    assert await captured(live) == await saved(live)
 
 
 @pytest.fixture

@@ -1,17 +1,28 @@
 """Every private name of AutoGen that leftoff uses is there, and it is used in one place only."""
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import pytest
-from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, SelectorGroupChat
+from autogen_agentchat import base, conditions
+from autogen_agentchat.agents import SocietyOfMindAgent
+from autogen_agentchat.teams import (
+    BaseGroupChat,
+    GraphFlow,
+    MagenticOneGroupChat,
+    RoundRobinGroupChat,
+    SelectorGroupChat,
+    Swarm,
+)
 from autogen_core import AgentId, SingleThreadedAgentRuntime
+from autogen_ext.memory.canvas import TextCanvas
 from kinds import assistant, graph_flow, nested, round_robin, selector, swarm
 from scripted import Scripted
 
 import leftoff
 from leftoff.autogen import private
-from leftoff.autogen.capture import KNOWN_CONTEXTS
+from leftoff.autogen.parts import KNOWN_CONTEXTS
 
 SOURCE = Path(private.__file__)
 PACKAGE = Path(leftoff.__file__).parent
@@ -96,13 +107,38 @@ async def objects_of(expression, name, runtime):
     """The real objects that an expression in private.py stands for."""
     if (expression, name) == ("team", "_model_context"):
         return [team for team in teams() if isinstance(team, SelectorGroupChat)]
+    if expression in MANAGED:
+        return await managers_of(*MANAGED[expression])
+    if expression == "manager(team)":
+        kinds = [GraphFlow] if "activation" in name else [RoundRobinGroupChat]
+        return await managers_of(*kinds)
     return {
         "team": teams,
         "agent": lambda: [assistant()],
         "runtime": lambda: [runtime],
         "team._runtime": lambda: [team._runtime for team in teams()],
         "runtime._run_context": lambda: [runtime._run_context],
+        "factory": lambda: [team._message_factory for team in teams()],
+        "canvas": lambda: [TextCanvas()],
     }[expression]()
+
+
+MANAGED = {
+    "graph": [GraphFlow],
+    "orchestrator": [MagenticOneGroupChat],
+    "selector": [SelectorGroupChat],
+    "swarm": [Swarm],
+}
+"""What private.py calls the managers of which teams."""
+
+
+async def managers_of(*kinds):
+    found = []
+    for team in teams():
+        if isinstance(team, kinds):
+            await private.initialize(team)
+            found.append(private.manager(team))
+    return found
 
 
 @pytest.mark.parametrize(("expression", "name"), used_attributes())
@@ -117,7 +153,48 @@ HOLDERS = {
     "CONTEXT_MESSAGES": lambda containers, managers: contexts(),
     "CONTAINER_BUFFER": lambda containers, managers: containers,
     "MANAGER_THREAD": lambda containers, managers: managers,
+    "SOCIETY_TEAM": lambda containers, managers: [SocietyOfMindAgent("society", round_robin(), Scripted())],
+    "SURFER_HISTORY": lambda containers, managers: [surfer("file_surfer"), surfer("web_surfer")],
+    "TEAM_PARTICIPANTS": lambda containers, managers: teams(),
 }
+
+
+def surfer(package):
+    """The attributes that an agent of the extensions gives itself; it needs packages that are not here."""
+    [folder] = importlib.util.find_spec("autogen_ext.agents").submodule_search_locations
+    [source] = [path.read_text() for path in (Path(folder) / package).glob("_*surfer.py")]
+    names = {
+        node.target.attr: None
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+    }
+    return type(package, (), names)()
+
+
+@pytest.mark.parametrize(
+    ("condition", "name"), [(cls, name) for cls, names in private.CONDITION_FIELDS.items() for name in names]
+)
+def test_what_a_condition_counts_is_there_and_rests_at_nothing(condition, name):
+    options = {
+        "AndTerminationCondition": [],
+        "FunctionCallTermination": ["tool"],
+        "FunctionalTermination": [bool],
+        "HandoffTermination": ["user"],
+        "MaxMessageTermination": [3],
+        "SourceMatchTermination": [["ann"]],
+        "TextMentionTermination": ["stop"],
+        "TimeoutTermination": [1.0],
+        "TokenUsageTermination": [100],
+    }
+    fresh = condition(*options.get(condition.__name__, []))
+    assert lacking([fresh], name) == []
+    assert not getattr(fresh, name)
+
+
+def test_every_condition_of_autogen_is_known():
+    shipped = {value for module in (conditions, base) for value in vars(module).values() if isinstance(value, type)}
+    shipped = {cls for cls in shipped if issubclass(cls, base.TerminationCondition)} - {base.TerminationCondition}
+    assert shipped == set(private.CONDITION_FIELDS)
 
 
 @pytest.mark.parametrize(("constant", "name"), used_strings().items())

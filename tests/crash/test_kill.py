@@ -89,7 +89,7 @@ def check(turns, state, acknowledged):
 
 
 STEPS = [{"run": task, "key": task} for task in ("first", "bad", "second")]
-EVERYWHERE = ["write", "model", "capture", "restore"]
+EVERYWHERE = ["write", "model", "capture", "read", "load", "ready"]
 POINTS = {
     "file": ["os.write", "os.fsync", "os.ftruncate", "os.replace", "os.rename", "os.link", "os.unlink", "os.mkdir"],
     "sqlite": ["commit"],

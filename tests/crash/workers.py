@@ -130,7 +130,9 @@ class Faults:
         sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Connection, **kwargs)
         autogen = leftoff.autogen.AutoGen
         autogen.capture = self.around_async("capture", autogen.capture)
-        autogen.restore = self.around_async("restore", autogen.restore)
+        autogen.read = self.around_async("read", autogen.read)
+        autogen.load = self.around_async("load", autogen.load)
+        autogen.ready = self.around_async("ready", autogen.ready)
 
 
 class Model(ChatCompletionClient):

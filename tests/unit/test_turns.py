@@ -22,7 +22,7 @@ SMALLEST = {
 }
 FULL = {
     Progress: Progress(turn=3, checkpoint=2, bodies=17, logs=2, failures=1, open="cancelled"),
-    TurnRow: TurnRow(blueprint="support", at=1.5, task=[4, 5], key="order-7"),
+    TurnRow: TurnRow(blueprint="support", at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
     CheckpointRow: CheckpointRow(
         parent=1,
         skeleton=9,
@@ -116,6 +116,7 @@ WRONG = {
     "Opened | None": ["done", "", None, 1, [], {}],
     "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]]],
     "Pair": [1, None, "12", {}, [1], [1, 2, 3], [1, -2]],
+    "Sequence[str]": [1, None, "12", {}, [1], [None], [["1"]]],
     "Sequence[int] | None": [1, "12", {}, [-1], [1.0], [True], ["1"], [None]],
     "Sequence[Span]": [1, None, "x", {}, [1], [[1]], [[1, 2, 3]], [[1, -2]], [[1, "2"]], [None]],
 }

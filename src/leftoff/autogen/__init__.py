@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
-from leftoff.autogen import capture, messages, private, running
+from leftoff.autogen import complete, messages, parts, private, resuming, running, unkept
 from leftoff.autogen.messages import TurnResult
-from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -25,21 +25,47 @@ __all__ = ["AutoGen", "Event", "TurnResult"]
 class AutoGen:
     """AutoGen 0.7 as leftoff sees it."""
 
+    def __init__(self) -> None:
+        self._live: ref[Any] | None = None
+        self._built: frozenset[str] | None = None
+        """The paths of the parts of the live instance as it was built."""
+        self._before: unkept.Seen = {}
+        """What the things in it that cannot be kept were like before the turn."""
+
     def is_live(self, what: object) -> bool:
-        return isinstance(what, ChatAgent | Team)
+        return isinstance(what, ChatAgent | Team) or parts.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
-        for team in running.teams(live):
+        for team in parts.teams(live):
             await private.renew(team)
 
-    async def capture(self, live: Any) -> Any:
-        return await capture.capture(live)
+    async def ready(self, live: Any) -> list[str]:
+        repairs = await resuming.ready(live)
+        self._meet(live)
+        self._before = unkept.look(live)
+        return repairs
 
-    async def restore(self, live: Any, tree: Any) -> None:
-        try:
-            await live.load_state(tree["state"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StateInvalid(f"does not fit what was built: {error}", path="$.state") from error
+    async def capture(self, live: Any) -> Any:
+        await parts.settle(live)
+        self._meet(live)
+        tree = await complete.capture(live, self._built)
+        unkept.warn(live, self._built, self._before)
+        return tree
+
+    async def read(self, live: Any, tree: Any) -> complete.Plan:
+        await parts.settle(live)
+        self._meet(live)
+        return await complete.read(live, tree)
+
+    async def load(self, live: Any, read: complete.Plan) -> Any:
+        return await complete.load(live, read)
+
+    def _meet(self, live: Any) -> None:
+        """Remember what an instance was made of when it was new: only that can be given its state again."""
+        if isinstance(live, ChatAgent | Team) and (self._live is None or self._live() is not live):
+            self._live = ref(live)
+            self._built = frozenset(part.path for part in parts.walk(live))
+            self._before = unkept.look(live)
 
     def accept(self, task: Any) -> list[Json] | None:
         return messages.accept(task)

@@ -1,22 +1,21 @@
-"""The state of an AutoGen agent or team, at a cost that grows with what is new."""
+"""The state that AutoGen's own ``save_state()`` gives, at a cost that grows with what is new."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
+from autogen_agentchat.messages import BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
-from autogen_core.model_context import (
-    BufferedChatCompletionContext,
-    HeadAndTailChatCompletionContext,
-    TokenLimitedChatCompletionContext,
-    UnboundedChatCompletionContext,
-)
+from autogen_core import SingleThreadedAgentRuntime
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import LLMMessage
+from pydantic import TypeAdapter
 
-from leftoff.autogen import private
+from leftoff.autogen import exact, private
+from leftoff.autogen.parts import KNOWN_CONTEXTS, is_mapping, saves_as_autogen
 from leftoff.codec import MAX_DEPTH, is_object
 from leftoff.errors import StateInvalid
 from leftoff.state import Grown
@@ -24,109 +23,162 @@ from leftoff.state import Grown
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-KNOWN_CONTEXTS = (
-    BufferedChatCompletionContext,
-    HeadAndTailChatCompletionContext,
-    TokenLimitedChatCompletionContext,
-    UnboundedChatCompletionContext,
-)
-"""Contexts that never change a message they hold. A subclass may, so it is dumped whole."""
+    from autogen_agentchat.messages import MessageFactory
+
+    from leftoff.codec import Json
+
+UNORDERED = {"initial_message_ids"}
+"""Lists that AutoGen makes of sets."""
+
+LLM_MESSAGE: TypeAdapter[Any] = TypeAdapter(LLMMessage)
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """A list that grows: the object and attribute that hold it, and where ``save_state()`` puts its dump."""
 
     holder: Any
     attribute: str
-    path: Sequence[str]
-    dump: Callable[[Any], Any]
+    path: Path
+    dump: Callable[[Any], Json]
+    load: Callable[[Any], Any]
+    """One item from JSON; raises ValueError or TypeError."""
+    factory: MessageFactory | None = None
+    """What knows the types of its messages, if it is not a list of what a model is shown."""
+
+    @property
+    def items(self) -> list[Any]:
+        """The live list."""
+        found: list[Any] = getattr(self.holder, self.attribute)
+        return found
+
+    def put(self, items: list[Any]) -> None:
+        """Have another list there."""
+        setattr(self.holder, self.attribute, items)
 
 
-async def capture(live: Any) -> dict[str, Any]:
-    """What ``save_state()`` returns, under "state", with the lists that grow left for the caller to dump."""
-    places = await _places(live, ())
-    if places is None:
-        return {"state": _copy(await live.save_state())}
-    places = [place for place in places if getattr(place.holder, place.attribute)]
+@dataclass(slots=True)
+class Shape:
+    """What is known of the state of an agent, a team, a context or a runtime before it is saved or loaded."""
+
+    places: list[Place] = field(default_factory=list[Place])
+    teams: list[tuple[BaseGroupChat, Path]] = field(default_factory=list[tuple[BaseGroupChat, Path]])
+    """Each team and where its state stands."""
+    opaque: set[Path] = field(default_factory=set[Path])
+    """Where the states stand whose form is not AutoGen's to say."""
+    pure: bool = True
+    """Whether every ``save_state()`` in it is AutoGen's: a user's own may look at lists that would be emptied."""
+
+
+def shape(live: Any) -> Shape:
+    """The shape of a state; the managers and containers of its teams must have been built."""
+    found = Shape()
+    _shape(live, (), found)
+    return found
+
+
+def _shape(live: Any, path: Path, found: Shape) -> None:
+    if not saves_as_autogen(live):
+        found.opaque.add(path)
+        found.pure = False
+    elif isinstance(live, ChatCompletionContext):
+        if type(live) in KNOWN_CONTEXTS:
+            found.places.append(context_place(live, private.CONTEXT_MESSAGES, (*path, "messages")))
+    elif isinstance(live, AssistantAgent):
+        _shape(private.model_context(live), (*path, "llm_context"), found)
+    elif isinstance(live, SocietyOfMindAgent):
+        _shape(getattr(live, private.SOCIETY_TEAM), (*path, "inner_team_state"), found)
+    elif isinstance(live, BaseGroupChat):
+        _shape_team(live, path, found)
+    elif isinstance(live, SingleThreadedAgentRuntime):
+        for name, agent in private.instantiated(live).items():
+            found.opaque.add((*path, name))
+            found.pure = found.pure and saves_as_autogen(agent)
+    elif not type(live).__module__.startswith("autogen_agentchat."):
+        found.opaque.add(path)
+
+
+def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
+    found.teams.append((team, path))
+    factory = private.message_factory(team)
+    for name, container in private.containers(team).items():
+        at = (*path, "agent_states", name)
+        if not saves_as_autogen(container):
+            found.opaque.add(at)
+            found.pure = False
+        elif name == private.manager_name(team):
+            found.places.append(_thread_place(container, private.MANAGER_THREAD, (*at, "message_thread"), factory))
+        else:
+            found.places.append(_thread_place(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), factory))
+    for participant in private.participants(team):
+        _shape(participant, (*path, "agent_states", participant.name, "agent_state"), found)
+
+
+def context_place(holder: Any, attribute: str, path: Path) -> Place:
+    """A list of what a model is shown."""
+    return Place(holder, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
+
+
+def _thread_place(holder: Any, attribute: str, path: Path, factory: MessageFactory) -> Place:
+    def load(value: Any) -> Any:
+        message = exact.loaded(factory.create(value))
+        if attribute == private.CONTAINER_BUFFER and not isinstance(message, BaseChatMessage):
+            raise ValueError(f"a {type(message).__name__} is not a chat message")
+        return message
+
+    return Place(holder, attribute, path, dump=exact.dump, load=load, factory=factory)
+
+
+async def capture(live: Any, known: Shape) -> Any:
+    """What ``save_state()`` returns, with the lists that grow left for the caller to dump."""
+    places = [place for place in known.places if place.items] if known.pure else []
     with _emptied(places) as lists:
-        state = _copy(await live.save_state())
+        state = await _save(live)
     for place, items in zip(places, lists, strict=True):
         parent = state
         for name in place.path[:-1]:
             parent = parent.get(name) if is_object(parent) else None
         if not is_object(parent) or parent.get(place.path[-1]) != []:
-            return {"state": _copy(await live.save_state())}  # its save_state is not the one we know
+            return await _save(live)  # its save_state is not the one we know
         parent[place.path[-1]] = Grown(items, place.dump)
-    return {"state": state}
+    return state
 
 
-async def _places(live: Any, path: tuple[str, ...]) -> list[_Place] | None:
-    """The lists that grow in an agent or a team; ``None`` if a ``save_state()`` in it is not AutoGen's.
-
-    One of a user's own may look at what would be emptied, its own or another agent's.
-    """
-    if not _saves_as_autogen(live):
-        return None
-    if isinstance(live, AssistantAgent):
-        context = private.model_context(live)
-        if type(context) in KNOWN_CONTEXTS:
-            return [_Place(context, private.CONTEXT_MESSAGES, (*path, "llm_context", "messages"), _dump_model)]
-    if not isinstance(live, BaseGroupChat):
-        return []
-    found: list[_Place] = []
-    for name, container in (await private.containers(live)).items():
-        at = (*path, "agent_states", name)
-        if not _saves_as_autogen(container):
-            return None
-        if name == private.manager_name(live):
-            found.append(_Place(container, private.MANAGER_THREAD, (*at, "message_thread"), _dump_message))
-        else:
-            found.append(_Place(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), _dump_message))
-    for participant in private.participants(live):
-        inner = await _places(participant, (*path, "agent_states", participant.name, "agent_state"))
-        if inner is None:
-            return None
-        found += inner
-    return found
-
-
-def _saves_as_autogen(live: Any) -> bool:
-    saving: Any = cast("Any", type(live)).save_state
-    return str(saving.__module__).startswith("autogen_")
+async def _save(live: Any) -> Any:
+    try:
+        return _copy(await live.save_state())
+    except NotImplementedError as error:
+        raise StateInvalid(f"{type(live).__name__} cannot save its state: {error}", path="$.state") from error
 
 
 @contextmanager
-def _emptied(places: Sequence[_Place]) -> Generator[list[Sequence[Any]]]:
+def _emptied(places: Sequence[Place]) -> Generator[list[list[Any]]]:
     """Put empty lists in place of the real ones, so that ``save_state()`` dumps all but them."""
-    lists = [getattr(place.holder, place.attribute) for place in places]
+    lists = [place.items for place in places]
     try:
         for place in places:
-            setattr(place.holder, place.attribute, [])
+            place.put([])
         yield lists
     finally:
         for place, items in zip(places, lists, strict=True):
-            setattr(place.holder, place.attribute, items)
+            place.put(items)
 
 
 def _copy(state: Any, path: str = "$.state", depth: int = 1) -> Any:
     """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
     if depth > MAX_DEPTH:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
-    if _is_mapping(state):
-        return {key: _copy(value, f"{path}.{key}", depth + 1) for key, value in state.items()}
+    if is_mapping(state):
+        return {
+            key: sorted(value) if key in UNORDERED else _copy(value, f"{path}.{key}", depth + 1)
+            for key, value in state.items()
+        }
     if isinstance(state, list | tuple):
         return [_copy(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
     return state
 
 
-def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    return isinstance(value, Mapping)
-
-
 def _dump_model(message: Any) -> Any:
     return message.model_dump()
-
-
-def _dump_message(message: Any) -> Any:
-    return message.dump()

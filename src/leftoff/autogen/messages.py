@@ -10,7 +10,7 @@ from autogen_agentchat.messages import BaseChatMessage, MessageFactory, TextMess
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
-from leftoff.autogen import private
+from leftoff.autogen import exact, private
 from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from autogen_agentchat.messages import BaseAgentEvent
 
     from leftoff.codec import Json
+
+
+MEMORIES = "memories"
+"""Where a stored message has the memories that AutoGen's JSON of it does not bring back."""
 
 
 class TurnResult(TaskResult):
@@ -71,7 +75,7 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     for index, message in enumerate(messages):
         path = f"{what}[{index}]"
         try:
-            found = factory.create(message)  # type: ignore[arg-type]  # what is not an object is refused below
+            found = _load(factory, message, path)
         except (ValueError, TypeError, AttributeError) as error:
             raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
         if (dumped := _dump(found)) != message:
@@ -103,6 +107,15 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnRe
     )
 
 
+def _load(factory: MessageFactory, message: Json, path: str) -> Any:
+    if not is_object(message):
+        raise StateInvalid("is not an object", path=path)
+    found = exact.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
+    if MEMORIES in message:
+        exact.complete(found, message[MEMORIES], f"{path}.{MEMORIES}")
+    return found
+
+
 def _dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
-    dumped: dict[str, Json] = dict(message.dump())
-    return dumped
+    dumped, memories = exact.dump(message), exact.missing(message)
+    return dumped if memories is None else {**dumped, MEMORIES: memories}

@@ -10,21 +10,61 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from autogen_agentchat.messages import StructuredMessage
+from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
+from autogen_agentchat.conditions import (
+    ExternalTermination,
+    FunctionalTermination,
+    FunctionCallTermination,
+    HandoffTermination,
+    MaxMessageTermination,
+    SourceMatchTermination,
+    StopMessageTermination,
+    TextMentionTermination,
+    TextMessageTermination,
+    TimeoutTermination,
+    TokenUsageTermination,
+)
+from autogen_agentchat.messages import HandoffMessage, StructuredMessage
 from autogen_agentchat.teams import SelectorGroupChat
 from autogen_core import AgentId, SingleThreadedAgentRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
     from autogen_agentchat.agents import AssistantAgent
-    from autogen_agentchat.base import ChatAgent, Team
+    from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
     from autogen_agentchat.messages import MessageFactory
-    from autogen_agentchat.teams import BaseGroupChat
+    from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat, RoundRobinGroupChat, Swarm
+    from autogen_core import MessageContext
     from autogen_core.model_context import ChatCompletionContext
 
 AGENT_CONTEXT = "_model_context"
 CONTEXT_MESSAGES = "_messages"
 CONTAINER_BUFFER = "_message_buffer"
 MANAGER_THREAD = "_message_thread"
+SURFER_HISTORY = "_chat_history"
+SOCIETY_TEAM = "_team"
+TEAM_PARTICIPANTS = "_participants"
+
+MESSAGE_LISTS = (MANAGER_THREAD, SURFER_HISTORY)
+"""Lists of messages that may be long, and that hold nothing but messages."""
+
+CONDITION_FIELDS: dict[type[TerminationCondition], tuple[str, ...]] = {
+    AndTerminationCondition: ("_stop_messages",),
+    ExternalTermination: ("_setted", "_terminated"),
+    FunctionCallTermination: ("_terminated",),
+    FunctionalTermination: ("_terminated",),
+    HandoffTermination: ("_terminated",),
+    MaxMessageTermination: ("_message_count",),
+    OrTerminationCondition: (),
+    SourceMatchTermination: ("_terminated",),
+    StopMessageTermination: ("_terminated",),
+    TextMentionTermination: ("_terminated",),
+    TextMessageTermination: ("_terminated",),
+    TimeoutTermination: ("_terminated",),
+    TokenUsageTermination: ("_total_token_count", "_prompt_token_count", "_completion_token_count"),
+}
+"""What changes in each termination condition while a team runs; all of it is false, 0 or empty after a reset."""
 
 
 def participants(team: BaseGroupChat) -> list[ChatAgent | Team]:
@@ -49,21 +89,57 @@ def message_factory(team: BaseGroupChat) -> MessageFactory:
     return team._message_factory
 
 
+def message_types(factory: MessageFactory) -> list[str]:
+    """The names of the message types that are known."""
+    return list(factory._message_types)
+
+
 def manager_name(team: BaseGroupChat) -> str:
     """Under which name the team's manager stands in the team's state."""
     return team._group_chat_manager_name
 
 
-async def containers(team: BaseGroupChat) -> dict[str, Any]:
-    """The objects around each participant, and the manager, by their names in the team's state; none before a run."""
-    if not team._initialized or not isinstance(team._runtime, SingleThreadedAgentRuntime):
-        return {}
+async def initialize(team: BaseGroupChat) -> None:
+    """Have the team's manager and containers built."""
+    if not team._initialized:
+        await team._init(team._runtime)
+    if isinstance(team._runtime, SingleThreadedAgentRuntime):
+        for id_ in _ids(team).values():
+            await team._runtime.try_get_underlying_agent_instance(id_)
+
+
+def _ids(team: BaseGroupChat) -> dict[str, AgentId]:
     types = dict(zip(team._participant_names, team._participant_topic_types, strict=True))
     types[team._group_chat_manager_name] = team._group_chat_manager_topic_type
-    return {
-        name: await team._runtime.try_get_underlying_agent_instance(AgentId(type=kind, key=team._team_id))
-        for name, kind in types.items()
-    }
+    return {name: AgentId(type=kind, key=team._team_id) for name, kind in types.items()}
+
+
+def containers(team: BaseGroupChat) -> dict[str, Any]:
+    """The objects around each participant, and the manager, by their names in the team's state; once they are built."""
+    if not isinstance(team._runtime, SingleThreadedAgentRuntime):
+        return {}
+    built = team._runtime._instantiated_agents
+    return {name: built[id_] for name, id_ in _ids(team).items() if id_ in built}
+
+
+def manager(team: BaseGroupChat) -> Any:
+    """The team's manager, once it is built."""
+    return containers(team).get(team._group_chat_manager_name)
+
+
+def instantiated(runtime: SingleThreadedAgentRuntime) -> dict[str, Any]:
+    """The agents that live in a runtime."""
+    return {str(id_): agent for id_, agent in runtime._instantiated_agents.items()}
+
+
+def agent_types(runtime: SingleThreadedAgentRuntime) -> set[str]:
+    """The types of agents that a runtime can build."""
+    return set(runtime._known_agent_names)
+
+
+def is_running(team: BaseGroupChat) -> bool:
+    """Whether a run of the team has not ended."""
+    return team._is_running
 
 
 async def renew(team: BaseGroupChat) -> None:
@@ -88,3 +164,101 @@ def tasks(team: BaseGroupChat) -> set[asyncio.Task[Any]]:
     if runtime._run_context is not None:
         running.add(runtime._run_context._run_task)
     return running
+
+
+def next_speaker(team: RoundRobinGroupChat) -> str:
+    """Who speaks next."""
+    index: int = manager(team)._next_speaker_index
+    return team._participant_names[index]
+
+
+def triggered_groups(team: GraphFlow) -> dict[str, set[str]]:
+    """Which activation groups made each waiting node of a graph ready."""
+    triggered: dict[str, set[str]] = manager(team)._triggered_activation_groups
+    return triggered
+
+
+def activation_groups(team: GraphFlow) -> dict[str, dict[str, str]]:
+    """The activation groups of each node of a graph that edges lead to."""
+    groups: dict[str, dict[str, str]] = manager(team)._activation
+    return groups
+
+
+def set_triggered_groups(team: GraphFlow, triggered: Mapping[str, Sequence[str]] | None) -> None:
+    """Set them; ``None`` is what the rest of the manager's state tells of them."""
+    graph = manager(team)
+    if triggered is None:
+        triggered = {
+            node: [
+                group
+                for group, activation in graph._activation.get(node, {}).items()
+                if (graph._enqueued_any[node][group] if activation == "any" else graph._remaining[node][group] <= 0)
+            ]
+            for node in graph._ready
+        }
+    graph._triggered_activation_groups = {node: set(groups) for node, groups in triggered.items()}
+
+
+async def fill_selector_context(team: SelectorGroupChat) -> None:
+    """Give the selector's model the chat messages of the thread, as AutoGen does when it loads a state."""
+    selector, thread = manager(team), [*getattr(manager(team), MANAGER_THREAD)]
+    await selector._model_context.clear()
+    setattr(selector, MANAGER_THREAD, [])
+    await selector.update_message_thread(thread)
+
+
+def let_swarm_go_on(team: Swarm) -> None:
+    """Let the agent that handed off to somebody outside, as to a user, go on with the answer.
+
+    AutoGen takes such an answer only as a handoff message to a participant.
+    """
+    swarm = manager(team)
+    if "select_speaker" in vars(swarm):
+        return
+    validate, select = swarm.validate_group_state, swarm.select_speaker
+
+    def handed_out(thread: Sequence[Any]) -> HandoffMessage | None:
+        last = next((message for message in reversed(thread) if isinstance(message, HandoffMessage)), None)
+        inside = last is None or last.target in swarm._participant_names or last.source not in swarm._participant_names
+        return None if inside else last
+
+    async def validate_group_state(messages: list[Any] | None) -> None:
+        if not messages or handed_out([*swarm._message_thread, *messages]) is None:
+            await validate(messages)
+
+    async def select_speaker(thread: Sequence[Any]) -> Any:
+        last = handed_out(thread)
+        if last is None:
+            return await select(thread)
+        swarm._current_speaker = last.source
+        return [last.source]
+
+    swarm.validate_group_state, swarm.select_speaker = validate_group_state, select_speaker
+
+
+def let_plan_go_on(team: MagenticOneGroupChat) -> None:
+    """Let a run without a task go on with the plan; AutoGen raises."""
+    orchestrator = manager(team)
+    if "on_message_impl" in vars(orchestrator):
+        return
+    handle: Callable[[Any, MessageContext], Awaitable[Any]] = orchestrator.on_message_impl
+
+    async def on_message_impl(message: Any, ctx: MessageContext) -> Any:
+        start = orchestrator._task and getattr(message, "messages", ()) is None
+        terminated = orchestrator._termination_condition is not None and orchestrator._termination_condition.terminated
+        if not start or terminated:
+            return await handle(message, ctx)
+        orchestrator._n_rounds = 0
+        return await orchestrator._orchestrate_step(ctx.cancellation_token)
+
+    orchestrator.on_message_impl = on_message_impl
+
+
+def is_canvas(cls: type) -> bool:
+    """Whether this is AutoGen's canvas of text files; its package is optional."""
+    return cls.__module__.startswith("autogen_ext.memory.canvas") and hasattr(cls, "get_revision_content")
+
+
+def clear_canvas(canvas: Any) -> None:
+    """Have no files on a canvas."""
+    canvas._files.clear()

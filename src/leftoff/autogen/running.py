@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from leftoff.autogen import private
 from leftoff.autogen.messages import load, outcome
+from leftoff.autogen.parts import teams
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Sequence
 
     from leftoff.codec import Json
 
@@ -81,11 +81,3 @@ def _without_cancellations(logger: logging.Logger) -> Generator[None]:
         yield
     finally:
         logger.removeFilter(keep)
-
-
-def teams(live: Any) -> Iterator[BaseGroupChat]:
-    """A team and the teams inside it."""
-    if isinstance(live, BaseGroupChat):
-        yield live
-        for participant in private.participants(live):
-            yield from teams(participant)

@@ -1,0 +1,185 @@
+"""The complete state of an agent or a team: AutoGen's own under "state", and under "beside" what that lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
+from autogen_core import SingleThreadedAgentRuntime
+
+from leftoff import state
+from leftoff.autogen import private
+from leftoff.autogen.fitting import Read, Saved, have_agents
+from leftoff.autogen.keeping import kept
+from leftoff.autogen.parts import settle, teams, walk
+from leftoff.codec import is_object
+from leftoff.errors import Drifted, StateInvalid
+from leftoff.state import Grown
+
+if TYPE_CHECKING:
+    from leftoff.autogen.keeping import Kept
+    from leftoff.codec import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A state that fits: what each part is to be given, and what must be found afterwards."""
+
+    steps: list[tuple[Kept, Any]]
+    beside: dict[str, Json]
+    complete: bool
+    """Whether it was captured by leftoff; AutoGen's own state has nothing beside it."""
+
+
+async def capture(live: Any, built: frozenset[str] | None = None) -> dict[str, Any]:
+    """The state of an agent or team that does not run; of parts alone that it was ``built`` with, if that is given.
+
+    Raises:
+        StateInvalid: it does run, or has messages that wait to be delivered.
+    """
+    _check_idle(live)
+    await settle(live)
+    found: dict[str, Any] = {"state": None}
+    beside: dict[str, Any] = {}
+    for part in walk(live):
+        for keep in kept(part) if built is None or part.path in built else ():
+            value = await keep.save()
+            if keep.path == "":
+                found["state"] = value
+            elif value is not None:
+                beside[keep.path] = value
+    if beside:
+        found["beside"] = beside
+    return found
+
+
+async def read(live: Any, tree: Json) -> Plan:
+    """Check a captured state against an agent or team, touching nothing.
+
+    Raises:
+        StateInvalid: the state does not fit.
+    """
+    _check_idle(live)
+    if not is_object(tree) or not {"state"} <= set(tree) <= {"state", "beside"}:
+        raise StateInvalid("is not the state of a session", path="$")
+    beside = tree.get("beside", {})
+    if not is_object(beside):
+        raise StateInvalid("is not an object", path="$.beside")
+    if isinstance(live, SingleThreadedAgentRuntime):
+        await have_agents(live, tree["state"], "$.state")
+    beside = _as_built(live, beside)
+    resting = "beside" in tree
+    steps: list[tuple[Kept, Any]] = []
+    errors: list[StateInvalid] = []
+    keeps = [keep for part in walk(live) for keep in kept(part)]
+    for keep in keeps:
+        if keep.path and keep.path not in beside:
+            if keep.rests and resting:
+                steps.append((keep, None))
+            continue
+        if isinstance(keep, Saved):
+            keep.positions = _positions(live, beside)
+        try:
+            steps.append((keep, await keep.read(beside[keep.path] if keep.path else tree["state"], _at(keep))))
+        except StateInvalid as error:
+            errors.append(error)
+    errors += [
+        Drifted("is in the state, and what was built has no place for it", path=f"$.beside.{path}")
+        for path in sorted(set(beside) - {keep.path for keep in keeps})
+    ]
+    if errors:
+        raise StateInvalid.together(errors)
+    return Plan(steps, beside, resting)
+
+
+async def load(live: Any, plan: Plan) -> dict[str, Any]:
+    """Give an agent or team a state that was read for it, and return it as captured again.
+
+    Raises:
+        StateInvalid: something refused it, or what is found afterwards is something else.
+    """
+    expected: dict[str, Any] = {"state": None, "beside": dict(plan.beside)}
+    trusted: set[int] = set()
+    for keep, value in plan.steps:
+        try:
+            await keep.load(value)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StateInvalid(f"does not fit what was built: {error}", path=_at(keep)) from error
+        if isinstance(value, Read):
+            trusted |= {id(items) for _, items in value.lists}
+            if keep.path:
+                expected["beside"][keep.path] = value.expected
+            else:
+                expected["state"] = value.expected
+    if not plan.complete:
+        await _derive(live)
+    captured = await capture(live)
+    beside = captured.get("beside", {})
+    found = {"state": captured["state"], "beside": {path: beside.get(path) for path in plan.beside}}
+    if (at := _unlike(expected, found, "$", trusted)) is not None:
+        raise StateInvalid(
+            "the stored state does not come back when it is loaded into what was built; "
+            "build the same agents as before, or start another session",
+            path=at,
+        )
+    return captured
+
+
+def _as_built(live: Any, beside: dict[str, Json]) -> dict[str, Json]:
+    """What is beside a state, by the paths that lead first to the parts of what was built."""
+    first = {other: part.path for part in walk(live) for other in part.others}
+    found: dict[str, Json] = {}
+    for path, value in beside.items():
+        other = next((other for other in first if f"{path}/".startswith(f"{other}/")), None)
+        found[path if other is None else first[other] + path.removeprefix(other)] = value
+    return found
+
+
+def _at(keep: Kept) -> str:
+    return f"$.beside.{keep.path}" if keep.path else "$.state"
+
+
+def _positions(live: Any, beside: dict[str, Json]) -> dict[int, str]:
+    """The next speaker of each team, by the team's ``id()``, where it is known by name."""
+    found: dict[int, str] = {}
+    for part in walk(live):
+        position = beside.get(part.at("manager"))
+        if is_object(position) and isinstance(name := position.get("next_speaker"), str):
+            found[id(part.live)] = name
+    return found
+
+
+async def _derive(live: Any) -> None:
+    """Work out from AutoGen's own state what it lacks, where that can be done."""
+    for team in teams(live):
+        if isinstance(team, SelectorGroupChat):
+            await private.fill_selector_context(team)
+        elif isinstance(team, GraphFlow):
+            private.set_triggered_groups(team, None)
+
+
+def _unlike(expected: Any, captured: Any, path: str, trusted: set[int]) -> str | None:
+    """Where a captured state differs from the expected one; ``trusted`` lists have been compared before."""
+    if isinstance(captured, Grown):
+        if id(captured.items) in trusted:
+            return None
+        captured = state.plain(captured)
+    if is_object(expected) and is_object(captured):
+        for key in sorted({*expected, *captured}):
+            if key not in expected or key not in captured:
+                return f"{path}.{key}"
+            if (found := _unlike(expected[key], captured[key], f"{path}.{key}", trusted)) is not None:
+                return found
+        return None
+    return state.difference(cast("Any", expected), captured, path)
+
+
+def _check_idle(live: Any) -> None:
+    for team in teams(live):
+        if private.is_running(team):
+            raise StateInvalid("is running; save it when its run has ended", path=f"team {team.name!r}")
+    if (waiting := getattr(live, "unprocessed_messages_count", 0)) != 0:
+        raise StateInvalid(
+            f"has {waiting} messages that were not delivered yet; stop_when_idle() delivers them", path="runtime"
+        )

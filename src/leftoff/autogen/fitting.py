@@ -1,0 +1,237 @@
+"""Whether a state fits an agent or team that was built, all of it looked at before anything is loaded.
+
+What was built is asked for its own state: that has the form which the stored one must have.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from autogen_agentchat.teams import GraphFlow, RoundRobinGroupChat, SelectorGroupChat, Swarm
+from autogen_core import AgentId, SingleThreadedAgentRuntime
+from pydantic import ValidationError
+
+from leftoff.autogen import private
+from leftoff.autogen.capture import Shape, capture, shape
+from leftoff.autogen.parts import class_of
+from leftoff.codec import is_array, is_object
+from leftoff.errors import Drifted, StateInvalid
+from leftoff.state import Grown, difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogen_agentchat.teams import BaseGroupChat
+
+    from leftoff.autogen.capture import Path, Place
+    from leftoff.codec import Json
+
+OPTIONAL = {"previous_speaker"}
+"""What is a text in some states and null in others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A state that fits: what AutoGen's ``load_state()`` gets, and the lists that are put in their places after it."""
+
+    state: Any
+    lists: list[tuple[Place, list[Any]]]
+    expected: Json
+    """What a capture must give afterwards."""
+
+
+class Saved:
+    """The state that ``save_state()`` gives of an agent, a team, a context, a runtime, or something of a user's own."""
+
+    rests = False
+
+    def __init__(self, path: str, live: Any) -> None:
+        self.path, self._live = path, live
+        self.positions: dict[int, str] = {}
+        """The next speaker of each team, by the team's ``id()``, where it is known by name."""
+
+    async def save(self) -> Any:
+        return await capture(self._live, shape(self._live))
+
+    async def read(self, value: Json, at: str) -> Read:
+        """A stored state, checked."""
+        known = shape(self._live)
+        value, template = deepcopy(value), await capture(self._live, known)
+        if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value):
+            value = {**template, **value}  # other agents stay as they are
+        errors = list(_compare(template, value, (), known, at))
+        if not errors:
+            for team, path in known.teams:
+                errors += _positions(team, _inside(value, path), _name(at, path), self.positions.get(id(team)))
+        lists: list[tuple[Place, list[Any]]] = []
+        for place in known.places:
+            if is_array(found := _inside(value, place.path)):
+                read, wrong = _read_items(place, found, _name(at, place.path))
+                lists.append((place, read))
+                errors += wrong
+        if errors:
+            raise StateInvalid.together(errors)
+        if not known.pure:
+            return Read(value, [], deepcopy(value))
+        expected = deepcopy(value)
+        for place, _ in lists:
+            cast("dict[str, Any]", _inside(value, place.path[:-1]))[place.path[-1]] = []
+        return Read(value, lists, expected)
+
+    async def load(self, read: Read) -> None:
+        await self._live.load_state(read.state)
+        for place, items in read.lists:
+            place.put(items)
+
+
+async def have_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> None:
+    """Have a runtime build the agents that a state is of; AutoGen passes over those that it cannot."""
+    ids = [AgentId.from_str(name) for name in value] if is_object(value) else []
+    types = private.agent_types(runtime)
+    for id_ in ids:
+        if id_.type not in types:
+            raise Drifted(
+                "is an agent of a type that is not registered in the runtime; register it before loading "
+                "(the agents of a team have other ids each time: save the team itself)",
+                path=f"{at}.{id_}",
+            )
+    for id_ in ids:
+        await runtime.try_get_underlying_agent_instance(id_)
+
+
+def read_list(place: Place, value: Json, at: str) -> list[Any]:
+    """The messages of a list.
+
+    Raises:
+        StateInvalid: some are not what they should be.
+    """
+    if not is_array(value):
+        raise StateInvalid("is not a list of messages", path=at)
+    read, errors = _read_items(place, value, at)
+    if errors:
+        raise StateInvalid.together(errors)
+    return read
+
+
+def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    read: list[Any] = []
+    errors: list[StateInvalid] = []
+    for index, item in enumerate(value):
+        path = f"{at}[{index}]"
+        try:
+            message = place.load(item)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            errors.append(_explain(place, item, error, path))
+        else:
+            read.append(message)
+            if (dumped := place.dump(message)) != item:
+                errors.append(_changed(item, dumped, path))
+    return read, errors
+
+
+def _explain(place: Place, item: Any, error: Exception, path: str) -> StateInvalid:
+    """Why a message cannot be read, and which migration would help."""
+    name: Any = item.get("type") if is_object(item) else None
+    if place.factory is None or not isinstance(name, str):
+        return StateInvalid(f"is not a message: {_first(error)}", path=path)
+    known = private.message_types(place.factory)
+    if name not in known:
+        structured = [other for other in known if "[" in other]
+        others = f"; it knows {', '.join(structured)}" if structured else ""
+        return Drifted(
+            f"the team does not know the message type {name!r}{others}. "
+            f"Give it in custom_message_types, or write a migration that renames {name!r}",
+            path=path,
+        )
+    if isinstance(error, ValidationError):
+        wrong = error.errors()[0]
+        field = ".".join(str(part) for part in wrong["loc"])
+        if wrong["type"] == "missing":
+            what = f"it needs a migration that adds {field!r} to each {name!r}"
+        else:
+            what = f"it needs a migration that changes {field!r} in each {name!r} ({wrong['msg']})"
+        return Drifted(f"{name!r} has changed since: {what}", path=f"{path}.{field}")
+    return StateInvalid(f"is not a {name!r}: {_first(error)}", path=path)
+
+
+def _changed(item: Any, dumped: Json, path: str) -> StateInvalid:
+    at = difference(item, dumped, path) or path
+    name = item.get("type")
+    return Drifted(
+        f"would be lost: {name!r} has no such value any more; it needs a migration that drops or moves it", path=at
+    )
+
+
+def _first(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _compare(template: Any, value: Any, path: Path, known: Shape, at: str) -> Iterator[StateInvalid]:
+    """What a state lacks or has too much, compared with that of what was built."""
+    here = _name(at, path)
+    if is_object(template) or path in known.opaque:
+        if not is_object(value):
+            yield StateInvalid("is not an object", path=here)
+        elif path not in known.opaque:
+            yield from _compare_keys(template, value, path, known, at)
+        return
+    key, wanted = path[-1] if path else "", list if isinstance(template, Grown) else class_of(template)
+    if not isinstance(value, str | None) if key in OPTIONAL else type(value) is not wanted:
+        yield StateInvalid(f"is not of the type {wanted.__name__}", path=here)
+    elif key == "version" and value != template:
+        yield StateInvalid(f"is {value!r}, and the AutoGen that is installed writes {template!r}", path=here)
+
+
+def _compare_keys(
+    template: dict[str, Any], value: dict[str, Any], path: Path, known: Shape, at: str
+) -> Iterator[StateInvalid]:
+    if "type" in template and value.get("type", template["type"]) != template["type"]:
+        what = f"is a {value['type']!r}, and what was built has a {template['type']!r}"
+        yield Drifted(what, path=_name(at, (*path, "type")))
+        return
+    team = any((*place, "agent_states") == path for _, place in known.teams)
+    for key in sorted({*template, *value}):
+        here = _name(at, (*path, key))
+        if key not in value:
+            if team:
+                yield Drifted("is in the team that was built, and the state does not have it", path=here)
+            else:
+                yield StateInvalid("is missing", path=here)
+        elif key not in template:
+            if team:
+                yield Drifted("is in the state, and the team that was built does not have it", path=here)
+            else:
+                yield StateInvalid("is not known", path=here)
+        else:
+            yield from _compare(template[key], value[key], (*path, key), known, at)
+
+
+def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) -> Iterator[StateInvalid]:
+    """Whether those whose turn it is are in the team; the next speaker's number is set right by the name."""
+    manager, names = private.manager_name(team), [participant.name for participant in private.participants(team)]
+    found, at = state["agent_states"][manager], f"{at}.agent_states.{manager}"
+    if isinstance(team, RoundRobinGroupChat):
+        if speaker in names:
+            found["next_speaker_index"] = names.index(speaker)
+        if not 0 <= found["next_speaker_index"] < len(names):
+            yield StateInvalid(f"there are {len(names)} participants", path=f"{at}.next_speaker_index")
+    elif isinstance(team, SelectorGroupChat) and found["previous_speaker"] not in (None, *names):
+        yield Drifted("is not in the team", path=f"{at}.previous_speaker")
+    elif isinstance(team, Swarm) and found["current_speaker"] not in names:
+        yield Drifted("is not in the team", path=f"{at}.current_speaker")
+    elif isinstance(team, GraphFlow):
+        for index, node in enumerate(found["ready"]):
+            if node not in names:
+                yield Drifted("is no node of the graph", path=f"{at}.ready[{index}]")
+
+
+def _inside(value: Any, path: Path) -> Any:
+    for name in path:
+        value = value.get(name) if is_object(value) else None
+    return value
+
+
+def _name(at: str, path: Path) -> str:
+    return ".".join((at, *path))

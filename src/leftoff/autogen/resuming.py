@@ -1,0 +1,90 @@
+"""Making an agent or a team ready for its next turn: AutoGen stops at places from which it cannot go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.conditions import TimeoutTermination
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, Swarm
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage
+
+from leftoff.autogen import private
+from leftoff.autogen.parts import settle, walk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from autogen_core import FunctionCall
+
+INTERRUPTED = (
+    "This call was interrupted and its result was lost. It may or may not have taken effect: "
+    "find out before you call it again."
+)
+"""What a model is told of a call that was never answered."""
+
+
+async def ready(live: Any) -> list[str]:
+    """Make an agent or team ready for a turn; what had to be repaired for it."""
+    await settle(live)
+    repairs: list[str] = []
+    for part in walk(live):
+        if isinstance(part.live, BaseGroupChat):
+            _ready_team(part.live)
+        elif isinstance(part.live, TimeoutTermination):
+            await part.live.reset()  # its clock would go on from turn to turn, but only while the process lives
+        elif isinstance(part.live, ChatCompletionContext):
+            repairs += [f"{part.path}: {what}" for what in await _answer_calls(part.live)]
+    return repairs
+
+
+def _ready_team(team: BaseGroupChat) -> None:
+    if isinstance(team, Swarm):
+        private.let_swarm_go_on(team)
+    elif isinstance(team, MagenticOneGroupChat):
+        private.let_plan_go_on(team)
+    for participant in private.participants(team):
+        if isinstance(participant, BaseGroupChat):
+            _let_speak_without_news(participant)
+
+
+def _let_speak_without_news(team: Any) -> None:
+    """Let a team inside another be asked twice in a row: an empty task is none, and AutoGen raises."""
+    if "run_stream" in vars(team):
+        return
+    run_stream = team.run_stream
+
+    async def run(*, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
+        async for item in run_stream(task=None if task == [] else task, **options):
+            yield item
+
+    team.run_stream = run
+
+
+async def _answer_calls(context: ChatCompletionContext) -> list[str]:
+    """Answer the calls in a conversation that were never answered: providers refuse it otherwise."""
+    messages: list[Any] = list(getattr(context, private.CONTEXT_MESSAGES))
+    repaired: list[Any] = []
+    repairs: list[str] = []
+    lost: list[FunctionCall] = []
+    for message in [*messages, None]:
+        if isinstance(message, FunctionExecutionResultMessage):
+            answered = {result.call_id for result in message.content}
+            lost = [call for call in lost if call.id not in answered]
+        elif lost:
+            repairs += [f"the call {call.id!r} of {call.name!r} was never answered; now as an error" for call in lost]
+            results = [
+                FunctionExecutionResult(content=INTERRUPTED, name=call.name, call_id=call.id, is_error=True)
+                for call in lost
+            ]
+            if isinstance(before := repaired[-1], FunctionExecutionResultMessage):
+                repaired[-1] = before.model_copy(update={"content": [*before.content, *results]})
+            else:
+                repaired.append(FunctionExecutionResultMessage(content=results))
+            lost = []
+        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+            lost = list(message.content)
+        repaired.append(message)
+    if repairs:
+        setattr(context, private.CONTEXT_MESSAGES, repaired[:-1])
+    return repairs
