@@ -27,7 +27,7 @@ class AutoGen:
 
     def __init__(self) -> None:
         self._live: ref[Any] | None = None
-        self._built: frozenset[str] | None = None
+        self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
         self._before: unkept.Seen = {}
         """What the things in it that cannot be kept were like before the turn."""
@@ -41,11 +41,14 @@ class AutoGen:
 
     async def ready(self, live: Any) -> list[str]:
         repairs = await resuming.ready(live)
-        self._meet(live)
-        self._before = unkept.look(live)
+        if isinstance(live, ChatAgent | Team):
+            self._meet(live)
+            self._before = unkept.look(live, self._built)
         return repairs
 
     async def capture(self, live: Any) -> Any:
+        if not isinstance(live, ChatAgent | Team):
+            return await complete.capture(live)
         await parts.settle(live)
         self._meet(live)
         tree = await complete.capture(live, self._built)
@@ -54,18 +57,19 @@ class AutoGen:
 
     async def read(self, live: Any, tree: Any) -> complete.Plan:
         await parts.settle(live)
-        self._meet(live)
+        if isinstance(live, ChatAgent | Team):
+            self._meet(live)
         return await complete.read(live, tree)
 
     async def load(self, live: Any, read: complete.Plan) -> Any:
         return await complete.load(live, read)
 
     def _meet(self, live: Any) -> None:
-        """Remember what an instance was made of when it was new: only that can be given its state again."""
-        if isinstance(live, ChatAgent | Team) and (self._live is None or self._live() is not live):
+        """Remember what an agent or team was made of when it was new: only that can be given its state again."""
+        if self._live is None or self._live() is not live:
             self._live = ref(live)
             self._built = frozenset(part.path for part in parts.walk(live))
-            self._before = unkept.look(live)
+            self._before = unkept.look(live, self._built)
 
     def accept(self, task: Any) -> list[Json] | None:
         return messages.accept(task)

@@ -40,8 +40,8 @@ async def capture(live: Any, built: frozenset[str] | None = None) -> dict[str, A
     """
     _check_idle(live)
     await settle(live)
-    found: dict[str, Any] = {"state": None}
     beside: dict[str, Any] = {}
+    found: dict[str, Any] = {"state": None, "beside": beside}
     for part in walk(live):
         for keep in kept(part) if built is None or part.path in built else ():
             value = await keep.save()
@@ -49,8 +49,6 @@ async def capture(live: Any, built: frozenset[str] | None = None) -> dict[str, A
                 found["state"] = value
             elif value is not None:
                 beside[keep.path] = value
-    if beside:
-        found["beside"] = beside
     return found
 
 
@@ -115,8 +113,7 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
     if not plan.complete:
         await _derive(live)
     captured = await capture(live)
-    beside = captured.get("beside", {})
-    found = {"state": captured["state"], "beside": {path: beside.get(path) for path in plan.beside}}
+    found = {"state": captured["state"], "beside": {path: captured["beside"].get(path) for path in plan.beside}}
     if (at := _unlike(expected, found, "$", trusted)) is not None:
         raise StateInvalid(
             "the stored state does not come back when it is loaded into what was built; "

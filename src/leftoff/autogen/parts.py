@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import getclosurevars, iscoroutinefunction
+from inspect import iscoroutinefunction
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from weakref import WeakKeyDictionary
@@ -202,9 +203,10 @@ def _behind(function: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(function, MethodType):
         yield "", function.__self__
     elif isinstance(function, FunctionType):
-        for name, item in getclosurevars(function).nonlocals.items():
-            if _is_part(class_of(item)):
-                yield name, item
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # what is defined further down is not there yet
+                if _is_part(class_of(cell.cell_contents)):
+                    yield name, cell.cell_contents
     elif isinstance(function, partial):
         bound = cast("Any", function)
         yield from _held(bound.func)

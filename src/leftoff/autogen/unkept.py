@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from collections.abc import Set as AbstractSet
@@ -13,6 +14,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 from pydantic import BaseModel
 
+from leftoff.autogen import private
 from leftoff.autogen.parts import class_of, is_mapping, is_tool_with_state, loads_and_saves, walk
 from leftoff.errors import NotKept
 
@@ -28,52 +30,42 @@ Seen: TypeAlias = dict[int, dict[str, Any]]
 """What the attributes were, by the ``id()`` of what has them."""
 
 
-def look(live: Any) -> Seen:
-    """What everything that cannot be kept is like now."""
+def look(live: Any, built: frozenset[str]) -> Seen:
+    """What everything that cannot be kept is like now; of the parts, those are kept that it was ``built`` with."""
     parts = walk(live)
-    inside = {id(part.live) for part in parts}
+    inside = {id(part.live) for part in parts if part.path in built}
     return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unkept(part)}
 
 
-def warn(live: Any, built: frozenset[str] | None, before: Seen) -> None:
-    """Warn of what has changed since ``before``, and of what was not there when the instance was ``built``."""
-    now = look(live)
-    own: set[str] = set()
+def warn(live: Any, built: frozenset[str], before: Seen) -> None:
+    """Warn of what has changed since ``before``."""
+    now = look(live, built)
     for part in walk(live):
-        cls = class_of(part.live)
-        if loads_and_saves(cls):
-            own.add(part.path)
-        if built is not None and part.path not in built:
-            if not any(part.path.startswith(f"{path}/" if path else "") for path in own):
-                _warn(cls, f"{part.path}, which was not there when the agent was built, is not kept: build it at once")
-            continue
         then = before.get(id(part.live), {})
         changed = [name for name, value in now.get(id(part.live), {}).items() if (name, value) not in then.items()]
-        if changed:
+        cls = class_of(part.live)
+        if changed and cls not in _WARNED:
+            _WARNED.add(cls)
             what, names = part.path or "the agent", ", ".join(sorted(changed))
-            _warn(
-                cls,
+            warnings.warn(
                 f"{what} is a {cls.__name__}, of which nothing is kept ({names}): give {cls.__name__} the methods "
                 "`async def save_state(self)`, which returns a dict of JSON, and `async def load_state(self, state)`",
+                NotKept,
+                stacklevel=2,
             )
-
-
-def _warn(cls: type[Any], message: str) -> None:
-    if cls not in _WARNED:
-        _WARNED.add(cls)
-        warnings.warn(message, NotKept, stacklevel=2)
 
 
 def _is_unkept(part: Part) -> bool:
     cls = class_of(part.live)
-    if cls in _WARNED or cls.__module__.startswith("autogen_") or loads_and_saves(cls):
+    package = cls.__module__.partition(".")[0]
+    if cls in _WARNED or package.startswith("autogen_") or package in sys.stdlib_module_names or loads_and_saves(cls):
         return False
     return not issubclass(cls, Workbench) and not is_tool_with_state(cls)  # these have to say what is kept
 
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
     """The attributes that a user's own class has added, in a form that can be compared later."""
-    known: set[str] = {"_name", "_description"}
+    known: set[str] = {"_name", "_description", private.SURFER_HISTORY}
     for cls in type(live).__mro__:
         if cls.__module__.startswith("autogen_") and "__init__" in vars(cls):
             known |= set(cast("Any", cls).__init__.__code__.co_names)

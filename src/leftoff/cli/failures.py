@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from leftoff.cli.output import clean, complain, print_json
-from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted, TurnFailed
+from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted, StateInvalid, TurnFailed
 
 
 class NotFound(LeftoffError):
@@ -52,6 +52,8 @@ def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
     """An error for scripts."""
     found: dict[str, Any] = {"type": type(error).__name__, "message": _meaning(error)[1]}
     found |= {name: value for name in ("session", "turn", "owner") if (value := getattr(error, name, None))}
+    if isinstance(error, StateInvalid):
+        found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
     found |= {"hint": "; ".join(hints)} if (hints := _hints(error)) else {}
     found |= {"traceback": cause} if (cause := _trace(error, trace=trace)) else {}
     return found

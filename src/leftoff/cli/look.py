@@ -18,7 +18,7 @@ from leftoff.cli.options import command_line, common, label_option
 from leftoff.cli.output import ago, clean, iso, line, moment, note, print_json, print_table, say
 from leftoff.cli.places import existing, find, look_up
 from leftoff.cli.signals import run
-from leftoff.history import history
+from leftoff.history import Checkpoint, history
 from leftoff.records import Status
 
 if TYPE_CHECKING:
@@ -77,18 +77,20 @@ def ls(
 def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
-    With @N: all that was said in turn N, and the error if it failed.
+    With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
     """
 
-    async def read() -> tuple[Found, list[Turn]]:
+    async def read() -> tuple[Found, list[Turn], dict[str, Any]]:
         async with existing(url) as store:
             found = await find(store, session)
             first, after = (1, None) if found.number is None else (found.number, found.number + 1)
             if limit is not None and found.number is None:
                 first = max(1, found.ledger.progress.turn + 1 - limit)
-            return found, [turn async for turn in history(found.ledger, start=first, stop=after)]
+            turns = [turn async for turn in history(found.ledger, start=first, stop=after)]
+            done = found.number is not None and turns and turns[0].status == "done"
+            return found, turns, await Checkpoint(found.ledger, turns[0].number).beside() if done else {}
 
-    found, turns = run(read())
+    found, turns, beside = run(read())
     alive = found.ledger.busy() is not None
     if found.number is None and as_json:
         print_json(_history_json(found, turns))
@@ -102,9 +104,11 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             session=found.session,
         )
     elif as_json:
-        print_json({"session": found.session} | _turn_json(turns[0]))
+        print_json({"session": found.session} | _turn_json(turns[0]) | {"beside": beside})
     else:
         _print_turn(found.session, turns[0], alive=alive)
+        if beside:
+            note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
 
 
 def _session_json(info: SessionInfo, owner: str | None) -> dict[str, Any]:
@@ -174,6 +178,7 @@ def _summary(turn: Turn) -> list[Text]:
     if len(answers) > 1:
         lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
     lines += [answer.as_line() for answer in answers[-1:]]
+    lines += [Text(f"mended: {line(repair)}", style="yellow") for repair in turn.repairs]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
@@ -189,6 +194,8 @@ def _print_turn(session: str, turn: Turn, *, alive: bool) -> None:
     facts += [line(turn.stop_reason)] if turn.stop_reason else []
     title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), _status(turn.status, alive=alive))
     say(title.append(", " + ", ".join(facts), style="dim"))
+    for repair in turn.repairs:
+        say(f"mended: {repair}", style="yellow")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())
     if turn.error is not None and turn.status == "failed":
