@@ -50,6 +50,7 @@ class Timed(AutoGen):
     """AutoGen, with the time from the end of a run to its result: capture, packing and the durable write."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ended = 0.0
         self.commits: list[float] = []
 

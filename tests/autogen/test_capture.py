@@ -19,7 +19,7 @@ from kinds import KINDS, TASKS, assistant, round_robin
 from scripted import Scripted
 
 from leftoff import state
-from leftoff.autogen.complete import capture
+from leftoff.autogen import AutoGen
 from leftoff.state import Archive, Grown
 
 
@@ -32,7 +32,7 @@ async def saved(live):
 
 
 async def captured(live):
-    return as_json(state.plain(await capture(live)))["state"]
+    return as_json(state.plain(await AutoGen().capture(live)))["state"]
 
 
 def grown(tree):
@@ -60,7 +60,7 @@ async def test_capturing_leaves_the_live_object_as_it_was(kind):
             message.to_text() for message in expected.messages
         ]
         before = await saved(live)
-        await capture(live)
+        await AutoGen().capture(live)
         assert await saved(live) == before
 
 
@@ -68,7 +68,7 @@ async def test_capturing_leaves_the_live_object_as_it_was(kind):
 async def test_the_growing_lists_of_every_kind_are_live(kind):
     live = KINDS[kind]()
     await live.run(task=TASKS[0])
-    assert grown(await capture(live)) > 0
+    assert grown(await AutoGen().capture(live)) > 0
 
 
 class Packing:
@@ -95,7 +95,7 @@ async def test_what_was_captured_and_packed_turn_after_turn_comes_back_exactly(k
     live, packing = KINDS[kind](), Packing()
     for task in TASKS:
         await live.run(task=task)
-        assert packing(await capture(live))["state"] == await saved(live)
+        assert packing(await AutoGen().capture(live))["state"] == await saved(live)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_every_context_of_autogen_is_captured_as_it_is_saved(context):
     for task in TASKS:
         await live.run(task=task)
         assert await captured(live) == await saved(live)
-    assert grown(await capture(live)) == 1
+    assert grown(await AutoGen().capture(live)) == 1
 
 
 class Counting(BaseChatAgent):
@@ -154,7 +154,7 @@ async def test_an_agent_class_of_ones_own_is_captured_as_it_saves_itself(build):
 async def test_what_was_captured_does_not_change_with_an_agent_that_hands_out_its_live_list():
     live = Counting()
     await live.run(task="one")
-    tree = await capture(live)
+    tree = await AutoGen().capture(live)
     before = as_json(state.plain(tree))
     await live.run(task="two")
     assert as_json(state.plain(tree)) == before
@@ -225,7 +225,7 @@ async def test_a_context_that_changes_its_messages_in_place_is_stored_as_it_is_e
     for task in TASKS[:4]:
         await live.run(task=task)
         assert await captured(live) == await saved(live)
-        assert packing(await capture(live))["state"] == await saved(live)
+        assert packing(await AutoGen().capture(live))["state"] == await saved(live)
 
 
 async def test_two_agents_that_share_a_context_are_captured_as_they_are_saved():
@@ -295,7 +295,7 @@ async def test_the_lists_are_put_back_when_saving_fails_in_the_middle(error):
     before = await saved(live)
     failing.error = error
     with pytest.raises(type(error)):
-        await capture(live)
+        await AutoGen().capture(live)
     failing.error = None
     assert await saved(live) == before
     assert await captured(live) == before
@@ -331,7 +331,7 @@ async def test_a_message_that_was_dumped_is_not_dumped_again(build, dumps):
     counts = []
     for turn in range(40):
         await live.run(task=f"turn {turn}")
-        tree = await capture(live)
+        tree = await AutoGen().capture(live)
         dumps.clear()
         archive.pack(tree)
         archive.new_bodies()
@@ -346,5 +346,5 @@ async def test_capturing_itself_dumps_no_message(build, dumps):
     live = build()
     await live.run(task="first")
     dumps.clear()
-    await capture(live)
+    await AutoGen().capture(live)
     assert dumps == []

@@ -15,8 +15,7 @@ from kinds import assistant
 from scripted import Scripted, remembered
 
 import leftoff
-from leftoff.autogen import parts
-from leftoff.autogen.complete import capture
+from leftoff.autogen import AutoGen, parts
 
 
 def with_canvas():
@@ -188,7 +187,7 @@ def test_parts_of_one_class_without_names_are_told_apart():
 async def test_what_is_kept_has_readable_paths():
     memory = ListMemory("notes", [MemoryContent(content="email", mime_type=MemoryMimeType.TEXT)])
     team = RoundRobinGroupChat([assistant("ann", memory=[memory]), assistant("bob")], max_turns=1)
-    assert set((await capture(team))["beside"]) == {"participants/ann/memory/notes", "manager"}
+    assert set((await AutoGen().capture(team))["beside"]) == {"participants/ann/memory/notes", "manager"}
 
 
 def test_what_a_holder_holds_twice_or_holds_it_is_found_once():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_core import AgentRuntime
 
 from leftoff.autogen import complete, messages, parts, private, resuming, running, unkept
 from leftoff.autogen.messages import TurnResult
@@ -14,6 +14,7 @@ from leftoff.autogen.messages import TurnResult
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from leftoff.autogen.parts import Part
     from leftoff.codec import Json
     from leftoff.framework import Outcome
 
@@ -26,7 +27,7 @@ class AutoGen:
     """AutoGen 0.7 as leftoff sees it."""
 
     def __init__(self) -> None:
-        self._live: ref[Any] | None = None
+        self._live: Any = None
         self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
         self._before: unkept.Seen = {}
@@ -36,40 +37,38 @@ class AutoGen:
         return isinstance(what, ChatAgent | Team) or parts.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
-        for team in parts.teams(live):
+        for team in parts.teams(parts.walk(live)):
             await private.renew(team)
 
     async def ready(self, live: Any) -> list[str]:
-        repairs = await resuming.ready(live)
-        if isinstance(live, ChatAgent | Team):
-            self._meet(live)
-            self._before = unkept.look(live, self._built)
+        found = await parts.settle(live)
+        self._meet(found)
+        repairs = await resuming.ready(found)
+        self._before = unkept.look(found, self._built)
         return repairs
 
     async def capture(self, live: Any) -> Any:
-        if not isinstance(live, ChatAgent | Team):
-            return await complete.capture(live)
-        await parts.settle(live)
-        self._meet(live)
-        tree = await complete.capture(live, self._built)
-        unkept.warn(live, self._built, self._before)
+        found = await parts.settle(live)
+        self._meet(found)
+        tree = await complete.capture([part for part in found if part.path in self._built])
+        unkept.warn(found, self._built, self._before)
         return tree
 
     async def read(self, live: Any, tree: Any) -> complete.Plan:
-        await parts.settle(live)
-        if isinstance(live, ChatAgent | Team):
-            self._meet(live)
-        return await complete.read(live, tree)
+        plan = await complete.read(live, tree)
+        self._meet(plan.parts)
+        return plan
 
     async def load(self, live: Any, read: complete.Plan) -> Any:
         return await complete.load(live, read)
 
-    def _meet(self, live: Any) -> None:
-        """Remember what an agent or team was made of when it was new: only that can be given its state again."""
-        if self._live is None or self._live() is not live:
-            self._live = ref(live)
-            self._built = frozenset(part.path for part in parts.walk(live))
-            self._before = unkept.look(live, self._built)
+    def _meet(self, found: Sequence[Part]) -> None:
+        """Remember what an instance was made of when it was new: only that can be given its state again."""
+        live = found[0].live
+        if self._live is not live or isinstance(live, AgentRuntime):  # a runtime builds its agents when they are needed
+            self._live = live
+            self._built = frozenset(part.path for part in found)
+            self._before = unkept.look(found, self._built)
 
     def accept(self, task: Any) -> list[Json] | None:
         return messages.accept(task)

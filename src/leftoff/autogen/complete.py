@@ -12,13 +12,16 @@ from leftoff import state
 from leftoff.autogen import private
 from leftoff.autogen.fitting import Read, Saved, have_agents
 from leftoff.autogen.keeping import kept
-from leftoff.autogen.parts import settle, teams, walk
+from leftoff.autogen.parts import settle, teams
 from leftoff.codec import is_object
 from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leftoff.autogen.keeping import Kept
+    from leftoff.autogen.parts import Part
     from leftoff.codec import Json
 
 
@@ -26,24 +29,24 @@ if TYPE_CHECKING:
 class Plan:
     """A state that fits: what each part is to be given, and what must be found afterwards."""
 
+    parts: Sequence[Part]
     steps: list[tuple[Kept, Any]]
     beside: dict[str, Json]
     complete: bool
     """Whether it was captured by leftoff; AutoGen's own state has nothing beside it."""
 
 
-async def capture(live: Any, built: frozenset[str] | None = None) -> dict[str, Any]:
-    """The state of an agent or team that does not run; of parts alone that it was ``built`` with, if that is given.
+async def capture(parts: Sequence[Part]) -> dict[str, Any]:
+    """The state of an agent or team that does not run: of the first part, which is itself, and of those in it.
 
     Raises:
         StateInvalid: it does run, or has messages that wait to be delivered.
     """
-    _check_idle(live)
-    await settle(live)
+    _check_idle(parts)
     beside: dict[str, Any] = {}
     found: dict[str, Any] = {"state": None, "beside": beside}
-    for part in walk(live):
-        for keep in kept(part) if built is None or part.path in built else ():
+    for part in parts:
+        for keep in kept(part):
             value = await keep.save()
             if keep.path == "":
                 found["state"] = value
@@ -58,7 +61,6 @@ async def read(live: Any, tree: Json) -> Plan:
     Raises:
         StateInvalid: the state does not fit.
     """
-    _check_idle(live)
     if not is_object(tree) or not {"state"} <= set(tree) <= {"state", "beside"}:
         raise StateInvalid("is not the state of a session", path="$")
     beside = tree.get("beside", {})
@@ -66,18 +68,20 @@ async def read(live: Any, tree: Json) -> Plan:
         raise StateInvalid("is not an object", path="$.beside")
     if isinstance(live, SingleThreadedAgentRuntime):
         await have_agents(live, tree["state"], "$.state")
-    beside = _as_built(live, beside)
+    parts = await settle(live)
+    _check_idle(parts)
+    beside = _as_built(parts, beside)
     resting = "beside" in tree
     steps: list[tuple[Kept, Any]] = []
     errors: list[StateInvalid] = []
-    keeps = [keep for part in walk(live) for keep in kept(part)]
+    keeps = [keep for part in parts for keep in kept(part)]
     for keep in keeps:
         if keep.path and keep.path not in beside:
             if keep.rests and resting:
                 steps.append((keep, None))
             continue
         if isinstance(keep, Saved):
-            keep.positions = _positions(live, beside)
+            keep.positions = _positions(parts, beside)
         try:
             steps.append((keep, await keep.read(beside[keep.path] if keep.path else tree["state"], _at(keep))))
         except StateInvalid as error:
@@ -88,7 +92,7 @@ async def read(live: Any, tree: Json) -> Plan:
     ]
     if errors:
         raise StateInvalid.together(errors)
-    return Plan(steps, beside, resting)
+    return Plan(parts, steps, beside, resting)
 
 
 async def load(live: Any, plan: Plan) -> dict[str, Any]:
@@ -110,9 +114,10 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
                 expected["beside"][keep.path] = value.expected
             else:
                 expected["state"] = value.expected
+    parts = await settle(live)
     if not plan.complete:
-        await _derive(live)
-    captured = await capture(live)
+        await _derive(parts)
+    captured = await capture(parts)
     found = {"state": captured["state"], "beside": {path: captured["beside"].get(path) for path in plan.beside}}
     if (at := _unlike(expected, found, "$", trusted)) is not None:
         raise StateInvalid(
@@ -123,9 +128,9 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
     return captured
 
 
-def _as_built(live: Any, beside: dict[str, Json]) -> dict[str, Json]:
+def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]:
     """What is beside a state, by the paths that lead first to the parts of what was built."""
-    first = {other: part.path for part in walk(live) for other in part.others}
+    first = {other: part.path for part in parts for other in part.others}
     found: dict[str, Json] = {}
     for path, value in beside.items():
         other = next((other for other in first if f"{path}/".startswith(f"{other}/")), None)
@@ -137,19 +142,19 @@ def _at(keep: Kept) -> str:
     return f"$.beside.{keep.path}" if keep.path else "$.state"
 
 
-def _positions(live: Any, beside: dict[str, Json]) -> dict[int, str]:
+def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]:
     """The next speaker of each team, by the team's ``id()``, where it is known by name."""
     found: dict[int, str] = {}
-    for part in walk(live):
+    for part in parts:
         position = beside.get(part.at("manager"))
         if is_object(position) and isinstance(name := position.get("next_speaker"), str):
             found[id(part.live)] = name
     return found
 
 
-async def _derive(live: Any) -> None:
+async def _derive(parts: Sequence[Part]) -> None:
     """Work out from AutoGen's own state what it lacks, where that can be done."""
-    for team in teams(live):
+    for team in teams(parts):
         if isinstance(team, SelectorGroupChat):
             await private.fill_selector_context(team)
         elif isinstance(team, GraphFlow):
@@ -172,11 +177,12 @@ def _unlike(expected: Any, captured: Any, path: str, trusted: set[int]) -> str |
     return state.difference(cast("Any", expected), captured, path)
 
 
-def _check_idle(live: Any) -> None:
-    for team in teams(live):
+def _check_idle(parts: Sequence[Part]) -> None:
+    for team in teams(parts):
         if private.is_running(team):
             raise StateInvalid("is running; save it when its run has ended", path=f"team {team.name!r}")
-    if (waiting := getattr(live, "unprocessed_messages_count", 0)) != 0:
+    live = parts[0].live
+    if isinstance(live, SingleThreadedAgentRuntime) and (waiting := live.unprocessed_messages_count):
         raise StateInvalid(
             f"has {waiting} messages that were not delivered yet; stop_when_idle() delivers them", path="runtime"
         )

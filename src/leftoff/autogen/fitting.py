@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.teams import GraphFlow, RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_core import AgentId, SingleThreadedAgentRuntime
@@ -39,7 +39,7 @@ class Read:
     state: Any
     lists: list[tuple[Place, list[Any]]]
     expected: Json
-    """What a capture must give afterwards."""
+    """What a capture must give afterwards, without those lists."""
 
 
 class Saved:
@@ -58,13 +58,14 @@ class Saved:
     async def read(self, value: Json, at: str) -> Read:
         """A stored state, checked."""
         known = shape(self._live)
-        value, template = deepcopy(value), await capture(self._live, known)
+        template = await capture(self._live, known)
         if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value):
             value = {**template, **value}  # other agents stay as they are
         errors = list(_compare(template, value, (), known, at))
+        state = _without(value, {place.path for place in known.places} if known.pure else set())
         if not errors:
             for team, path in known.teams:
-                errors += _positions(team, _inside(value, path), _name(at, path), self.positions.get(id(team)))
+                errors += _positions(team, _inside(state, path), _name(at, path), self.positions.get(id(team)))
         lists: list[tuple[Place, list[Any]]] = []
         for place in known.places:
             if is_array(found := _inside(value, place.path)):
@@ -73,12 +74,7 @@ class Saved:
                 errors += wrong
         if errors:
             raise StateInvalid.together(errors)
-        if not known.pure:
-            return Read(value, [], deepcopy(value))
-        expected = deepcopy(value)
-        for place, _ in lists:
-            cast("dict[str, Any]", _inside(value, place.path[:-1]))[place.path[-1]] = []
-        return Read(value, lists, expected)
+        return Read(state, lists if known.pure else [], expected=deepcopy(state))
 
     async def load(self, read: Read) -> None:
         await self._live.load_state(read.state)
@@ -225,6 +221,15 @@ def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) ->
         for index, node in enumerate(found["ready"]):
             if node not in names:
                 yield Drifted("is no node of the graph", path=f"{at}.ready[{index}]")
+
+
+def _without(value: Any, lists: set[Path], path: Path = ()) -> Any:
+    """A copy of a state in which some lists are empty."""
+    if path in lists:
+        return []
+    if is_object(value):
+        return {key: _without(item, lists, (*path, key)) for key, item in value.items()}
+    return deepcopy(value)
 
 
 def _inside(value: Any, path: Path) -> Any:

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
-from weakref import WeakKeyDictionary
 
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -35,7 +34,7 @@ from autogen_core.tools import BaseTool, Workbench
 from leftoff.autogen import private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 KNOWN_CONTEXTS = (
     BufferedChatCompletionContext,
@@ -95,24 +94,27 @@ def walk(live: Any) -> list[Part]:
     return list(found.values())
 
 
-def teams(live: Any) -> list[BaseGroupChat]:
-    """The teams in an agent or team, also itself."""
-    return [part.live for part in walk(live) if isinstance(part.live, BaseGroupChat)]
+def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
+    """The teams among parts."""
+    return [part.live for part in parts if isinstance(part.live, BaseGroupChat)]
 
 
-async def settle(live: Any) -> None:
-    """Have AutoGen build the managers and containers of all teams, which it does when they are first used.
+async def settle(live: Any) -> list[Part]:
+    """All parts, after AutoGen has built the managers and containers of teams, which it does when they are first used.
 
-    Each team knows the structured answers of all its agents then; AutoGen wants them in ``custom_message_types``.
+    Each team knows the structured answers of all agents then; AutoGen wants them in ``custom_message_types``.
     """
-    for team in teams(live):
-        await private.initialize(team)
-        factory = private.message_factory(team)
-        for part in walk(team):
-            if isinstance(part.live, AssistantAgent):
-                structured = private.structured_type(part.live)
-                if structured is not None and not factory.is_registered(structured):
-                    factory.register(structured)
+    parts = walk(live)
+    if any(private.manager(team) is None for team in teams(parts)):
+        for team in teams(parts):
+            await private.initialize(team)
+        parts = walk(live)
+    answers = [private.structured_type(part.live) for part in parts if isinstance(part.live, AssistantAgent)]
+    for factory in [private.message_factory(team) for team in teams(parts)]:
+        for answer in answers:
+            if answer is not None and not factory.is_registered(answer):
+                factory.register(answer)
+    return parts
 
 
 def is_stateful(what: object) -> bool:
@@ -183,7 +185,9 @@ def _children(live: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _held(value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """The parts that the value of an attribute is or has, with their names in it."""
-    if _is_part(class_of(value)):
+    if isinstance(value, str | int | float | None):
+        return
+    if _is_part(value):
         yield "", value
     elif callable(value):
         yield from _behind(value)
@@ -205,27 +209,25 @@ def _behind(function: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(function, FunctionType):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # what is defined further down is not there yet
-                if _is_part(class_of(cell.cell_contents)):
+                if _is_part(cell.cell_contents):
                     yield name, cell.cell_contents
     elif isinstance(function, partial):
         bound = cast("Any", function)
         yield from _held(bound.func)
-        yield from _held([item for item in bound.args if _is_part(class_of(item))])
-        yield from _held({name: item for name, item in bound.keywords.items() if _is_part(class_of(item))})
+        yield from _held([item for item in bound.args if _is_part(item)])
+        yield from _held({name: item for name, item in bound.keywords.items() if _is_part(item)})
     elif not isinstance(function, type | BuiltinFunctionType):
         yield "", function
 
 
-def _is_part(cls: type[Any]) -> bool:
-    known = _PARTS.get(cls)
-    if known is None:
-        stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
-        known = _PARTS[cls] = stateful and not issubclass(cls, AgentRuntime)
-    return known
+def _is_part(value: Any) -> bool:
+    return _are_parts(cast("Any", class_of(value)))
 
 
-_PARTS: WeakKeyDictionary[type[Any], bool] = WeakKeyDictionary()
-"""Whether objects of a class are parts, for the classes seen so far: lists may be long."""
+@lru_cache(maxsize=1024)
+def _are_parts(cls: Any) -> bool:
+    stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
+    return stateful and not issubclass(cls, AgentRuntime)
 
 
 def _named(items: list[Any]) -> list[tuple[str, Any]]:

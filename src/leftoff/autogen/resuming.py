@@ -10,12 +10,13 @@ from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage
 
 from leftoff.autogen import private
-from leftoff.autogen.parts import settle, walk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from autogen_core import FunctionCall
+
+    from leftoff.autogen.parts import Part
 
 INTERRUPTED = (
     "This call was interrupted and its result was lost. It may or may not have taken effect: "
@@ -24,11 +25,10 @@ INTERRUPTED = (
 """What a model is told of a call that was never answered."""
 
 
-async def ready(live: Any) -> list[str]:
-    """Make an agent or team ready for a turn; what had to be repaired for it."""
-    await settle(live)
+async def ready(parts: Sequence[Part]) -> list[str]:
+    """Make an agent or team, of which these are the parts, ready for a turn; what had to be repaired for it."""
     repairs: list[str] = []
-    for part in walk(live):
+    for part in parts:
         if isinstance(part.live, BaseGroupChat):
             _ready_team(part.live)
         elif isinstance(part.live, TimeoutTermination):

@@ -12,7 +12,7 @@ from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from leftoff.autogen import private
 from leftoff.autogen.messages import load, outcome
-from leftoff.autogen.parts import teams
+from leftoff.autogen.parts import teams, walk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -55,7 +55,7 @@ async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken)
     ended: set[asyncio.Task[Any]] = set()
     with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):
         for _ in range(TRIES):
-            running = {driver}.union(*(private.tasks(team) for team in teams(live)))
+            running = {driver}.union(*(private.tasks(team) for team in teams(walk(live))))
             ended |= running
             running = {task for task in running if not task.done()}
             if not running:

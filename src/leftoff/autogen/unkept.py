@@ -15,10 +15,12 @@ from autogen_core.tools import Workbench
 from pydantic import BaseModel
 
 from leftoff.autogen import private
-from leftoff.autogen.parts import class_of, is_mapping, is_tool_with_state, loads_and_saves, walk
+from leftoff.autogen.parts import class_of, is_mapping, is_tool_with_state, loads_and_saves
 from leftoff.errors import NotKept
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leftoff.autogen.parts import Part
 
 MAX_DEPTH = 4
@@ -30,17 +32,16 @@ Seen: TypeAlias = dict[int, dict[str, Any]]
 """What the attributes were, by the ``id()`` of what has them."""
 
 
-def look(live: Any, built: frozenset[str]) -> Seen:
+def look(parts: Sequence[Part], built: frozenset[str]) -> Seen:
     """What everything that cannot be kept is like now; of the parts, those are kept that it was ``built`` with."""
-    parts = walk(live)
     inside = {id(part.live) for part in parts if part.path in built}
     return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unkept(part)}
 
 
-def warn(live: Any, built: frozenset[str], before: Seen) -> None:
+def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
     """Warn of what has changed since ``before``."""
-    now = look(live, built)
-    for part in walk(live):
+    now = look(parts, built)
+    for part in parts:
         then = before.get(id(part.live), {})
         changed = [name for name, value in now.get(id(part.live), {}).items() if (name, value) not in then.items()]
         cls = class_of(part.live)
