@@ -4,7 +4,7 @@ A state is a tree of JSON values. Packing it takes it apart:
 
 * a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
   skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
-  of the body that lists its keys, then its values;
+  of the body that lists its keys, then its values; an object of numbers in it likewise, as ``{"$": [8, 12, 5]}``;
 * a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
   what the log holds, a new log is begun that shares the common beginning with the old one;
 * the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import orjson
 
@@ -27,12 +27,15 @@ from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row, versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from leftoff.codec import Json
 
 MAX_SHARING = 8
 """A log that would take its beginning from a longer row of others is written whole instead."""
+
+MAX_ROW = 2000
+"""Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
 
 LONG = 48
 """A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
@@ -116,14 +119,19 @@ class Archive:
         return self._add([keys, *(self._short(item, f"{path}.{key}") for key, item in value.items())], path)
 
     def new_bodies(self) -> list[Row]:
-        """The row of bodies added since the last call, if there are any; they count as stored from now on."""
-        if not self._new:
-            return []
-        data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(self._new))
-        row = Row(kind=Kind.BODY, n=self._stored, data=data)
-        self._stored += len(self._new)
+        """The rows of bodies added since the last call, if there are any; they count as stored from now on."""
+        rows: list[Row] = []
+        together: list[bytes] = []
+        for index, body in enumerate(self._new):
+            together.append(body)
+            following = self._new[index + 1] if index + 1 < len(self._new) else None
+            if following is None or sum(map(len, together)) + len(following) > MAX_ROW:
+                data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(together))
+                rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
+                self._stored += len(together)
+                together = []
         self._new.clear()
-        return [row]
+        return rows
 
     def pack(self, tree: Any) -> Packed:
         """Take a state apart; afterwards its lists are what the next state is compared with."""
@@ -196,6 +204,8 @@ class Archive:
         if isinstance(value, str):
             return {BODY: self._add(value, path)} if len(value) >= LONG else value
         if is_object(value):
+            if value and all(type(item) in (int, float) for item in value.values()):
+                return {BODY: [self._add(list(value), path), *value.values()]}
             return {_escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
         if is_array(value):
             return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
@@ -281,18 +291,25 @@ def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any
 def expand(values: Sequence[Any], number: int, path: str) -> Json:
     """The message whose body has this number, with its keys and its long strings back in place."""
     found = values[number] if 0 <= number < len(values) else None
-    if not is_array(found) or not found or type(found[0]) is not int or not 0 <= found[0] < len(values):
+    if not is_array(found) or not found:
         raise StateInvalid(f"body {number} is missing or is not a message", path=path)
-    keys = values[found[0]]
-    if not is_array(keys) or len(keys) != len(found) - 1 or not all(type(key) is str for key in keys):
-        raise StateInvalid(f"body {found[0]} does not name the values of body {number}", path=path)
-    return {key: _long(values, item, path) for key, item in zip(keys, found[1:], strict=True)}
+    return {key: _long(values, item, path) for key, item in _keyed(values, found, path)}
+
+
+def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:
+    """The items of an object that is stored as the number of its keys' body and its values."""
+    keys = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
+    if not is_array(keys) or len(keys) != len(array) - 1 or not all(type(key) is str for key in keys):
+        raise StateInvalid("is an object whose keys are missing", path=path)
+    return zip(cast("list[str]", keys), array[1:], strict=True)
 
 
 def _long(values: Sequence[Any], value: Any, path: str) -> Any:
     if is_object(value):
         if BODY in value:
             number = value[BODY]
+            if is_array(number):
+                return dict(_keyed(values, number, path))
             text = values[number] if isinstance(number, int) and 0 <= number < len(values) else None
             if not isinstance(text, str):
                 raise StateInvalid(f"body {number} is missing or is not a text", path=path)

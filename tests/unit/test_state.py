@@ -227,6 +227,28 @@ def test_a_plain_list_changed_in_place_is_noticed():
     assert stored.read(1) == tree
 
 
+def test_the_names_of_an_object_of_numbers_are_stored_once():
+    messages = [{"usage": {"prompt_tokens": i, "completion_tokens": -i, "cost": 0.5}} for i in range(5)]
+    stored = packed_one_after_another([{"state": {"list": messages}}])
+    assert stored.read(0) == {"state": {"list": messages}}
+    assert b"".join(row.data for row in stored.bodies).count(b"prompt_tokens") == 1
+
+
+def test_bodies_are_put_into_rows_of_a_good_size():
+    sizes = [100, 1900, 200, 200, 1700, 5000, 10]
+    stored = packed_one_after_another([{"state": [chr(97 + i) * size for i, size in enumerate(sizes)]}])
+    assert [row.n for row in stored.bodies] == [0, 1, 2, 4, 5, 6]
+    assert stored.read(0) == {"state": [chr(97 + i) * size for i, size in enumerate(sizes)]}
+
+
+@pytest.mark.parametrize("keys", [[], [99, 1], [True, 1], [0], [0, 1, 2], ["0", 1]])
+def test_an_object_of_numbers_without_its_names_is_found(keys):
+    values = [["prompt_tokens"], ["content"], [1, {"$": keys}]]
+    with pytest.raises(StateInvalid, match="keys are missing"):
+        state.expand(values, 2, "message")
+    assert state.expand([*values[:2], [1, {"$": [0, 7]}]], 2, "message") == {"content": {"prompt_tokens": 7}}
+
+
 def test_the_same_long_text_everywhere_is_stored_once():
     stored, archive = Stored(), Archive()
     long = "the same text stands in contexts, threads and results " * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, Swarm
@@ -25,6 +26,10 @@ INTERRUPTED = (
 """What a model is told of a call that was never answered."""
 
 
+_ANSWERED: WeakKeyDictionary[ChatCompletionContext, tuple[int, Any]] = WeakKeyDictionary()
+"""Up to which message, and how many there were, each conversation is known to have all its answers."""
+
+
 async def ready(parts: Sequence[Part]) -> list[str]:
     """Make an agent or team, of which these are the parts, ready for a turn; what had to be repaired for it."""
     repairs: list[str] = []
@@ -34,7 +39,7 @@ async def ready(parts: Sequence[Part]) -> list[str]:
         elif isinstance(part.live, TimeoutTermination):
             await part.live.reset()  # its clock would go on from turn to turn, but only while the process lives
         elif isinstance(part.live, ChatCompletionContext):
-            repairs += [f"{part.path}: {what}" for what in await _answer_calls(part.live)]
+            repairs += [f"{part.path}: {what}" for what in _answer_calls(part.live)]
     return repairs
 
 
@@ -61,13 +66,18 @@ def _let_speak_without_news(team: Any) -> None:
     team.run_stream = run
 
 
-async def _answer_calls(context: ChatCompletionContext) -> list[str]:
+def _answer_calls(context: ChatCompletionContext) -> list[str]:
     """Answer the calls in a conversation that were never answered: providers refuse it otherwise."""
-    messages: list[Any] = list(getattr(context, private.CONTEXT_MESSAGES))
-    repaired: list[Any] = []
+    messages: list[Any] = getattr(context, private.CONTEXT_MESSAGES)
+    length, last = _ANSWERED.get(context, (0, None))
+    if not messages or messages[-1] is last:
+        return []
+    if not (0 < length <= len(messages) and messages[length - 1] is last):
+        length = 0
+    repaired = messages[:length]
     repairs: list[str] = []
     lost: list[FunctionCall] = []
-    for message in [*messages, None]:
+    for message in [*messages[length:], None]:
         if isinstance(message, FunctionExecutionResultMessage):
             answered = {result.call_id for result in message.content}
             lost = [call for call in lost if call.id not in answered]
@@ -85,6 +95,8 @@ async def _answer_calls(context: ChatCompletionContext) -> list[str]:
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             lost = list(message.content)
         repaired.append(message)
+    repaired.pop()
     if repairs:
-        setattr(context, private.CONTEXT_MESSAGES, repaired[:-1])
+        setattr(context, private.CONTEXT_MESSAGES, repaired)
+    _ANSWERED[context] = len(repaired), repaired[-1]
     return repairs

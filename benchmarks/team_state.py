@@ -1,0 +1,269 @@
+"""A team of four: what its state takes at rest, what a capture costs early and late, and what a restore costs.
+
+Times are of the processor and without garbage collection, since none has to wait for a disk: what else runs on the
+machine hardly changes them.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
+
+import leftoff
+from benchmarks.scripted import instant
+from benchmarks.texts import text
+from leftoff.autogen import AutoGen
+from leftoff.records import Kind
+from leftoff.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+
+    from autogen_agentchat.teams import BaseGroupChat
+
+    from leftoff.opening import OpenStore
+    from leftoff.records import Head, Write
+    from leftoff.store import Store
+
+SIZE = 1024
+SEED = 7
+NAMES = ("reader", "writer", "critic", "editor")
+NOTES = 5
+"""How many memories of ``SIZE`` characters each agent has, where they have any."""
+EARLY = 100
+"""The length of the conversation that a late capture is compared with."""
+NEAR = 50
+"""Captures count that were made within so many messages of the length in question."""
+TIMES = 5
+"""How often all but the turns is timed."""
+SESSION = "case-42"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFigures:
+    """What one run measured; times are medians."""
+
+    team: str
+    store: str
+    messages: int
+    """In the team's thread, events included."""
+    turns: int
+    raw_bytes: int
+    """Every text once: tasks, answers, memories."""
+    stored_bytes: int
+    bytes_ratio: float
+    early_ms: float
+    """Capture and packing of a turn at ``EARLY`` messages."""
+    late_ms: float
+    growth: float
+    ready_growth: float
+    """The same for what is done before each turn."""
+    saving_ratio: float
+    """A late capture against AutoGen's ``save_state()`` of the same team."""
+    restore_ms: float
+    loading_ratio: float
+    """Against AutoGen's ``load_state()`` of the same state, which has it in memory."""
+    rows_ratio: float
+    """Against reading all rows of the session and parsing their JSON."""
+    both_ratio: float
+    """Against the two together, the least that any restore has to do."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Watch(AutoGen):
+    """AutoGen, with the time of what is done before a turn, and of capture and packing after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._capturing = ExitStack()
+        self.ready_times: list[float] = []
+        self.capture_times: list[float] = []
+
+    async def ready(self, live: Any) -> list[str]:
+        with _timed(self.ready_times):
+            return await super().ready(live)
+
+    async def capture(self, live: Any) -> Any:
+        self._capturing.enter_context(_timed(self.capture_times))
+        return await super().capture(live)
+
+    def packed(self) -> None:
+        self._capturing.close()
+
+
+class Watched:
+    """A store that tells when a write arrives: all packing is done by then."""
+
+    def __init__(self, store: Store, watch: Watch) -> None:
+        self._store, self._watch = store, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, write: Write) -> Head:
+        self._watch.packed()
+        return await self._store.write(write)
+
+
+class Texts:
+    """The texts of one conversation, and how long they are together."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(SEED)
+        self.bytes = 0
+
+    def __iter__(self) -> Texts:
+        return self
+
+    def __next__(self) -> str:
+        found = text(SIZE, self._chance)
+        self.bytes += len(found.encode())
+        return found
+
+
+def round_robin(texts: Texts) -> Callable[[], BaseGroupChat]:
+    return lambda: RoundRobinGroupChat([_agent(name, texts) for name in NAMES], max_turns=len(NAMES))
+
+
+def with_memories(texts: Texts) -> Callable[[], BaseGroupChat]:
+    notes = {
+        name: [MemoryContent(content=next(texts), mime_type=MemoryMimeType.TEXT) for _ in range(NOTES)]
+        for name in NAMES
+    }
+
+    def build() -> BaseGroupChat:
+        agents = [_agent(name, texts, [ListMemory(memory_contents=list(notes[name]))]) for name in NAMES]
+        return RoundRobinGroupChat(agents, max_turns=len(NAMES))
+
+    return build
+
+
+def selector(texts: Texts) -> Callable[[], BaseGroupChat]:
+    def build() -> BaseGroupChat:
+        agents = [_agent(name, texts) for name in NAMES]
+        return SelectorGroupChat(agents, model_client=instant(cycle(NAMES)), max_turns=len(NAMES))
+
+    return build
+
+
+TEAMS: dict[str, Callable[[Texts], Callable[[], BaseGroupChat]]] = {
+    "round robin": round_robin,
+    "+ ListMemory": with_memories,
+    "selector": selector,
+}
+
+
+def _agent(name: str, texts: Texts, memory: Sequence[ListMemory] | None = None) -> AssistantAgent:
+    return AssistantAgent(name, model_client=instant(texts), description=f"The {name}.", memory=memory)
+
+
+async def team_state(team: str, kind: str, messages: int, advance: Callable[[int], None]) -> TeamFigures:
+    texts, watch = Texts(), Watch()
+    build = TEAMS[team](texts)
+    built: list[BaseGroupChat] = []
+
+    def remembered() -> BaseGroupChat:
+        built.append(build())
+        return built[-1]
+
+    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+        where = Path(folder) / "store"
+        url = f"sqlite:///{where}" if kind == "sqlite" else f"file://{where}"
+        lengths: list[int] = []
+        async with leftoff.open(url) as store:
+            case = Session(cast("Store", Watched(store.store, watch)), SESSION, remembered, watch)
+            async for length in _converse(case, texts, messages + NEAR):
+                advance(length - (lengths[-1] if lengths else 0))
+                lengths.append(length)
+        stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        [live] = built
+        savings: list[float] = []
+        for _ in range(TIMES):
+            await _time(live.save_state(), savings)
+        async with leftoff.open(url) as store:
+            restore, loading, rows = await _restore(store, build, len(lengths))
+    early, late = (_near(watch.capture_times, lengths, length) for length in (EARLY, messages))
+    ready = [_near(watch.ready_times, lengths, length) for length in (EARLY, messages)]
+    return TeamFigures(
+        team=team,
+        store=kind,
+        messages=lengths[-1],
+        turns=len(lengths),
+        raw_bytes=texts.bytes,
+        stored_bytes=stored,
+        bytes_ratio=stored / texts.bytes,
+        early_ms=early * 1e3,
+        late_ms=late * 1e3,
+        growth=late / early,
+        ready_growth=ready[1] / ready[0],
+        saving_ratio=late / statistics.median(savings),
+        restore_ms=restore * 1e3,
+        loading_ratio=restore / loading,
+        rows_ratio=restore / rows,
+        both_ratio=restore / (loading + rows),
+    )
+
+
+async def _converse(case: Session[Any, Any], texts: Texts, messages: int) -> AsyncGenerator[int, None]:
+    """Run turns until the team's thread has so many messages; its length after each."""
+    length = 0
+    while length < messages:
+        length += len((await case.run(next(texts))).messages)
+        yield length
+
+
+async def _restore(store: OpenStore, build: Callable[[], BaseGroupChat], checkpoint: int) -> tuple[float, float, float]:
+    """The times of a restore, of AutoGen's own loading of the same state, and of reading and parsing the rows."""
+    state = await store.session(SESSION).at(checkpoint).state()
+
+    async def read() -> None:
+        for kind in Kind:
+            for row in await store.store.rows(SESSION, kind):
+                orjson.loads(row.data)
+
+    restores: list[float] = []
+    loadings: list[float] = []
+    readings: list[float] = []
+    for _ in range(TIMES):  # in turns, so that a slow moment is one for all three
+        one, other = build(), build()
+        await _time(store.load(SESSION, one), restores)
+        await _time(other.load_state(state), loadings)
+        await _time(read(), readings)
+    return statistics.median(restores), statistics.median(loadings), statistics.median(readings)
+
+
+async def _time(call: Awaitable[Any], times: list[float]) -> None:
+    gc.collect()
+    with _timed(times):
+        await call
+
+
+@contextmanager
+def _timed(times: list[float]) -> Generator[None]:
+    gc.disable()
+    began = time.process_time()
+    try:
+        yield
+    finally:
+        times.append(time.process_time() - began)
+        gc.enable()
+
+
+def _near(times: Sequence[float], lengths: Sequence[int], length: int) -> float:
+    """The median of the times at which the thread was about so long."""
+    return statistics.median(taken for taken, found in zip(times, lengths, strict=True) if abs(found - length) <= NEAR)
