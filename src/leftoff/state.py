@@ -4,7 +4,8 @@ A state is a tree of JSON values. Packing it takes it apart:
 
 * a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
   skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
-  of the body that lists its keys, then its values; an object of numbers in it likewise, as ``{"$": [8, 12, 5]}``;
+  of the body that has its form, then its values. A form lists the keys, with the value of those that are the same in
+  most messages; an object of numbers in a message is stored likewise, as ``{"$": [8, 12, 5]}``;
 * a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
   what the log holds, a new log is begun that shares the common beginning with the old one;
 * the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import orjson
 
@@ -36,6 +37,9 @@ MAX_SHARING = 8
 
 MAX_ROW = 2000
 """Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
+
+STEADY = {"source", "type"}
+"""Keys whose values are few in a session."""
 
 LONG = 48
 """A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
@@ -115,8 +119,9 @@ class Archive:
         codec.check(value, path)
         if not is_object(value):
             raise StateInvalid("a message must be an object", path=path)
-        keys = self._add(list(value), path)
-        return self._add([keys, *(self._short(item, f"{path}.{key}") for key, item in value.items())], path)
+        form: list[Json] = [[key, item] if _is_steady(key, item) else key for key, item in value.items()]
+        values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
+        return self._add([self._add(form, path), *values], path)
 
     def new_bodies(self) -> list[Row]:
         """The rows of bodies added since the last call, if there are any; they count as stored from now on."""
@@ -297,11 +302,25 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
 
 
 def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:
-    """The items of an object that is stored as the number of its keys' body and its values."""
-    keys = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
-    if not is_array(keys) or len(keys) != len(array) - 1 or not all(type(key) is str for key in keys):
-        raise StateInvalid("is an object whose keys are missing", path=path)
-    return zip(cast("list[str]", keys), array[1:], strict=True)
+    """The items of an object that is stored as the number of its form and its values."""
+    form = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
+    varying = iter(array[1:])
+    if is_array(form) and sum(1 for item in form if type(item) is str) == len(array) - 1:
+        for item in form:
+            if type(item) is str:
+                yield item, next(varying)
+            elif is_array(item) and len(item) == 2 and type(item[0]) is str:  # noqa: PLR2004
+                yield item[0], item[1]
+            else:
+                break
+        else:
+            return
+    raise StateInvalid("is an object whose form is missing", path=path)
+
+
+def _is_steady(key: str, value: Json) -> bool:
+    """Whether a value is likely to be the same in many messages, and is worth a form of its own."""
+    return value in (None, {}, []) or (key in STEADY and isinstance(value, str) and len(value) < LONG)
 
 
 def _long(values: Sequence[Any], value: Any, path: str) -> Any:

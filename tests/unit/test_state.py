@@ -244,7 +244,7 @@ def test_bodies_are_put_into_rows_of_a_good_size():
 @pytest.mark.parametrize("keys", [[], [99, 1], [True, 1], [0], [0, 1, 2], ["0", 1]])
 def test_an_object_of_numbers_without_its_names_is_found(keys):
     values = [["prompt_tokens"], ["content"], [1, {"$": keys}]]
-    with pytest.raises(StateInvalid, match="keys are missing"):
+    with pytest.raises(StateInvalid, match="form is missing"):
         state.expand(values, 2, "message")
     assert state.expand([*values[:2], [1, {"$": [0, 7]}]], 2, "message") == {"content": {"prompt_tokens": 7}}
 

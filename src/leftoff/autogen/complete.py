@@ -52,7 +52,7 @@ async def capture(parts: Sequence[Part]) -> dict[str, Any]:
                 found["state"] = value
             elif value is not None:
                 beside[keep.path] = value
-    return found
+    return found | {"kept": len(beside)}
 
 
 async def read(live: Any, tree: Json) -> Plan:
@@ -61,29 +61,43 @@ async def read(live: Any, tree: Json) -> Plan:
     Raises:
         StateInvalid: the state does not fit.
     """
-    if not is_object(tree) or not {"state"} <= set(tree) <= {"state", "beside"}:
+    if not is_object(tree) or set(tree) not in ({"state"}, {"state", "beside", "kept"}):
         raise StateInvalid("is not the state of a session", path="$")
     beside = tree.get("beside", {})
     if not is_object(beside):
         raise StateInvalid("is not an object", path="$.beside")
-    if isinstance(live, SingleThreadedAgentRuntime):
-        await have_agents(live, tree["state"], "$.state")
+    if type(kept := tree.get("kept", 0)) is not int or kept != len(beside):
+        errors = [
+            StateInvalid(f"has {len(beside)} parts", path="$.beside"),
+            StateInvalid(f"is {kept!r}", path="$.kept"),
+        ]
+        raise StateInvalid.together(errors)
+    if not isinstance(live, SingleThreadedAgentRuntime):
+        return await _read(live, tree["state"], beside, complete="beside" in tree)
+    new = await have_agents(live, tree["state"], "$.state")
+    try:
+        return await _read(live, tree["state"], beside, complete="beside" in tree)
+    except StateInvalid:
+        private.forget_agents(live, new)
+        raise
+
+
+async def _read(live: Any, own: Json, beside: dict[str, Json], *, complete: bool) -> Plan:
     parts = await settle(live)
     _check_idle(parts)
     beside = _as_built(parts, beside)
-    resting = "beside" in tree
     steps: list[tuple[Kept, Any]] = []
     errors: list[StateInvalid] = []
     keeps = [keep for part in parts for keep in kept(part)]
     for keep in keeps:
         if keep.path and keep.path not in beside:
-            if keep.rests and resting:
+            if keep.rests and complete:
                 steps.append((keep, None))
             continue
         if isinstance(keep, Saved):
             keep.positions = _positions(parts, beside)
         try:
-            steps.append((keep, await keep.read(beside[keep.path] if keep.path else tree["state"], _at(keep))))
+            steps.append((keep, await keep.read(beside[keep.path] if keep.path else own, _at(keep))))
         except StateInvalid as error:
             errors.append(error)
     errors += [
@@ -92,7 +106,7 @@ async def read(live: Any, tree: Json) -> Plan:
     ]
     if errors:
         raise StateInvalid.together(errors)
-    return Plan(parts, steps, beside, resting)
+    return Plan(parts, steps, beside, complete)
 
 
 async def load(live: Any, plan: Plan) -> dict[str, Any]:
@@ -106,7 +120,9 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
     for keep, value in plan.steps:
         try:
             await keep.load(value)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except StateInvalid:
+            raise
+        except Exception as error:  # it may be a user's own
             raise StateInvalid(f"does not fit what was built: {error}", path=_at(keep)) from error
         if isinstance(value, Read):
             trusted |= {id(items) for _, items in value.lists}

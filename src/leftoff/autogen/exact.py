@@ -7,6 +7,7 @@ enumeration as text.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.messages import MemoryQueryEvent
@@ -17,7 +18,7 @@ from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leftoff.codec import Json
 
@@ -57,7 +58,10 @@ def complete(message: Any, memories: Json, path: str) -> None:
     """Give a loaded message what its dump does not have."""
     if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
         raise StateInvalid("belongs to no message with memories", path=path)
+    before = dump(message)
     message.content = [decode(item, f"{path}[{i}]") for i, item in enumerate(memories)]
+    if dump(message) != before:
+        raise StateInvalid("are not the memories of the message that they belong to", path=path)
 
 
 def encode(memory: MemoryContent) -> Json:
@@ -95,19 +99,23 @@ def decode(value: Json, path: str) -> MemoryContent:
 
 
 def _content(value: Json, path: str) -> Any:
-    if isinstance(value, str):
-        return value
+    match value:
+        case str():
+            return value
+        case {"bytes": str(data), **rest} if not rest:
+            return _decoded(partial(b64decode, validate=True), data, path)
+        case {"image": str(data), **rest} if not rest:
+            return _decoded(Image.from_base64, data, path)
+        case {"object": dict(content), **rest} if not rest:  # pyright: ignore[reportUnknownVariableType]
+            return content  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            raise StateInvalid("is not the content of a memory", path=path)
+
+
+def _decoded(decode: Callable[[str], Any], data: str, path: str) -> Any:
     try:
-        match value:
-            case {"bytes": str(data), **rest} if not rest:
-                return b64decode(data, validate=True)
-            case {"image": str(data), **rest} if not rest:
-                return Image.from_base64(data)
-            case {"object": dict(content), **rest} if not rest:  # pyright: ignore[reportUnknownVariableType]
-                return content  # pyright: ignore[reportUnknownVariableType]
-            case _:
-                raise StateInvalid("is not the content of a memory", path=path)
-    except (ValueError, OSError) as error:
+        return decode(data)
+    except Exception as error:  # what an image library raises is without limit
         raise StateInvalid(f"is not the content of a memory: {error}", path=path) from error
 
 

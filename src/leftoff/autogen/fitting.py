@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from autogen_agentchat.teams import GraphFlow, RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_core import AgentId, SingleThreadedAgentRuntime
 from pydantic import ValidationError
@@ -21,7 +22,7 @@ from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown, difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from autogen_agentchat.teams import BaseGroupChat
 
@@ -82,19 +83,30 @@ class Saved:
             place.put(items)
 
 
-async def have_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> None:
-    """Have a runtime build the agents that a state is of; AutoGen passes over those that it cannot."""
-    ids = [AgentId.from_str(name) for name in value] if is_object(value) else []
-    types = private.agent_types(runtime)
-    for id_ in ids:
+async def have_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
+    """Have a runtime build the agents that a state is of, which AutoGen passes over if it cannot; those that are new.
+
+    Raises:
+        StateInvalid: it cannot build them.
+    """
+    ids: list[AgentId] = []
+    types, built = private.agent_types(runtime), private.instantiated(runtime)
+    for name in value if is_object(value) else ():
+        try:
+            id_ = AgentId.from_str(name)
+        except ValueError as error:
+            raise StateInvalid(f"is not the id of an agent: {error}", path=f"{at}.{name}") from error
         if id_.type not in types:
             raise Drifted(
                 "is an agent of a type that is not registered in the runtime; register it before loading "
                 "(the agents of a team have other ids each time: save the team itself)",
-                path=f"{at}.{id_}",
+                path=f"{at}.{name}",
             )
+        if name not in built:
+            ids.append(id_)
     for id_ in ids:
         await runtime.try_get_underlying_agent_instance(id_)
+    return ids
 
 
 def read_list(place: Place, value: Json, at: str) -> list[Any]:
@@ -118,12 +130,13 @@ def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], lis
         path = f"{at}[{index}]"
         try:
             message = place.load(item)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            dumped = place.dump(message)
+        except Exception as error:  # noqa: BLE001 - what validators and image libraries raise is without limit
             errors.append(_explain(place, item, error, path))
-        else:
-            read.append(message)
-            if (dumped := place.dump(message)) != item:
-                errors.append(_changed(item, dumped, path))
+            continue
+        read.append(message)
+        if orjson.dumps(dumped) != orjson.dumps(item) and (where := difference(item, dumped, path)) is not None:
+            errors.append(_changed(item, where))
     return read, errors
 
 
@@ -143,7 +156,7 @@ def _explain(place: Place, item: Any, error: Exception, path: str) -> StateInval
         )
     if isinstance(error, ValidationError):
         wrong = error.errors()[0]
-        field = ".".join(str(part) for part in wrong["loc"])
+        field = _field(item, wrong["loc"], missing=wrong["type"] == "missing")
         if wrong["type"] == "missing":
             what = f"it needs a migration that adds {field!r} to each {name!r}"
         else:
@@ -152,11 +165,25 @@ def _explain(place: Place, item: Any, error: Exception, path: str) -> StateInval
     return StateInvalid(f"is not a {name!r}: {_first(error)}", path=path)
 
 
-def _changed(item: Any, dumped: Json, path: str) -> StateInvalid:
-    at = difference(item, dumped, path) or path
-    name = item.get("type")
+def _field(item: Any, location: Sequence[str | int], *, missing: bool) -> str:
+    """Where in a message a validator found something wrong; it also names the types that it tried."""
+    path: list[str] = []
+    for part in location:
+        if is_object(item) and (part in item or (missing and part == location[-1])):
+            item = item.get(str(part))
+        elif is_array(item) and isinstance(part, int) and part < len(item):
+            item = item[part]
+        else:
+            break
+        path.append(str(part))
+    return ".".join(path)
+
+
+def _changed(item: Any, where: str) -> StateInvalid:
+    name = item.get("type") if is_object(item) else None
     return Drifted(
-        f"would be lost: {name!r} has no such value any more; it needs a migration that drops or moves it", path=at
+        f"does not come back as it is in a {name!r}; if that has changed since, a migration has to drop or change it",
+        path=where,
     )
 
 

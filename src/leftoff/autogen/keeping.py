@@ -279,7 +279,7 @@ class _Recalled:
         thread = self._thread()
         for item, at in read or ():
             message = thread[item["index"]] if 0 <= item["index"] < len(thread) else None
-            exact.complete(message, item["memories"], at)
+            exact.complete(message, item["memories"], f"{at}.memories")
 
 
 class _History:

@@ -175,7 +175,7 @@ def _children(live: Any) -> Iterator[tuple[str, str, Any]]:
     if type(live) in LEAVES:
         return
     for attribute, value in getattr(live, "__dict__", {}).items():
-        if attribute not in private.MESSAGE_LISTS:
+        if attribute not in private.NOT_WALKED:
             name = attribute.lstrip("_")
             for key, part in _held(value):
                 yield attribute, _join(name, key), part

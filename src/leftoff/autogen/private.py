@@ -46,8 +46,10 @@ SURFER_HISTORY = "_chat_history"
 SOCIETY_TEAM = "_team"
 TEAM_PARTICIPANTS = "_participants"
 
-MESSAGE_LISTS = (MANAGER_THREAD, SURFER_HISTORY)
-"""Lists of messages that may be long, and that hold nothing but messages."""
+GRAPH_PARTICIPANTS = "_input_participants"
+
+NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
+"""Lists of messages, which may be long and hold nothing else, and what is found under another name too."""
 
 CONDITION_FIELDS: dict[type[TerminationCondition], tuple[str, ...]] = {
     AndTerminationCondition: ("_stop_messages",),
@@ -132,6 +134,12 @@ def instantiated(runtime: SingleThreadedAgentRuntime) -> dict[str, Any]:
     return {str(id_): agent for id_, agent in runtime._instantiated_agents.items()}
 
 
+def forget_agents(runtime: SingleThreadedAgentRuntime, ids: Sequence[AgentId]) -> None:
+    """Have a runtime build these agents anew when they are next needed."""
+    for id_ in ids:
+        del runtime._instantiated_agents[id_]
+
+
 def agent_types(runtime: SingleThreadedAgentRuntime) -> set[str]:
     """The types of agents that a runtime can build."""
     return set(runtime._known_agent_names)
@@ -201,10 +209,11 @@ def set_triggered_groups(team: GraphFlow, triggered: Mapping[str, Sequence[str]]
 
 async def fill_selector_context(team: SelectorGroupChat) -> None:
     """Give the selector's model the chat messages of the thread, as AutoGen does when it loads a state."""
-    selector, thread = manager(team), [*getattr(manager(team), MANAGER_THREAD)]
+    selector, thread = manager(team), getattr(manager(team), MANAGER_THREAD)
     await selector._model_context.clear()
     setattr(selector, MANAGER_THREAD, [])
     await selector.update_message_thread(thread)
+    setattr(selector, MANAGER_THREAD, thread)
 
 
 def let_swarm_go_on(team: Swarm) -> None:
