@@ -94,9 +94,9 @@ class Watch(AutoGen):
         self.ready_times: list[float] = []
         self.capture_times: list[float] = []
 
-    async def ready(self, live: Any) -> list[str]:
+    async def prepare(self, live: Any) -> list[str]:
         with _timed(self.ready_times):
-            return await super().ready(live)
+            return await super().prepare(live)
 
     async def capture(self, live: Any) -> Any:
         self._capturing.enter_context(_timed(self.capture_times))

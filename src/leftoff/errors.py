@@ -15,6 +15,8 @@
     │   └── OutcomeUnknown  a write was cut off and nobody can tell whether it happened
     └── MissingExtra        an optional package is needed (``str(error)`` has the pip line)
 
+``NotKept`` is a warning, not an error.
+
 Messages say what happened, to which session, and what to do next.
 """
 

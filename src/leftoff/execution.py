@@ -53,7 +53,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
         """Accept an input: durable, with the lease, before anything runs."""
         await self._instance.load(self._ledger)
-        repairs = await self._framework.ready(self._instance.live)
+        repairs = await self._framework.prepare(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
         turn = progress.turn + 1
         numbers = None
@@ -70,7 +70,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
-        await self._framework.ready(self._instance.live)
+        await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         self._accepted = await self._task()
         progress = replace(self._ledger.progress, open="running")
         await self._open(self._ledger.write(status="running", progress=progress), own=own)

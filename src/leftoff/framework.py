@@ -42,14 +42,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
     """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
 
     def is_live(self, what: object) -> bool:
-        """Whether this is an agent or a team, not something that builds one."""
+        """Whether this has a state to save and load, as agents and teams have, and is not something that builds one."""
         ...
 
     async def renew(self, live: Any) -> None:
         """Make an instance as good as a fresh one after an aborted run, but for its state."""
         ...
 
-    async def ready(self, live: Any) -> list[str]:
+    async def prepare(self, live: Any) -> list[str]:
         """Make an instance ready for its next turn; what had to be repaired in its state for that."""
         ...
 
@@ -61,16 +61,16 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
-    async def read(self, live: Any, tree: Any) -> Any:
-        """Check a whole captured state against an instance, touching nothing; what ``load`` needs to give it to it.
+    async def fit(self, live: Any, tree: Any) -> Any:
+        """Check a whole captured state against an instance, which keeps its own; the plan by which to load it.
 
         Raises:
             StateInvalid: the state does not fit.
         """
         ...
 
-    async def load(self, live: Any, read: Any) -> Any:
-        """Give an instance a state that was read for it, see that it has it, and return it as captured again.
+    async def load(self, live: Any, plan: Any) -> Any:
+        """Give an instance the state that a plan is for, see that it has it, and return it as captured again.
 
         Raises:
             StateInvalid: something in the instance refused it after all; it must not be used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakKeyDictionary, ref
 
@@ -14,15 +15,27 @@ from leftoff.history import read_bodies, read_checkpoint
 from leftoff.state import Archive
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from leftoff.codec import Json
     from leftoff.framework import Framework
     from leftoff.ledger import Ledger
     from leftoff.turns import CheckpointRow
 
-log = logging.getLogger("leftoff")
+_log = logging.getLogger(__name__)
 
 _HOLDERS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """Which session each live instance runs."""
+
+
+@contextmanager
+def _naming(session: str) -> Generator[None]:
+    """Say in errors which session they are about."""
+    try:
+        yield
+    except StateInvalid as error:
+        error.session = session
+        raise
 
 
 class Instance(Generic[EventT_co, ResultT_co]):
@@ -79,11 +92,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = await self._build()
         tree = await self.read(ledger)
         if tree is not None:
-            try:
+            with _naming(ledger.session):
                 self.archive.adopt(await self._restore(live, tree))
-            except StateInvalid as error:
-                error.session = ledger.session
-                raise
         self.live = live
 
     async def read(self, ledger: Ledger) -> Json:
@@ -112,25 +122,22 @@ class Instance(Generic[EventT_co, ResultT_co]):
             return 0
         row, tree = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
         self._check_version(row, ledger.session)
-        try:
-            read = await self._framework.read(live, tree)
+        with _naming(ledger.session):
+            plan = await self._framework.fit(live, tree)
             before = state.plain(await self._framework.capture(live))
             try:
-                await self._framework.load(live, read)
+                await self._framework.load(live, plan)
             except StateInvalid:
                 await self._framework.renew(live)
                 await self._restore(live, before)
                 raise
-        except StateInvalid as error:
-            error.session = ledger.session
-            raise
-        for repair in await self._framework.ready(live):
-            log.warning("session %r, checkpoint %d: %s", ledger.session, ledger.progress.checkpoint, repair)
+        for repair in await self._framework.prepare(live):
+            _log.warning("session %r, checkpoint %d: %s", ledger.session, ledger.progress.checkpoint, repair)
         return ledger.progress.checkpoint
 
     async def _restore(self, live: Any, tree: Json) -> Any:
         """Give a live instance a state, and return it as captured again."""
-        return await self._framework.load(live, await self._framework.read(live, tree))
+        return await self._framework.load(live, await self._framework.fit(live, tree))
 
     async def _build(self) -> Any:
         live = await self.blueprint.build()
@@ -138,6 +145,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
         if not self._framework.is_live(live):
             raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+        if not hasattr(live, "run_stream"):
+            raise StateInvalid(
+                f"a {type(live).__name__} has no run_stream(): use store.save() and store.load() for it",
+                path="what",
+                session=self.session,
+            )
         self._claim(live)
         if self._given is not None:
             if self._first is None:

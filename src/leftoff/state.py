@@ -28,7 +28,7 @@ from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row, versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from leftoff.codec import Json
 
@@ -125,16 +125,19 @@ class Archive:
 
     def new_bodies(self) -> list[Row]:
         """The rows of bodies added since the last call, if there are any; they count as stored from now on."""
+        groups: list[list[bytes]] = []
+        size = MAX_ROW
+        for body in self._new:
+            size += len(body)
+            if size > MAX_ROW:
+                groups.append([])
+                size = len(body)
+            groups[-1].append(body)
         rows: list[Row] = []
-        together: list[bytes] = []
-        for index, body in enumerate(self._new):
-            together.append(body)
-            following = self._new[index + 1] if index + 1 < len(self._new) else None
-            if following is None or sum(map(len, together)) + len(following) > MAX_ROW:
-                data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(together))
-                rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
-                self._stored += len(together)
-                together = []
+        for group in groups:
+            data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
+            rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
+            self._stored += len(group)
         self._new.clear()
         return rows
 
@@ -253,12 +256,12 @@ def restore(
     return whole(values[skeleton], ROOT)
 
 
-def plain(tree: Any) -> Any:
-    """A captured state as JSON alone."""
+def plain(tree: Any, without: Collection[int] = ()) -> Any:
+    """A captured state as JSON alone; lists whose ``id()`` is in ``without`` are empty."""
     if isinstance(tree, Grown):
-        return [tree.dump(item) for item in tree.items]
+        return [] if id(tree.items) in without else [tree.dump(item) for item in tree.items]
     if is_object(tree):
-        return {key: plain(item) for key, item in tree.items()}
+        return {key: plain(item, without) for key, item in tree.items()}
     return tree
 
 

@@ -153,6 +153,7 @@ HOLDERS = {
     "CONTEXT_MESSAGES": lambda containers, managers: contexts(),
     "CONTAINER_BUFFER": lambda containers, managers: containers,
     "MANAGER_THREAD": lambda containers, managers: managers,
+    "GRAPH_PARTICIPANTS": lambda containers, managers: [graph_flow()],
     "SOCIETY_TEAM": lambda containers, managers: [SocietyOfMindAgent("society", round_robin(), Scripted())],
     "SURFER_HISTORY": lambda containers, managers: [surfer("file_surfer"), surfer("web_surfer")],
     "TEAM_PARTICIPANTS": lambda containers, managers: teams(),

@@ -132,14 +132,14 @@ def do_no_more_than_autogen():
     async def capture(self, live):
         return {"state": (await capture_all(self, live))["state"]}
 
-    async def read(self, live, tree):
+    async def fit(self, live, tree):
         return tree["state"]
 
     async def load(self, live, state):
         await live.load_state(deepcopy(state))  # a graph would go on to work in it
         return await self.capture(live)
 
-    for instead in (capture, read, load):
+    for instead in (capture, fit, load):
         assert hasattr(framework, instead.__name__), f"leftoff has no {instead.__name__}() any more"
         setattr(framework, instead.__name__, instead)
 

@@ -118,7 +118,48 @@ def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
     assert turn["messages"] == answer["messages"]
     assert turn["session"] == "case-42"
     assert turn["usage"] == answer["usage"]
-    assert cli("show", "case-42", "--json").json["turns"] == [{k: v for k, v in turn.items() if k != "session"}]
+    assert cli("show", "case-42", "--json").json["turns"] == [
+        {name: value for name, value in turn.items() if name not in ("session", "beside")}
+    ]
+
+
+def test_a_call_that_was_answered_for_a_turn_is_shown(cli, place):
+    call = {"id": "1", "name": "look_up", "arguments": "{}"}
+    messages = [
+        {"content": "where is it?", "source": "user", "type": "UserMessage"},
+        {"content": [call], "thought": None, "source": "support", "type": "AssistantMessage"},
+    ]
+    state = {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": messages}}
+    (place / "state.json").write_text(json.dumps(state))
+    cli("import", "state.json", "case-42")
+    cli("chat", "app:support", "case-42", "hello")
+    repair = "model_context: the call '1' of 'look_up' was never answered; it is answered with an error now"
+    assert f"repaired: {repair}" in cli("show", "case-42@2").out
+    assert "repaired: model_context" in cli("show", "case-42").out
+    assert cli("show", "case-42@2", "--json").json["repairs"] == [repair]
+    assert cli("show", "case-42@1", "--json").json["repairs"] == []
+
+
+def test_what_is_kept_beside_the_state_is_shown(cli):
+    cli("chat", "app:build_team", "case-42", "hello")
+    result = cli("show", "case-42@1")
+    assert result.err == "kept beside AutoGen's state: manager\n"
+    assert cli("show", "case-42@1", "--json").json["beside"] == {"manager": {"next_speaker": "first"}}
+
+
+def test_every_difference_of_a_state_that_does_not_fit_is_shown(cli, place):
+    (place / "state.json").write_text(json.dumps({"type": "TeamState", "agent_states": {}, "more": 1}))
+    cli("import", "state.json", "case-42")
+    wrong = ["$.state.llm_context: is missing", "$.state.more: is not known"]
+    result = cli("chat", "app:support", "case-42", "hello", code=1)
+    assert "$.state.type: is a 'TeamState'" in result.err
+    (place / "state.json").write_text(json.dumps({"type": "AssistantAgentState", "version": "1.0.0", "more": 1}))
+    cli("import", "state.json", "case-43")
+    lines = cli("chat", "app:support", "case-43", "hello", code=1).err.splitlines()
+    assert lines[0].endswith(wrong[0])
+    assert lines[1].endswith(wrong[1])
+    error = cli("chat", "app:support", "case-43", "hello", "--json", code=1).error
+    assert [f"{found['path']}: {found['message']}" for found in error["differences"]] == wrong
 
 
 def test_an_id_may_look_like_a_turn_of_another(cli):

@@ -89,7 +89,7 @@ def check(turns, state, acknowledged):
 
 
 STEPS = [{"run": task, "key": task} for task in ("first", "bad", "second")]
-EVERYWHERE = ["write", "model", "capture", "read", "load", "ready"]
+EVERYWHERE = ["write", "model", "capture", "fit", "load", "prepare"]
 POINTS = {
     "file": ["os.write", "os.fsync", "os.ftruncate", "os.replace", "os.rename", "os.link", "os.unlink", "os.mkdir"],
     "sqlite": ["commit"],

@@ -130,9 +130,9 @@ class Faults:
         sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Connection, **kwargs)
         autogen = leftoff.autogen.AutoGen
         autogen.capture = self.around_async("capture", autogen.capture)
-        autogen.read = self.around_async("read", autogen.read)
+        autogen.fit = self.around_async("fit", autogen.fit)
         autogen.load = self.around_async("load", autogen.load)
-        autogen.ready = self.around_async("ready", autogen.ready)
+        autogen.prepare = self.around_async("prepare", autogen.prepare)
 
 
 class Model(ChatCompletionClient):

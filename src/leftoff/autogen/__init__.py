@@ -40,10 +40,10 @@ class AutoGen:
         for team in parts.teams(parts.walk(live)):
             await private.renew(team)
 
-    async def ready(self, live: Any) -> list[str]:
+    async def prepare(self, live: Any) -> list[str]:
         found = await parts.settle(live)
         self._meet(found)
-        repairs = await resuming.ready(found)
+        repairs = await resuming.prepare(found)
         self._before = unkept.look(found, self._built)
         return repairs
 
@@ -54,13 +54,13 @@ class AutoGen:
         unkept.warn(found, self._built, self._before)
         return tree
 
-    async def read(self, live: Any, tree: Any) -> complete.Plan:
-        plan = await complete.read(live, tree)
+    async def fit(self, live: Any, tree: Any) -> complete.Plan:
+        plan = await complete.fit(live, tree)
         self._meet(plan.parts)
         return plan
 
-    async def load(self, live: Any, read: complete.Plan) -> Any:
-        return await complete.load(live, read)
+    async def load(self, live: Any, plan: complete.Plan) -> Any:
+        return await complete.load(live, plan)
 
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember what an instance was made of when it was new: only that can be given its state again."""

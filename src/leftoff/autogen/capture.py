@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
 
-UNORDERED = {"initial_message_ids"}
-"""Lists that AutoGen makes of sets."""
+UNORDERED = {("AzureAIAgentState", "initial_message_ids"), ("OpenAIAssistantAgentState", "initial_message_ids")}
+"""Lists that AutoGen makes of sets, by the type of the state that has them."""
 
 LLM_MESSAGE: TypeAdapter[Any] = TypeAdapter(LLMMessage)
 
@@ -172,7 +172,7 @@ def _copy(state: Any, path: str = "$.state", depth: int = 1) -> Any:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
     if is_mapping(state):
         return {
-            key: sorted(value) if key in UNORDERED else _copy(value, f"{path}.{key}", depth + 1)
+            key: sorted(value) if (state.get("type"), key) in UNORDERED else _copy(value, f"{path}.{key}", depth + 1)
             for key, value in state.items()
         }
     if isinstance(state, list | tuple):

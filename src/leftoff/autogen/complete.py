@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff import state
 from leftoff.autogen import private
-from leftoff.autogen.fitting import Read, Saved, have_agents
+from leftoff.autogen.fitting import Read, build_agents
 from leftoff.autogen.keeping import kept
 from leftoff.autogen.parts import settle, teams
 from leftoff.codec import is_object
 from leftoff.errors import Drifted, StateInvalid
-from leftoff.state import Grown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +31,8 @@ class Plan:
     parts: Sequence[Part]
     steps: list[tuple[Kept, Any]]
     beside: dict[str, Json]
-    complete: bool
-    """Whether it was captured by leftoff; AutoGen's own state has nothing beside it."""
+    imported: bool
+    """Whether it is AutoGen's own state, with nothing beside it."""
 
 
 async def capture(parts: Sequence[Part]) -> dict[str, Any]:
@@ -52,11 +51,11 @@ async def capture(parts: Sequence[Part]) -> dict[str, Any]:
                 found["state"] = value
             elif value is not None:
                 beside[keep.path] = value
-    return found | {"kept": len(beside)}
+    return found | {"kept": len(beside)}  # so that one that gets lost is not taken for one at rest
 
 
-async def read(live: Any, tree: Json) -> Plan:
-    """Check a captured state against an agent or team, touching nothing.
+async def fit(live: Any, tree: Json) -> Plan:
+    """Check a captured state against an agent or team, which keeps its own.
 
     Raises:
         StateInvalid: the state does not fit.
@@ -73,40 +72,42 @@ async def read(live: Any, tree: Json) -> Plan:
         ]
         raise StateInvalid.together(errors)
     if not isinstance(live, SingleThreadedAgentRuntime):
-        return await _read(live, tree["state"], beside, complete="beside" in tree)
-    new = await have_agents(live, tree["state"], "$.state")
+        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
+    new = await build_agents(live, tree["state"], "$.state")
     try:
-        return await _read(live, tree["state"], beside, complete="beside" in tree)
+        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
     except StateInvalid:
         private.forget_agents(live, new)
         raise
 
 
-async def _read(live: Any, own: Json, beside: dict[str, Json], *, complete: bool) -> Plan:
+async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
     parts = await settle(live)
     _check_idle(parts)
     beside = _as_built(parts, beside)
     steps: list[tuple[Kept, Any]] = []
     errors: list[StateInvalid] = []
-    keeps = [keep for part in parts for keep in kept(part)]
+    positions = _positions(parts, beside)
+    keeps = [keep for part in parts for keep in kept(part, positions)]
     for keep in keeps:
         if keep.path and keep.path not in beside:
-            if keep.rests and complete:
+            if keep.rests and not imported:
                 steps.append((keep, None))
             continue
-        if isinstance(keep, Saved):
-            keep.positions = _positions(parts, beside)
         try:
             steps.append((keep, await keep.read(beside[keep.path] if keep.path else own, _at(keep))))
         except StateInvalid as error:
             errors.append(error)
-    errors += [
-        Drifted("is in the state, and what was built has no place for it", path=f"$.beside.{path}")
-        for path in sorted(set(beside) - {keep.path for keep in keeps})
-    ]
+    for path in sorted(set(beside) - {keep.path for keep in keeps}):
+        if not beside.pop(path):
+            continue  # nothing is lost with it
+        errors.append(Drifted("is in the state, and what was built has no place for it", path=f"$.beside.{path}"))
     if errors:
-        raise StateInvalid.together(errors)
-    return Plan(parts, steps, beside, complete)
+        misfit = StateInvalid.together(errors)
+        if isinstance(misfit, Drifted):
+            misfit.add_note("build the same agents as before, or start another session")
+        raise misfit
+    return Plan(parts, steps, beside, imported)
 
 
 async def load(live: Any, plan: Plan) -> dict[str, Any]:
@@ -131,11 +132,11 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
             else:
                 expected["state"] = value.expected
     parts = await settle(live)
-    if not plan.complete:
+    if plan.imported:
         await _derive(parts)
     captured = await capture(parts)
     found = {"state": captured["state"], "beside": {path: captured["beside"].get(path) for path in plan.beside}}
-    if (at := _unlike(expected, found, "$", trusted)) is not None:
+    if (at := state.difference(expected, state.plain(found, trusted))) is not None:
         raise StateInvalid(
             "the stored state does not come back when it is loaded into what was built; "
             "build the same agents as before, or start another session",
@@ -177,26 +178,10 @@ async def _derive(parts: Sequence[Part]) -> None:
             private.set_triggered_groups(team, None)
 
 
-def _unlike(expected: Any, captured: Any, path: str, trusted: set[int]) -> str | None:
-    """Where a captured state differs from the expected one; ``trusted`` lists have been compared before."""
-    if isinstance(captured, Grown):
-        if id(captured.items) in trusted:
-            return None
-        captured = state.plain(captured)
-    if is_object(expected) and is_object(captured):
-        for key in sorted({*expected, *captured}):
-            if key not in expected or key not in captured:
-                return f"{path}.{key}"
-            if (found := _unlike(expected[key], captured[key], f"{path}.{key}", trusted)) is not None:
-                return found
-        return None
-    return state.difference(cast("Any", expected), captured, path)
-
-
 def _check_idle(parts: Sequence[Part]) -> None:
     for team in teams(parts):
         if private.is_running(team):
-            raise StateInvalid("is running; save it when its run has ended", path=f"team {team.name!r}")
+            raise StateInvalid("is running; wait until its run has ended", path=f"team {team.name!r}")
     live = parts[0].live
     if isinstance(live, SingleThreadedAgentRuntime) and (waiting := live.unprocessed_messages_count):
         raise StateInvalid(

@@ -7,8 +7,9 @@ enumeration as text.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogen_agentchat.messages import MemoryQueryEvent
 from autogen_core import Image
@@ -18,9 +19,12 @@ from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from leftoff.codec import Json
+
+Frozen: TypeAlias = "tuple[Any, MemoryMimeType | str, Any]"
+"""The content, the MIME type and the metadata of a memory."""
 
 MIME_TYPES = {mime.value: mime for mime in MemoryMimeType}
 KEYS = {"content", "mime_type", "metadata"}
@@ -47,15 +51,18 @@ def loaded(message: Any) -> Any:
     return message
 
 
-def missing(message: Any) -> list[Json] | None:
-    """What is not in the dump of a message: its memories, exactly; ``None`` if nothing is missing."""
-    if isinstance(message, MemoryQueryEvent) and not all(_comes_back(item) for item in message.content):
-        return [encode(item) for item in message.content]
-    return None
+def is_missing(message: Any) -> bool:
+    """Whether the dump of a message does not bring back its memories."""
+    return isinstance(message, MemoryQueryEvent) and not all(_comes_back(item) for item in message.content)
 
 
-def complete(message: Any, memories: Json, path: str) -> None:
-    """Give a loaded message what its dump does not have."""
+def memories(message: MemoryQueryEvent) -> list[Json]:
+    """The memories of a message, exactly."""
+    return [encode(frozen(item)) for item in message.content]
+
+
+def give(message: Any, memories: Json, path: str) -> None:
+    """Give a loaded message the memories that its dump does not bring back."""
     if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
         raise StateInvalid("belongs to no message with memories", path=path)
     before = dump(message)
@@ -64,9 +71,15 @@ def complete(message: Any, memories: Json, path: str) -> None:
         raise StateInvalid("are not the memories of the message that they belong to", path=path)
 
 
-def encode(memory: MemoryContent) -> Json:
+def frozen(memory: MemoryContent) -> Frozen:
+    """What a memory is like now: it is equal to what the memory is like later only if that has not changed."""
+    content = deepcopy(memory.content) if isinstance(memory.content, dict) else memory.content
+    return content, memory.mime_type, deepcopy(memory.metadata) if memory.metadata else memory.metadata
+
+
+def encode(memory: Frozen) -> Json:
     """A memory as JSON."""
-    content, mime_type = memory.content, memory.mime_type
+    content, mime_type, metadata = memory
     stored: Json
     if isinstance(content, bytes):
         stored = {"bytes": b64encode(content).decode()}
@@ -79,7 +92,7 @@ def encode(memory: MemoryContent) -> Json:
     return {
         "content": stored,
         "mime_type": {"known": mime_type.value} if isinstance(mime_type, MemoryMimeType) else mime_type,
-        "metadata": memory.metadata,
+        "metadata": metadata,
     }
 
 
@@ -130,8 +143,7 @@ def _mime_type(value: Json, path: str) -> MemoryMimeType | str:
 
 
 def _comes_back(memory: MemoryContent) -> bool:
-    known: Sequence[str] = tuple(MIME_TYPES)
-    if isinstance(memory.mime_type, str) and memory.mime_type in known:
+    if memory.mime_type in MIME_TYPES:
         return False
     return isinstance(memory.content, str) or (isinstance(memory.content, dict) and "data" not in memory.content)
 

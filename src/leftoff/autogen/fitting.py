@@ -22,7 +22,7 @@ from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown, difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from autogen_agentchat.teams import BaseGroupChat
 
@@ -48,10 +48,8 @@ class Saved:
 
     rests = False
 
-    def __init__(self, path: str, live: Any) -> None:
-        self.path, self._live = path, live
-        self.positions: dict[int, str] = {}
-        """The next speaker of each team, by the team's ``id()``, where it is known by name."""
+    def __init__(self, path: str, live: Any, positions: Mapping[int, str]) -> None:
+        self.path, self._live, self._positions = path, live, positions
 
     async def save(self) -> Any:
         return await capture(self._live, shape(self._live))
@@ -66,7 +64,7 @@ class Saved:
         state = _without(value, {place.path for place in known.places} if known.pure else set())
         if not errors:
             for team, path in known.teams:
-                errors += _positions(team, _inside(state, path), _name(at, path), self.positions.get(id(team)))
+                errors += _positions(team, _inside(state, path), _name(at, path), self._positions.get(id(team)))
         lists: list[tuple[Place, list[Any]]] = []
         for place in known.places:
             if is_array(found := _inside(value, place.path)):
@@ -83,11 +81,11 @@ class Saved:
             place.put(items)
 
 
-async def have_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
-    """Have a runtime build the agents that a state is of, which AutoGen passes over if it cannot; those that are new.
+async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
+    """Build the agents that a state names; the ids of those that were not there. AutoGen skips unknown ones in silence.
 
     Raises:
-        StateInvalid: it cannot build them.
+        StateInvalid: a name is none, or of an agent that the runtime does not know.
     """
     ids: list[AgentId] = []
     types, built = private.agent_types(runtime), private.instantiated(runtime)

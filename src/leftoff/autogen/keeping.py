@@ -25,12 +25,15 @@ from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from autogen_core.tools import BaseTool
 
     from leftoff.autogen.parts import Part
     from leftoff.codec import Json
+
+
+NO_POSITIONS: Mapping[int, str] = {}
 
 
 class Kept(Protocol):
@@ -57,12 +60,13 @@ class Kept(Protocol):
         ...
 
 
-def kept(part: Part) -> Iterator[Kept]:
-    """What is kept of a part."""
+def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Kept]:
+    """What is kept of a part; ``positions`` has the next speakers of teams, by the ``id()`` of the team."""
     live, cls = part.live, class_of(part.live)
-    if issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or loads_and_saves(cls):
+    saves_itself = issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or loads_and_saves(cls)
+    if saves_itself or not part.path:
         if not part.covered:
-            yield Saved(part.path, live)
+            yield Saved(part.path, live, positions)
         yield from _more(part)
     elif isinstance(live, ListMemory):
         yield _Memories(part.path, live)
@@ -83,7 +87,7 @@ def _more(part: Part) -> Iterator[Kept]:
         yield _Position(part.at("manager"), live)
     elif isinstance(live, GraphFlow):
         yield _Triggered(part.at("manager"), live)
-    elif isinstance(live, ChatAgent) and isinstance(getattr(live, private.SURFER_HISTORY, None), list):
+    elif isinstance(live, ChatAgent) and private.has_history(live):
         yield _History(part.at("chat_history"), live)
 
 
@@ -96,7 +100,7 @@ class _Memories:
         self.path, self._memory = path, memory
 
     async def save(self) -> Any:
-        return [exact.encode(content) for content in self._memory.content]
+        return Grown([exact.frozen(memory) for memory in self._memory.content], exact.encode)
 
     async def read(self, value: Json, at: str) -> Any:
         if not is_array(value):
@@ -264,8 +268,8 @@ class _Recalled:
         return thread
 
     async def save(self) -> Any:
-        found = [(index, message) for index, message in enumerate(self._thread()) if exact.missing(message) is not None]
-        return Grown(found, lambda item: {"index": item[0], "memories": exact.missing(item[1])}) if found else None
+        found = [item for item in enumerate(self._thread()) if exact.is_missing(item[1])]
+        return Grown(found, lambda item: {"index": item[0], "memories": exact.memories(item[1])}) if found else None
 
     async def read(self, value: Json, at: str) -> Any:
         if not is_array(value):
@@ -279,7 +283,7 @@ class _Recalled:
         thread = self._thread()
         for item, at in read or ():
             message = thread[item["index"]] if 0 <= item["index"] < len(thread) else None
-            exact.complete(message, item["memories"], f"{at}.memories")
+            exact.give(message, item["memories"], f"{at}.memories")
 
 
 class _History:

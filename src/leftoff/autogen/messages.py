@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseChatMessage, MessageFactory, TextMessage
+from autogen_agentchat.messages import BaseChatMessage, MemoryQueryEvent, MessageFactory, TextMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
@@ -112,10 +112,12 @@ def _load(factory: MessageFactory, message: Json, path: str) -> Any:
         raise StateInvalid("is not an object", path=path)
     found = exact.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
     if MEMORIES in message:
-        exact.complete(found, message[MEMORIES], f"{path}.{MEMORIES}")
+        exact.give(found, message[MEMORIES], f"{path}.{MEMORIES}")
     return found
 
 
 def _dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
-    dumped, memories = exact.dump(message), exact.missing(message)
-    return dumped if memories is None else {**dumped, MEMORIES: memories}
+    dumped = exact.dump(message)
+    if isinstance(message, MemoryQueryEvent) and exact.is_missing(message):
+        dumped[MEMORIES] = exact.memories(message)
+    return dumped

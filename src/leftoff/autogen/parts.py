@@ -55,7 +55,7 @@ COMPONENTS: tuple[type[Any], ...] = (
     Workbench,
 )
 
-MAX_DEPTH = 3
+HELD_DEPTH = 3
 """How deep lists and mappings inside each other are looked through."""
 
 LEAVES = (*KNOWN_CONTEXTS, ListMemory)
@@ -129,7 +129,7 @@ def saves_as_autogen(live: Any) -> bool:
 
 
 def class_of(value: object) -> type[Any]:
-    """The class of a value."""
+    """``type()`` of a value, which pyright calls unknown for an Any."""
     return type(value)
 
 
@@ -183,7 +183,7 @@ def _children(live: Any) -> Iterator[tuple[str, str, Any]]:
         yield "", "manager", manager
 
 
-def _held(value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
+def _held(value: Any, depth: int = HELD_DEPTH) -> Iterator[tuple[str, Any]]:
     """The parts that the value of an attribute is or has, with their names in it."""
     if isinstance(value, str | int | float | None):
         return

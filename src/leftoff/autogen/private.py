@@ -29,7 +29,7 @@ from autogen_agentchat.teams import SelectorGroupChat
 from autogen_core import AgentId, SingleThreadedAgentRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from autogen_agentchat.agents import AssistantAgent
     from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -49,7 +49,7 @@ TEAM_PARTICIPANTS = "_participants"
 GRAPH_PARTICIPANTS = "_input_participants"
 
 NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
-"""Lists of messages, which may be long and hold nothing else, and what is found under another name too."""
+"""Lists in which no parts have to be looked for: of messages, which may be many, and of participants once more."""
 
 CONDITION_FIELDS: dict[type[TerminationCondition], tuple[str, ...]] = {
     AndTerminationCondition: ("_stop_messages",),
@@ -261,6 +261,28 @@ def let_plan_go_on(team: MagenticOneGroupChat) -> None:
         return await orchestrator._orchestrate_step(ctx.cancellation_token)
 
     orchestrator.on_message_impl = on_message_impl
+
+
+def let_speak_without_news(team: BaseGroupChat) -> None:
+    """Let a team inside another be asked twice in a row: an empty task is none, and AutoGen raises."""
+    patched: Any = team
+    if "run_stream" in vars(team):
+        return
+    run_stream = team.run_stream
+
+    async def run(*, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
+        async for item in run_stream(task=None if task == [] else task, **options):
+            yield item
+
+    patched.run_stream = run
+
+
+def has_history(agent: ChatAgent) -> bool:
+    """Whether this is one of the surfers of AutoGen's extensions, which have what was said in lists of their own."""
+    for cls in type(agent).__mro__:
+        if cls.__module__.startswith("autogen_ext.agents.") and "__init__" in vars(cls):
+            return SURFER_HISTORY in cast("Any", cls).__init__.__code__.co_names
+    return False
 
 
 def is_canvas(cls: type) -> bool:

@@ -13,7 +13,7 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResult, Funct
 from leftoff.autogen import private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import Sequence
 
     from autogen_core import FunctionCall
 
@@ -30,12 +30,12 @@ _ANSWERED: WeakKeyDictionary[ChatCompletionContext, tuple[int, Any]] = WeakKeyDi
 """Up to which message, and how many there were, each conversation is known to have all its answers."""
 
 
-async def ready(parts: Sequence[Part]) -> list[str]:
+async def prepare(parts: Sequence[Part]) -> list[str]:
     """Make an agent or team, of which these are the parts, ready for a turn; what had to be repaired for it."""
     repairs: list[str] = []
     for part in parts:
         if isinstance(part.live, BaseGroupChat):
-            _ready_team(part.live)
+            _prepare_team(part.live)
         elif isinstance(part.live, TimeoutTermination):
             await part.live.reset()  # its clock would go on from turn to turn, but only while the process lives
         elif isinstance(part.live, ChatCompletionContext):
@@ -43,32 +43,19 @@ async def ready(parts: Sequence[Part]) -> list[str]:
     return repairs
 
 
-def _ready_team(team: BaseGroupChat) -> None:
+def _prepare_team(team: BaseGroupChat) -> None:
     if isinstance(team, Swarm):
         private.let_swarm_go_on(team)
     elif isinstance(team, MagenticOneGroupChat):
         private.let_plan_go_on(team)
     for participant in private.participants(team):
         if isinstance(participant, BaseGroupChat):
-            _let_speak_without_news(participant)
-
-
-def _let_speak_without_news(team: Any) -> None:
-    """Let a team inside another be asked twice in a row: an empty task is none, and AutoGen raises."""
-    if "run_stream" in vars(team):
-        return
-    run_stream = team.run_stream
-
-    async def run(*, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
-        async for item in run_stream(task=None if task == [] else task, **options):
-            yield item
-
-    team.run_stream = run
+            private.let_speak_without_news(participant)
 
 
 def _answer_calls(context: ChatCompletionContext) -> list[str]:
     """Answer the calls in a conversation that were never answered: providers refuse it otherwise."""
-    messages: list[Any] = getattr(context, private.CONTEXT_MESSAGES)
+    messages: list[Any] = getattr(context, private.CONTEXT_MESSAGES, [])
     length, last = _ANSWERED.get(context, (0, None))
     if not messages or messages[-1] is last:
         return []
@@ -82,7 +69,10 @@ def _answer_calls(context: ChatCompletionContext) -> list[str]:
             answered = {result.call_id for result in message.content}
             lost = [call for call in lost if call.id not in answered]
         elif lost:
-            repairs += [f"the call {call.id!r} of {call.name!r} was never answered; now as an error" for call in lost]
+            repairs += [
+                f"the call {call.id!r} of {call.name!r} was never answered; it is answered with an error now"
+                for call in lost
+            ]
             results = [
                 FunctionExecutionResult(content=INTERRUPTED, name=call.name, call_id=call.id, is_error=True)
                 for call in lost

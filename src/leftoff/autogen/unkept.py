@@ -14,7 +14,6 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 from pydantic import BaseModel
 
-from leftoff.autogen import private
 from leftoff.autogen.parts import class_of, is_mapping, is_tool_with_state, loads_and_saves
 from leftoff.errors import NotKept
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from leftoff.autogen.parts import Part
 
-MAX_DEPTH = 4
+SEEN_DEPTH = 4
 """How deep lists and objects that are data are looked into."""
 
 _WARNED: WeakSet[type[Any]] = WeakSet()
@@ -49,7 +48,7 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
             _WARNED.add(cls)
             what, names = part.path or "the agent", ", ".join(sorted(changed))
             warnings.warn(
-                f"{what} is a {cls.__name__}, of which nothing is kept ({names}): give {cls.__name__} the methods "
+                f"{what} is a {cls.__name__}, and what has changed in it is not kept ({names}): give it the methods "
                 "`async def save_state(self)`, which returns a dict of JSON, and `async def load_state(self, state)`",
                 NotKept,
                 stacklevel=2,
@@ -66,14 +65,14 @@ def _is_unkept(part: Part) -> bool:
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
     """The attributes that a user's own class has added, in a form that can be compared later."""
-    known: set[str] = {"_name", "_description", private.SURFER_HISTORY}
+    known: set[str] = set()
     for cls in type(live).__mro__:
         if cls.__module__.startswith("autogen_") and "__init__" in vars(cls):
             known |= set(cast("Any", cls).__init__.__code__.co_names)
     found: dict[str, Any] = {}
     for name, value in getattr(live, "__dict__", {}).items():
         if name not in known and id(value) not in inside and not _is_configuration(value):
-            found[name] = _frozen(value, inside, MAX_DEPTH)
+            found[name] = _frozen(value, inside, SEEN_DEPTH)
     return found
 
 

@@ -54,7 +54,8 @@ def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
     found |= {name: value for name in ("session", "turn", "owner") if (value := getattr(error, name, None))}
     if isinstance(error, StateInvalid):
         found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
-    found |= {"hint": "; ".join(hints)} if (hints := _hints(error)) else {}
+    hints = getattr(error, "__notes__", []) if isinstance(error, StateInvalid) else _hints(error)
+    found |= {"hint": "; ".join(hints)} if hints else {}
     found |= {"traceback": cause} if (cause := _trace(error, trace=trace)) else {}
     return found
 
@@ -78,6 +79,8 @@ def _meaning(error: BaseException) -> tuple[int, str]:  # noqa: PLR0911 - one fo
             return 3, str(error)
         case TurnFailed():
             return 1, str(error).partition("\n")[0]
+        case StateInvalid():
+            return 1, ": ".join(error.differences[0])
         case LeftoffError():
             return 1, str(error)
         case OSError():
@@ -90,6 +93,8 @@ def _hints(error: BaseException) -> list[str]:
     """What to do about it."""
     notes: list[str] = getattr(error, "__notes__", [])
     match error:
+        case StateInvalid():
+            return [*(f"{path}: {message}" for path, message in error.differences[1:]), *notes]
         case SessionBusy():
             return [*notes, "try again later, or wait longer: --timeout SECONDS"]
         case click.UsageError(ctx=click.Context() as context):

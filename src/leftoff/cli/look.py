@@ -87,8 +87,10 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             if limit is not None and found.number is None:
                 first = max(1, found.ledger.progress.turn + 1 - limit)
             turns = [turn async for turn in history(found.ledger, start=first, stop=after)]
-            done = found.number is not None and turns and turns[0].status == "done"
-            return found, turns, await Checkpoint(found.ledger, turns[0].number).beside() if done else {}
+            beside: dict[str, Any] = {}
+            if found.number is not None and turns and turns[0].status == "done":
+                beside = await Checkpoint(found.ledger, found.number).beside()
+            return found, turns, beside
 
     found, turns, beside = run(read())
     alive = found.ledger.busy() is not None
@@ -178,7 +180,7 @@ def _summary(turn: Turn) -> list[Text]:
     if len(answers) > 1:
         lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
     lines += [answer.as_line() for answer in answers[-1:]]
-    lines += [Text(f"mended: {line(repair)}", style="yellow") for repair in turn.repairs]
+    lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
@@ -195,7 +197,7 @@ def _print_turn(session: str, turn: Turn, *, alive: bool) -> None:
     title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), _status(turn.status, alive=alive))
     say(title.append(", " + ", ".join(facts), style="dim"))
     for repair in turn.repairs:
-        say(f"mended: {repair}", style="yellow")
+        say(f"repaired: {repair}", style="yellow")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())
     if turn.error is not None and turn.status == "failed":
