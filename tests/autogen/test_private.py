@@ -22,7 +22,7 @@ from scripted import Scripted
 
 import leftoff
 from leftoff.autogen import private
-from leftoff.autogen.parts import KNOWN_CONTEXTS
+from leftoff.autogen.kinds import KNOWN_CONTEXTS
 
 SOURCE = Path(private.__file__)
 PACKAGE = Path(leftoff.__file__).parent
@@ -105,6 +105,8 @@ async def runtime():
 
 async def objects_of(expression, name, runtime):
     """The real objects that an expression in private.py stands for."""
+    if (expression, name) == ("team", "_graph"):
+        return [graph_flow()]
     if (expression, name) == ("team", "_model_context"):
         return [team for team in teams() if isinstance(team, SelectorGroupChat)]
     if expression in MANAGED:

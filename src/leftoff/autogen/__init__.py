@@ -8,7 +8,7 @@ from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core import AgentRuntime
 
-from leftoff.autogen import complete, messages, parts, private, resuming, running, unkept
+from leftoff.autogen import complete, kinds, messages, parts, private, resuming, running, unkept
 from leftoff.autogen.messages import TurnResult
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class AutoGen:
         """What the things in it that cannot be kept were like before the turn."""
 
     def is_live(self, what: object) -> bool:
-        return isinstance(what, ChatAgent | Team) or parts.is_stateful(what)
+        return isinstance(what, ChatAgent | Team) or kinds.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
         for team in parts.teams(parts.walk(live)):

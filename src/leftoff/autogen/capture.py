@@ -15,7 +15,7 @@ from autogen_core.models import LLMMessage
 from pydantic import TypeAdapter
 
 from leftoff.autogen import exact, private
-from leftoff.autogen.parts import KNOWN_CONTEXTS, is_mapping, saves_as_autogen
+from leftoff.autogen.kinds import KNOWN_CONTEXTS, class_of, is_mapping, is_pure
 from leftoff.codec import MAX_DEPTH, is_object
 from leftoff.errors import StateInvalid
 from leftoff.state import Grown
@@ -80,7 +80,7 @@ def shape(live: Any) -> Shape:
 
 
 def _shape(live: Any, path: Path, found: Shape) -> None:
-    if not saves_as_autogen(live):
+    if not is_pure(live):
         found.opaque.add(path)
         found.pure = False
     elif isinstance(live, ChatCompletionContext):
@@ -95,8 +95,8 @@ def _shape(live: Any, path: Path, found: Shape) -> None:
     elif isinstance(live, SingleThreadedAgentRuntime):
         for name, agent in private.instantiated(live).items():
             found.opaque.add((*path, name))
-            found.pure = found.pure and saves_as_autogen(agent)
-    elif not type(live).__module__.startswith("autogen_agentchat."):
+            found.pure = found.pure and is_pure(agent)
+    elif not class_of(live).__module__.startswith("autogen_agentchat."):
         found.opaque.add(path)
 
 
@@ -105,7 +105,7 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
     factory = private.message_factory(team)
     for name, container in private.containers(team).items():
         at = (*path, "agent_states", name)
-        if not saves_as_autogen(container):
+        if not is_pure(container):
             found.opaque.add(at)
             found.pure = False
         elif name == private.manager_name(team):
@@ -147,10 +147,16 @@ async def capture(live: Any, known: Shape) -> Any:
 
 
 async def _save(live: Any) -> Any:
+    cls = class_of(live)
     try:
-        return _copy(await live.save_state())
+        state = await live.save_state()
     except NotImplementedError as error:
-        raise StateInvalid(f"{type(live).__name__} cannot save its state: {error}", path="$.state") from error
+        raise StateInvalid(f"{cls.__name__} cannot save its state: {error}", path="$.state") from error
+    if not is_mapping(state):
+        raise StateInvalid(
+            f"save_state() of {cls.__name__} returned a {class_of(state).__name__}, not a dict", path="$.state"
+        )
+    return copied(state)
 
 
 @contextmanager
@@ -166,17 +172,17 @@ def _emptied(places: Sequence[Place]) -> Generator[list[list[Any]]]:
             place.put(items)
 
 
-def _copy(state: Any, path: str = "$.state", depth: int = 1) -> Any:
+def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:
     """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
     if depth > MAX_DEPTH:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
     if is_mapping(state):
         return {
-            key: sorted(value) if (state.get("type"), key) in UNORDERED else _copy(value, f"{path}.{key}", depth + 1)
+            key: sorted(value) if (state.get("type"), key) in UNORDERED else copied(value, f"{path}.{key}", depth + 1)
             for key, value in state.items()
         }
     if isinstance(state, list | tuple):
-        return [_copy(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
+        return [copied(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
     return state
 
 

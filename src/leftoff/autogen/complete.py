@@ -10,10 +10,11 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff import state
 from leftoff.autogen import private
-from leftoff.autogen.fitting import Read, build_agents
+from leftoff.autogen.fitting import Read, build_agents, inside, without
 from leftoff.autogen.keeping import kept
-from leftoff.autogen.parts import settle, teams
-from leftoff.codec import is_object
+from leftoff.autogen.kinds import class_of, loads_and_saves
+from leftoff.autogen.parts import settle, teams, walk
+from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
 
 if TYPE_CHECKING:
@@ -24,13 +25,25 @@ if TYPE_CHECKING:
     from leftoff.codec import Json
 
 
+ABSENT: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a part is to be given."""
+
+    part: Part
+    keep: Kept
+    stored: Json
+    read: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A state that fits: what each part is to be given, and what must be found afterwards."""
+    """A state that fits, and by which steps it is given to what was built."""
 
     parts: Sequence[Part]
-    steps: list[tuple[Kept, Any]]
-    beside: dict[str, Json]
+    steps: Sequence[Step]
     imported: bool
     """Whether it is AutoGen's own state, with nothing beside it."""
 
@@ -65,12 +78,9 @@ async def fit(live: Any, tree: Json) -> Plan:
     beside = tree.get("beside", {})
     if not is_object(beside):
         raise StateInvalid("is not an object", path="$.beside")
-    if type(kept := tree.get("kept", 0)) is not int or kept != len(beside):
-        errors = [
-            StateInvalid(f"has {len(beside)} parts", path="$.beside"),
-            StateInvalid(f"is {kept!r}", path="$.kept"),
-        ]
-        raise StateInvalid.together(errors)
+    if type(count := tree.get("kept", 0)) is not int or count != len(beside):
+        has, says = f"has {len(beside)} parts", f"is {count!r}"
+        raise StateInvalid.together([StateInvalid(has, path="$.beside"), StateInvalid(says, path="$.kept")])
     if not isinstance(live, SingleThreadedAgentRuntime):
         return await _fit(live, tree["state"], beside, imported="beside" not in tree)
     new = await build_agents(live, tree["state"], "$.state")
@@ -84,65 +94,101 @@ async def fit(live: Any, tree: Json) -> Plan:
 async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
     parts = await settle(live)
     _check_idle(parts)
-    beside = _as_built(parts, beside)
-    steps: list[tuple[Kept, Any]] = []
+    stored: dict[str, Json] = {"": own, **_as_built(parts, beside)}
+    positions = _positions(parts, stored)
+    steps: list[Step] = []
     errors: list[StateInvalid] = []
-    positions = _positions(parts, beside)
-    keeps = [keep for part in parts for keep in kept(part, positions)]
-    for keep in keeps:
-        if keep.path and keep.path not in beside:
-            if keep.rests and not imported:
-                steps.append((keep, None))
-            continue
-        try:
-            steps.append((keep, await keep.read(beside[keep.path] if keep.path else own, _at(keep))))
-        except StateInvalid as error:
-            errors.append(error)
-    for path in sorted(set(beside) - {keep.path for keep in keeps}):
-        if not beside.pop(path):
-            continue  # nothing is lost with it
-        errors.append(Drifted("is in the state, and what was built has no place for it", path=f"$.beside.{path}"))
+    for part in parts:
+        for keep in kept(part, positions):
+            if keep.path in stored:
+                value = stored.pop(keep.path)
+                try:
+                    steps.append(Step(part, keep, value, await keep.read(value, _at(keep.path))))
+                except StateInvalid as error:
+                    errors.append(error)
+            elif keep.rests and not imported:
+                steps.append(Step(part, keep, None, None))
+    errors += [
+        Drifted("is in the state, and what was built has no place for it", path=_at(path))
+        for path, value in stored.items()
+        if value and not _is_kept_by_its_holder(parts, path)
+    ]
     if errors:
         misfit = StateInvalid.together(errors)
         if isinstance(misfit, Drifted):
             misfit.add_note("build the same agents as before, or start another session")
         raise misfit
-    return Plan(parts, steps, beside, imported)
+    return Plan(parts, steps, imported)
 
 
 async def load(live: Any, plan: Plan) -> dict[str, Any]:
-    """Give an agent or team a state that was read for it, and return it as captured again.
+    """Give an agent or team the state that a plan is for, and return it as captured again.
 
     Raises:
         StateInvalid: something refused it, or what is found afterwards is something else.
     """
-    expected: dict[str, Any] = {"state": None, "beside": dict(plan.beside)}
-    trusted: set[int] = set()
-    for keep, value in plan.steps:
+    done: list[Step] = []
+    there = {id(part.live) for part in plan.parts}
+    for step in plan.steps:
+        if id(step.part.live) not in there:
+            continue  # what holds it has made it anew
         try:
-            await keep.load(value)
+            await step.keep.load(step.read)
         except StateInvalid:
             raise
         except Exception as error:  # it may be a user's own
-            raise StateInvalid(f"does not fit what was built: {error}", path=_at(keep)) from error
-        if isinstance(value, Read):
-            trusted |= {id(items) for _, items in value.lists}
-            if keep.path:
-                expected["beside"][keep.path] = value.expected
-            else:
-                expected["state"] = value.expected
+            raise StateInvalid(f"does not fit what was built: {error}", path=_at(step.keep.path)) from error
+        if loads_and_saves(class_of(step.part.live)):
+            there = {id(part.live) for part in walk(live)}
+        done.append(step)
     parts = await settle(live)
     if plan.imported:
         await _derive(parts)
     captured = await capture(parts)
-    found = {"state": captured["state"], "beside": {path: captured["beside"].get(path) for path in plan.beside}}
-    if (at := state.difference(expected, state.plain(found, trusted))) is not None:
-        raise StateInvalid(
-            "the stored state does not come back when it is loaded into what was built; "
-            "build the same agents as before, or start another session",
-            path=at,
-        )
+    for step in done:
+        found = captured["beside"].get(step.keep.path) if step.keep.path else captured["state"]
+        if (at := _unlike(step, found)) is not None:
+            raise StateInvalid(
+                "the stored state does not come back when it is loaded into what was built; "
+                "build the same agents as before, or start another session",
+                path=at,
+            )
     return captured
+
+
+def _unlike(step: Step, found: Any) -> str | None:
+    """Where what is found in a part differs from what it was given, as far as that can be told."""
+    at, read = _at(step.keep.path), step.read
+    if not isinstance(read, Read):
+        compare = _lost if step.keep.is_opaque else state.difference
+        return compare(step.stored, state.plain(found), at)
+    found = state.plain(found, {id(items) for _, items in read.lists})
+    for path in read.opaque:
+        if (lost := _lost(inside(read.expected, path), inside(found, path), ".".join((at, *path)))) is not None:
+            return lost
+    return state.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
+
+
+def _lost(stored: Json, found: Json, at: str) -> str | None:
+    """Where something of a user's own has nothing like what it was given.
+
+    It need not be the same: a set comes in another order, time goes on, a new version adds what was not there.
+    """
+    if is_object(stored) and is_object(found):
+        pairs = [(f"{at}.{key}", value, found.get(key, ABSENT)) for key, value in stored.items()]
+    elif is_array(stored) and is_array(found) and len(stored) == len(found):
+        pairs = [(f"{at}[{i}]", *both) for i, both in enumerate(zip(stored, found, strict=True))]
+    else:
+        return None if class_of(stored) is class_of(found) and not is_array(stored) else at
+    return next((lost for path, one, other in pairs if (lost := _lost(one, other, path)) is not None), None)
+
+
+def _is_kept_by_its_holder(parts: Sequence[Part], path: str) -> bool:
+    """Whether a part that is not there is inside something that loads itself, and makes it then."""
+    return any(
+        f"{path}/".startswith(f"{part.path}/" if part.path else "") and loads_and_saves(class_of(part.live))
+        for part in parts
+    )
 
 
 def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]:
@@ -155,8 +201,8 @@ def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]
     return found
 
 
-def _at(keep: Kept) -> str:
-    return f"$.beside.{keep.path}" if keep.path else "$.state"
+def _at(path: str) -> str:
+    return f"$.beside.{path}" if path else "$.state"
 
 
 def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]:

@@ -107,7 +107,7 @@ def decode(value: Json, path: str) -> MemoryContent:
     return MemoryContent.model_construct(
         content=_content(value["content"], f"{path}.content"),
         mime_type=_mime_type(value["mime_type"], f"{path}.mime_type"),
-        metadata=value["metadata"],
+        metadata=deepcopy(value["metadata"]),
     )
 
 
@@ -120,7 +120,7 @@ def _content(value: Json, path: str) -> Any:
         case {"image": str(data), **rest} if not rest:
             return _decoded(Image.from_base64, data, path)
         case {"object": dict(content), **rest} if not rest:  # pyright: ignore[reportUnknownVariableType]
-            return content  # pyright: ignore[reportUnknownVariableType]
+            return deepcopy(content)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case _:
             raise StateInvalid("is not the content of a memory", path=path)
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from leftoff.autogen import private
 from leftoff.autogen.capture import Shape, capture, shape
-from leftoff.autogen.parts import class_of
+from leftoff.autogen.kinds import class_of
 from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown, difference
@@ -41,12 +41,15 @@ class Read:
     lists: list[tuple[Place, list[Any]]]
     expected: Json
     """What a capture must give afterwards, without those lists."""
+    opaque: set[Path]
+    """Where the states of users' own stand, which need not be the same twice: a set has another order, time goes on."""
 
 
 class Saved:
     """The state that ``save_state()`` gives of an agent, a team, a context, a runtime, or something of a user's own."""
 
     rests = False
+    is_opaque = False
 
     def __init__(self, path: str, live: Any, positions: Mapping[int, str]) -> None:
         self.path, self._live, self._positions = path, live, positions
@@ -57,28 +60,38 @@ class Saved:
     async def read(self, value: Json, at: str) -> Read:
         """A stored state, checked."""
         known = shape(self._live)
-        template = await capture(self._live, known)
-        if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value):
+        template = await _template(self._live, known)
+        if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value) and is_object(template):
             value = {**template, **value}  # other agents stay as they are
-        errors = list(_compare(template, value, (), known, at))
-        state = _without(value, {place.path for place in known.places} if known.pure else set())
+        errors = [] if template is None else list(_compare(template, value, (), known, at))
+        state = without(value, {place.path for place in known.places} if known.pure else set())
         if not errors:
             for team, path in known.teams:
-                errors += _positions(team, _inside(state, path), _name(at, path), self._positions.get(id(team)))
+                errors += _positions(team, inside(state, path), _name(at, path), self._positions.get(id(team)))
         lists: list[tuple[Place, list[Any]]] = []
         for place in known.places:
-            if is_array(found := _inside(value, place.path)):
+            if is_array(found := inside(value, place.path)):
                 read, wrong = _read_items(place, found, _name(at, place.path))
                 lists.append((place, read))
                 errors += wrong
         if errors:
             raise StateInvalid.together(errors)
-        return Read(state, lists if known.pure else [], expected=deepcopy(state))
+        return Read(state, lists if known.pure else [], expected=deepcopy(state), opaque=known.opaque)
 
     async def load(self, read: Read) -> None:
         await self._live.load_state(read.state)
         for place, items in read.lists:
             place.put(items)
+
+
+async def _template(live: Any, known: Shape) -> Any:
+    """The state of what was built, if it can be asked for it: one of a user's own may have none before it has run."""
+    if known.pure:
+        return await capture(live, known)
+    try:
+        return await capture(live, known)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return None
 
 
 async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
@@ -248,16 +261,17 @@ def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) ->
                 yield Drifted("is no node of the graph", path=f"{at}.ready[{index}]")
 
 
-def _without(value: Any, lists: set[Path], path: Path = ()) -> Any:
-    """A copy of a state in which some lists are empty."""
-    if path in lists:
+def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
+    """A copy of a state with empty lists in some places."""
+    if path in paths:
         return []
     if is_object(value):
-        return {key: _without(item, lists, (*path, key)) for key, item in value.items()}
+        return {key: without(item, paths, (*path, key)) for key, item in value.items()}
     return deepcopy(value)
 
 
-def _inside(value: Any, path: Path) -> Any:
+def inside(value: Any, path: Path) -> Any:
+    """What stands at a path in a state."""
     for name in path:
         value = value.get(name) if is_object(value) else None
     return value

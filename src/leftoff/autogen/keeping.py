@@ -17,9 +17,9 @@ from autogen_core.model_context import ChatCompletionContext
 from pydantic import ValidationError
 
 from leftoff.autogen import exact, private
-from leftoff.autogen.capture import context_place
+from leftoff.autogen.capture import context_place, copied
 from leftoff.autogen.fitting import Saved, read_list
-from leftoff.autogen.parts import class_of, is_tool_with_state, loads_and_saves
+from leftoff.autogen.kinds import class_of, is_tool_with_state, loads_and_saves
 from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown
@@ -42,6 +42,8 @@ class Kept(Protocol):
     path: str
     rests: bool
     """Whether nothing is stored while the part is at rest; ``load(None)`` puts it there."""
+    is_opaque: bool
+    """Whether what is stored is a user's own, and need not be the same when it is saved again."""
 
     async def save(self) -> Any:
         """What to store; ``None`` for nothing."""
@@ -95,6 +97,7 @@ class _Memories:
     """The contents of a list memory."""
 
     rests = False
+    is_opaque = False
 
     def __init__(self, path: str, memory: ListMemory) -> None:
         self.path, self._memory = path, memory
@@ -122,6 +125,7 @@ class _Condition:
     """What a termination condition has counted or seen."""
 
     rests = True
+    is_opaque = False
 
     def __init__(self, path: str, condition: TerminationCondition, fields: tuple[str, ...]) -> None:
         self.path, self._condition = path, condition
@@ -161,12 +165,13 @@ class _Tool:
     """The state of a tool that has one."""
 
     rests = False
+    is_opaque = True
 
     def __init__(self, path: str, tool: BaseTool[Any, Any]) -> None:
         self.path, self._tool = path, tool
 
     async def save(self) -> Any:
-        return dict(await self._tool.save_state_json())
+        return copied(await self._tool.save_state_json())
 
     async def read(self, value: Json, at: str) -> Any:
         if not is_object(value):
@@ -181,6 +186,7 @@ class _Canvas:
     """The files of a canvas, with all their revisions."""
 
     rests = False
+    is_opaque = False
 
     def __init__(self, path: str, canvas: Any) -> None:
         self.path, self._canvas = path, canvas
@@ -211,6 +217,7 @@ class _Position:
     """Whose turn it is, by name; AutoGen has a number, which :class:`Saved` sets right if the order has changed."""
 
     rests = False
+    is_opaque = False
 
     def __init__(self, path: str, team: RoundRobinGroupChat) -> None:
         self.path, self._team = path, team
@@ -231,6 +238,7 @@ class _Triggered:
     """Which activation groups have made a graph's nodes ready."""
 
     rests = True
+    is_opaque = False
 
     def __init__(self, path: str, team: GraphFlow) -> None:
         self.path, self._team = path, team
@@ -259,6 +267,7 @@ class _Recalled:
     """Memories in the messages of a team's thread that AutoGen's JSON of them does not bring back."""
 
     rests = True
+    is_opaque = False
 
     def __init__(self, path: str, team: BaseGroupChat) -> None:
         self.path, self._team = path, team
@@ -290,6 +299,7 @@ class _History:
     """What an agent of AutoGen's extensions has said and heard, which it keeps in a list of its own."""
 
     rests = False
+    is_opaque = False
 
     def __init__(self, path: str, agent: ChatAgent) -> None:
         self.path, self._place = path, context_place(agent, private.SURFER_HISTORY, ())

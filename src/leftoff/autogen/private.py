@@ -192,6 +192,16 @@ def activation_groups(team: GraphFlow) -> dict[str, dict[str, str]]:
     return groups
 
 
+def edge_conditions(team: GraphFlow) -> dict[str, Any]:
+    """The functions on the edges of a graph, by names of the edges."""
+    return {
+        f"{name}>{edge.target}#{index}": edge.condition_function
+        for name, node in team._graph.nodes.items()
+        for index, edge in enumerate(node.edges)
+        if edge.condition_function is not None
+    }
+
+
 def set_triggered_groups(team: GraphFlow, triggered: Mapping[str, Sequence[str]] | None) -> None:
     """Set them; ``None`` is what the rest of the manager's state tells of them."""
     graph = manager(team)
@@ -270,7 +280,7 @@ def let_speak_without_news(team: BaseGroupChat) -> None:
         return
     run_stream = team.run_stream
 
-    async def run(*, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
+    async def run(task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
         async for item in run_stream(task=None if task == [] else task, **options):
             yield item
 

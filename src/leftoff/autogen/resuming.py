@@ -11,6 +11,7 @@ from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage
 
 from leftoff.autogen import private
+from leftoff.codec import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +56,10 @@ def _prepare_team(team: BaseGroupChat) -> None:
 
 def _answer_calls(context: ChatCompletionContext) -> list[str]:
     """Answer the calls in a conversation that were never answered: providers refuse it otherwise."""
-    messages: list[Any] = getattr(context, private.CONTEXT_MESSAGES, [])
+    messages: Any = getattr(context, private.CONTEXT_MESSAGES, None)
     length, last = _ANSWERED.get(context, (0, None))
-    if not messages or messages[-1] is last:
-        return []
+    if not is_array(messages) or not messages or messages[-1] is last:
+        return []  # a context of a user's own may have its messages elsewhere
     if not (0 < length <= len(messages) and messages[length - 1] is last):
         length = 0
     repaired = messages[:length]

@@ -7,14 +7,13 @@ import warnings
 from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
-from autogen_core.models import ChatCompletionClient
-from autogen_core.tools import Workbench
 from pydantic import BaseModel
 
-from leftoff.autogen.parts import class_of, is_mapping, is_tool_with_state, loads_and_saves
+from leftoff.autogen.kinds import class_of, is_autogens, is_mapping, is_part, is_tool_with_state, loads_and_saves
 from leftoff.errors import NotKept
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from leftoff.autogen.parts import Part
 
-SEEN_DEPTH = 4
-"""How deep lists and objects that are data are looked into."""
+MANY = 10_000
+"""How many items of lists and objects that are data are looked at in one part."""
 
 _WARNED: WeakSet[type[Any]] = WeakSet()
 
@@ -42,7 +41,7 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
     now = look(parts, built)
     for part in parts:
         then = before.get(id(part.live), {})
-        changed = [name for name, value in now.get(id(part.live), {}).items() if (name, value) not in then.items()]
+        changed = [name for name, value in now.get(id(part.live), {}).items() if then.get(name) != value]
         cls = class_of(part.live)
         if changed and cls not in _WARNED:
             _WARNED.add(cls)
@@ -57,43 +56,41 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
 
 def _is_unkept(part: Part) -> bool:
     cls = class_of(part.live)
-    package = cls.__module__.partition(".")[0]
-    if cls in _WARNED or package.startswith("autogen_") or package in sys.stdlib_module_names or loads_and_saves(cls):
-        return False
-    return not issubclass(cls, Workbench) and not is_tool_with_state(cls)  # these have to say what is kept
+    standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
+    return not (cls in _WARNED or standard or is_autogens(cls) or loads_and_saves(cls) or is_tool_with_state(cls))
 
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
     """The attributes that a user's own class has added, in a form that can be compared later."""
     known: set[str] = set()
-    for cls in type(live).__mro__:
-        if cls.__module__.startswith("autogen_") and "__init__" in vars(cls):
+    for cls in class_of(live).__mro__:
+        if is_autogens(cls) and "__init__" in vars(cls):
             known |= set(cast("Any", cls).__init__.__code__.co_names)
-    found: dict[str, Any] = {}
-    for name, value in getattr(live, "__dict__", {}).items():
-        if name not in known and id(value) not in inside and not _is_configuration(value):
-            found[name] = _frozen(value, inside, SEEN_DEPTH)
-    return found
+    budget = [MANY]
+    return {
+        name: _frozen(value, inside, budget)
+        for name, value in getattr(live, "__dict__", {}).items()
+        if name not in known and id(value) not in inside
+    }
 
 
-def _is_configuration(value: Any) -> bool:
-    return callable(value) or isinstance(value, ChatCompletionClient | type)
+def _frozen(value: Any, inside: set[int], budget: list[int]) -> Any:
+    """Something that is equal as long as the value is.
 
-
-def _frozen(value: Any, inside: set[int], depth: int) -> Any:
-    """Something equal as long as the value is; parts are looked at by themselves."""
+    Nothing is seen of objects that are no data, of parts, which are looked at by themselves, and of what is too much.
+    """
     if isinstance(value, bool | int | float | str | bytes | None):
         return value
-    if depth == 0 or id(value) in inside:
-        return id(value)
+    budget[0] -= 1
+    if budget[0] < 0 or id(value) in inside:
+        return None
     if is_mapping(value):
-        return [(_frozen(key, inside, depth - 1), _frozen(item, inside, depth - 1)) for key, item in value.items()]
-    if isinstance(value, list | tuple | deque):
-        return [_frozen(item, inside, depth - 1) for item in cast("list[Any]", value)]
-    if isinstance(value, AbstractSet):
-        return {item if isinstance(item, str | int) else id(item) for item in cast("set[Any]", value)}
-    return _frozen(vars(value), inside, depth - 1) if _is_data(value) else id(value)
-
-
-def _is_data(value: Any) -> bool:
-    return (is_dataclass(value) or isinstance(value, BaseModel)) and hasattr(value, "__dict__")
+        items = islice(value.items(), max(budget[0], 0))
+        return len(value), [(_frozen(key, inside, budget), _frozen(item, inside, budget)) for key, item in items]
+    if isinstance(value, list | tuple | deque | AbstractSet):
+        some = islice(cast("list[Any]", value), max(budget[0], 0))
+        return len(cast("list[Any]", value)), [_frozen(item, inside, budget) for item in some]
+    if is_part(value):
+        return "a part that was not there"
+    data = is_dataclass(value) or isinstance(value, BaseModel)
+    return _frozen(getattr(value, "__dict__", None), inside, budget) if data else None
