@@ -65,6 +65,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         self._accepted = task
         progress = replace(progress, turn=turn, bodies=archive.bodies, open="running")
+        await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
     async def reopen(self, *, own: bool) -> None:
@@ -73,6 +74,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         self._accepted = await self._task()
         progress = replace(self._ledger.progress, open="running")
+        await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
 
     async def _open(self, write: Coroutine[None, None, None], *, own: bool) -> None:
@@ -100,9 +102,10 @@ class Execution(Generic[EventT_co, ResultT_co]):
             tree = await self._framework.capture(self._instance.live)
             await self._commit(turn, tree, outcome, "run", [])
         except (asyncio.CancelledError, GeneratorExit) as error:
-            self._instance.forget()
             if own:
                 await self._abort("cancelled", error)
+            else:
+                self._instance.forget()
             raise
         except (LeaseLost, SessionDeleted, StoreUnavailable, StoreFull):
             self._instance.forget()  # The store has the last word: as far as it knows, the turn was interrupted.
@@ -181,16 +184,16 @@ class Execution(Generic[EventT_co, ResultT_co]):
             rows=[*archive.new_bodies(), *rows],
             release=True,
         )
-        self._instance.checkpoint = turn
+        self._instance.end(turn)
 
     def _turn_row(self, task: list[int] | None, key: str | None, repairs: Sequence[str] = ()) -> TurnRow:
         return TurnRow(at=_now(), task=task, key=key, blueprint=self._instance.blueprint.name, repairs=tuple(repairs))
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
         """Record that the open turn ended without a checkpoint, and never use its instance again."""
-        self._instance.forget()
         progress = self._ledger.progress
         if progress.open is None or not self._ledger.owned:
+            self._instance.forget()
             return  # It was cancelled when its commit had already been written.
         failure = FailureRow(turn=progress.turn, status=status, error=_describe(error), at=_now())
         try:
@@ -201,9 +204,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
                 release=True,
             )
             await settled(write)
-            if self._instance.is_given:
-                await settled(self._instance.load(self._ledger))  # nobody shall find it with half a turn
+            await settled(self._instance.go_back())  # nobody shall find a given instance with half a turn
         except LeftoffError as also:
+            self._instance.forget()
             error.add_note(f"leftoff could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:

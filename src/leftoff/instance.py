@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from leftoff import state
 from leftoff.blueprint import Blueprint
+from leftoff.codec import is_object
 from leftoff.errors import MissingMigration, StateInvalid, UnknownVersion
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
-from leftoff.state import Archive
+from leftoff.state import Archive, Grown
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_HOLDERS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""Which session each live instance runs."""
+_HOLDERS: dict[int, tuple[ref[Any], str]] = {}
+"""Which session each live instance runs, by its ``id()``: agents may be equal, or have no hash."""
 
 
 @contextmanager
@@ -38,6 +39,23 @@ def _naming(session: str) -> Generator[None]:
         raise
 
 
+def _snapshot(tree: Any) -> Any:
+    """A captured state that does not follow its live lists."""
+    if isinstance(tree, Grown):
+        return Grown(list(tree.items), tree.dump)
+    return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
+
+
+def _hold(live: Any, session: str) -> str:
+    """The session that runs a live instance; this one from now on, if there is none."""
+    known, holder = _HOLDERS.get(id(live), (None, session))
+    if known is not None and known() is live:
+        return holder
+    number = id(live)
+    _HOLDERS[number] = ref(live, lambda gone: _HOLDERS.pop(number) if _HOLDERS[number][0] is gone else None), session
+    return session
+
+
 class Instance(Generic[EventT_co, ResultT_co]):
     """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
 
@@ -47,7 +65,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._last: ref[Any] | None = None
         self._given = what if framework.is_live(what) else None
         self._first: Json = None
-        """The state that a given live instance came with; a turn that fails before any checkpoint goes back to it."""
+        """The state that a given live instance came with, on which a checkpoint is loaded."""
+        self._before: Any = None
+        """The state of a given live instance before the turn that runs; one that fails goes back to it."""
         if isinstance(what, Blueprint):
             self.blueprint = what
         elif self._given is not None or what is None:
@@ -62,11 +82,6 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.archive = Archive()
         self._known = False
 
-    @property
-    def is_given(self) -> bool:
-        """Whether the session was made with a live instance, not with something that builds one."""
-        return self._given is not None
-
     def given(self) -> Any:
         """The live instance that the session was made with."""
         if self._given is None:
@@ -75,8 +90,33 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     def forget(self) -> None:
         """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
-        self.live = None
+        self.live = self._before = None
         self._known = False
+
+    def doubt(self) -> None:
+        """Forget the live instance, unless it is a given one that is known to be as it was before a turn."""
+        if self._given is None or self._before is not None:
+            self.forget()
+
+    async def begin(self) -> None:
+        """Remember what a given live instance is like before a turn."""
+        if self._given is not None:
+            self._before = _snapshot(await self._framework.capture(self.live))
+
+    def end(self, checkpoint: int) -> None:
+        """Have the state of this checkpoint, which a turn has made."""
+        self.checkpoint, self._before = checkpoint, None
+
+    async def go_back(self) -> None:
+        """Have a given live instance as it was before the turn, also what its owner had changed since the last one."""
+        if self._given is None or self._before is None:
+            self.forget()
+            return
+        before, self._before = state.plain(self._before), None
+        self.live, known, self._known = None, self._known, False
+        await self._framework.renew(self._given)
+        await self._restore(self._given, before)
+        self.live, self._known = self._given, known
 
     async def load(self, ledger: Ledger) -> None:
         """Have a live instance with the state of the session's latest checkpoint.
@@ -166,7 +206,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: another session runs it, or the factory gave the one that was to be replaced.
         """
-        holder = _HOLDERS.setdefault(live, self.session)
+        holder = _hold(live, self.session)
         if holder != self.session:
             raise StateInvalid(
                 f"this agent or team already runs session {holder!r}; give a function that builds a new one each time",

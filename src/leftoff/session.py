@@ -246,7 +246,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         except GeneratorExit:
             raise  # a caller that has its result needs no more; a turn that is left in the middle forgets by itself
         except BaseException:
-            self._instance.forget()
+            self._instance.doubt()
             raise
         finally:
             try:

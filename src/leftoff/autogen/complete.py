@@ -138,7 +138,7 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
             raise
         except Exception as error:  # it may be a user's own
             raise StateInvalid(f"does not fit what was built: {error}", path=_at(step.keep.path)) from error
-        if loads_and_saves(class_of(step.part.live)):
+        if isinstance(step.read, Read) and step.read.opaque:
             there = {id(part.live) for part in walk(live)}
         done.append(step)
     parts = await settle(live)

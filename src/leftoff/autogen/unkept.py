@@ -7,22 +7,31 @@ import warnings
 from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from pydantic import BaseModel
 
-from leftoff.autogen.kinds import class_of, is_autogens, is_mapping, is_part, is_tool_with_state, loads_and_saves
+from leftoff.autogen.kinds import (
+    class_of,
+    has_parts,
+    is_autogens,
+    is_mapping,
+    is_part,
+    is_tool_with_state,
+    loads_and_saves,
+)
 from leftoff.errors import NotKept
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from leftoff.autogen.parts import Part
 
 MANY = 10_000
 """How many items of lists and objects that are data are looked at in one part."""
+
+UNSEEN: Any = object()
 
 _WARNED: WeakSet[type[Any]] = WeakSet()
 
@@ -41,7 +50,11 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
     now = look(parts, built)
     for part in parts:
         then = before.get(id(part.live), {})
-        changed = [name for name, value in now.get(id(part.live), {}).items() if then.get(name) != value]
+        changed = [
+            name
+            for name, value in now.get(id(part.live), {}).items()
+            if value != then.get(name) and value is not UNSEEN
+        ]
         cls = class_of(part.live)
         if changed and cls not in _WARNED:
             _WARNED.add(cls)
@@ -66,31 +79,39 @@ def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
     for cls in class_of(live).__mro__:
         if is_autogens(cls) and "__init__" in vars(cls):
             known |= set(cast("Any", cls).__init__.__code__.co_names)
-    budget = [MANY]
+    look_at = _Look(inside, parts=has_parts(live))
     return {
-        name: _frozen(value, inside, budget)
+        name: look_at.frozen(value)
         for name, value in getattr(live, "__dict__", {}).items()
         if name not in known and id(value) not in inside
     }
 
 
-def _frozen(value: Any, inside: set[int], budget: list[int]) -> Any:
-    """Something that is equal as long as the value is.
+class _Look:
+    """A look at the attributes of one object; ``parts`` says whether a part in it that is new is to be told of."""
 
-    Nothing is seen of objects that are no data, of parts, which are looked at by themselves, and of what is too much.
-    """
-    if isinstance(value, bool | int | float | str | bytes | None):
-        return value
-    budget[0] -= 1
-    if budget[0] < 0 or id(value) in inside:
-        return None
-    if is_mapping(value):
-        items = islice(value.items(), max(budget[0], 0))
-        return len(value), [(_frozen(key, inside, budget), _frozen(item, inside, budget)) for key, item in items]
-    if isinstance(value, list | tuple | deque | AbstractSet):
-        some = islice(cast("list[Any]", value), max(budget[0], 0))
-        return len(cast("list[Any]", value)), [_frozen(item, inside, budget) for item in some]
-    if is_part(value):
-        return "a part that was not there"
-    data = is_dataclass(value) or isinstance(value, BaseModel)
-    return _frozen(getattr(value, "__dict__", None), inside, budget) if data else None
+    def __init__(self, inside: set[int], *, parts: bool) -> None:
+        self._inside, self._parts = inside, parts
+        self._left = MANY
+
+    def frozen(self, value: Any) -> Any:
+        """Something that is equal as long as the value is; ``UNSEEN`` for what is no data, or too much of it."""
+        self._left -= 1
+        if isinstance(value, bool | int | float | str | bytes | None):
+            return value
+        if id(value) in self._inside:
+            return None
+        if is_part(value):
+            return "a part that was not there" if self._parts else UNSEEN
+        if is_mapping(value):
+            return self._all([*value.keys(), *value.values()])
+        if isinstance(value, list | tuple | deque | AbstractSet):
+            return self._all(cast("Collection[Any]", value))
+        data = is_dataclass(value) or isinstance(value, BaseModel)
+        return self.frozen(getattr(value, "__dict__", None)) if data else UNSEEN
+
+    def _all(self, items: Collection[Any]) -> Any:
+        if len(items) > self._left:
+            return UNSEEN
+        found = [self.frozen(item) for item in items]
+        return UNSEEN if UNSEEN in found else found

@@ -1,0 +1,430 @@
+"""Users' own classes, in all the ways in which they are written."""
+
+import asyncio
+import functools
+import inspect
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.conditions import ExternalTermination
+from autogen_agentchat.teams import DiGraphBuilder, GraphFlow, RoundRobinGroupChat
+from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
+from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import FunctionExecutionResultMessage, UserMessage
+from autogen_core.tools import StaticWorkbench
+from gap_parts import Cart
+from gaps import RESTART, Custom, kept, on_request, reloaded, uninterrupted
+from kinds import assistant
+from scripted import Scripted, remembered
+
+import leftoff
+from leftoff.autogen import parts
+
+
+@pytest.fixture
+async def store():
+    async with leftoff.open("memory://") as found:
+        yield found
+
+
+class App:
+    """An application that has the teams of all its users, and whose methods are called by them."""
+
+    def __init__(self):
+        self.teams = {}
+
+    def ask(self, prompt):
+        return "yes"
+
+    def team(self, who):
+        members = [assistant("ann"), UserProxyAgent("user", input_func=self.ask)]
+        self.teams[who] = RoundRobinGroupChat(members, max_turns=2)
+        return self.teams[who]
+
+
+async def test_an_application_whose_method_is_called_is_not_looked_through(store):
+    app = App()
+    sessions = {who: store.session(who, lambda who=who: app.team(who)) for who in ("ann", "bob")}
+    for task in ("one", "two"):
+        await asyncio.gather(*(session.run(task) for session in sessions.values()))
+    assert set(await sessions["bob"].at(2).beside()) == {"manager"}
+    for who in ("ann", "bob"):
+        assert (await store.session(who, lambda who=who: App().team(who)).run("three")).turn == 3
+
+
+class Unsteady(Custom):
+    """Saves what is never the same twice."""
+
+    def __init__(self, **more):
+        super().__init__("unsteady")
+        self.tags, self.more = [], more
+
+    async def reply(self, texts):
+        self.tags += texts
+        return " ".join(sorted(self.tags))
+
+    async def save_state(self):
+        return {"tags": list(reversed(self.tags)), "saved_at": time.time(), **self.more}
+
+    async def load_state(self, state):
+        self.tags = list(state["tags"])
+
+
+async def test_what_is_saved_need_not_be_the_same_twice(store):
+    await store.session("case", Unsteady).run("email")
+    await store.session("case", Unsteady).run("SMS")
+    result = await store.session("case", lambda: Unsteady(total=0)).run("post")
+    assert result.messages[-1].content == "SMS email post"
+
+
+class Forgetful(Unsteady):
+    async def load_state(self, state):
+        self.tags = []
+
+
+async def test_what_is_lost_when_it_is_loaded_is_noticed(store):
+    await store.session("case", Forgetful).run("email")
+    with pytest.raises(leftoff.StateInvalid, match=r"\$\.state\.tags: .* does not come back"):
+        await store.session("case", Forgetful).run("SMS")
+
+
+class Replacing(Custom):
+    """Makes its context anew when it is loaded."""
+
+    def __init__(self):
+        super().__init__("replacing")
+        self.context = UnboundedChatCompletionContext()
+
+    async def reply(self, texts):
+        await self.context.add_message(UserMessage(content=texts[-1], source="user"))
+        return remembered(await self.context.get_messages())
+
+    async def save_state(self):
+        return {"context": await self.context.save_state()}
+
+    async def load_state(self, state):
+        self.context = UnboundedChatCompletionContext()
+        await self.context.load_state(state["context"])
+
+
+async def test_a_part_may_be_made_anew_when_its_holder_is_loaded():
+    steps = ["email", RESTART, "SMS", RESTART, "post"]
+    assert await kept(Replacing, *steps) == await uninterrupted(Replacing, *steps)
+
+
+class Lazy(Replacing):
+    """Has nothing to save before it has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.thread = None
+
+    async def reply(self, texts):
+        self.thread = self.thread or {"id": "t-1"}
+        return await super().reply(texts)
+
+    async def save_state(self):
+        return {**await super().save_state(), "thread": self.thread["id"]}
+
+    async def load_state(self, state):
+        await super().load_state(state)
+        self.thread = {"id": state["thread"]}
+
+
+@pytest.mark.parametrize("build", [Lazy, lambda: RoundRobinGroupChat([Lazy(), assistant("ann")], max_turns=2)])
+async def test_what_has_no_state_before_it_has_run_is_restored(build):
+    steps = ["email", RESTART, "SMS"]
+    assert await kept(build, *steps) == await uninterrupted(build, *steps)
+
+
+@pytest.mark.parametrize("returned", [["email"], "email", None, 7])
+async def test_a_state_that_is_no_dict_is_refused_before_it_is_stored(store, returned):
+    class Wrong(Unsteady):
+        async def save_state(self):
+            return returned
+
+    with pytest.raises(leftoff.StateInvalid, match="not a dict"):
+        await store.session("case", Wrong).run("email")
+    with pytest.raises(leftoff.StateInvalid, match="not a dict"):
+        await store.save("case", Wrong())
+
+
+class Limit:
+    """A condition of an edge that holds a number of times."""
+
+    def __init__(self):
+        self.left = 3
+
+    def __call__(self, message):
+        self.left -= 1
+        return self.left > 0
+
+    async def save_state(self):
+        return {"left": self.left}
+
+    async def load_state(self, state):
+        self.left = state["left"]
+
+
+def graph_with_a_limit():
+    ann, bob, end = assistant("ann"), assistant("bob"), assistant("end")
+    builder = DiGraphBuilder().add_node(ann).add_node(bob).add_node(end).set_entry_point(ann)
+    builder.add_edge(ann, bob).add_edge(bob, ann, condition=Limit()).add_edge(bob, end, condition="never said")
+    return GraphFlow(builder.get_participants(), builder.build(), max_turns=1)
+
+
+async def test_what_the_edge_of_a_graph_counts_is_kept():
+    steps = ["email", RESTART, "SMS", RESTART, "post", RESTART, "fax", RESTART, "pigeon", RESTART, "smoke"]
+    assert await kept(graph_with_a_limit, *steps) == await uninterrupted(graph_with_a_limit, *steps)
+    assert await reloaded(graph_with_a_limit, *steps) != await uninterrupted(graph_with_a_limit, *steps)
+
+
+def logged(function):
+    @functools.wraps(function)
+    async def call(what: str) -> str:
+        return await function(what)
+
+    return call
+
+
+def decorated():
+    return assistant(answer=on_request("add"), tools=[logged(logged(Cart().add))])
+
+
+async def test_what_is_behind_a_decorator_is_kept():
+    steps = ["add tea", RESTART, "add cups"]
+    assert await kept(decorated, *steps) == await uninterrupted(decorated, *steps)
+    assert await reloaded(decorated, *steps) != await uninterrupted(decorated, *steps)
+
+
+class Failing(Scripted):
+    def __init__(self):
+        super().__init__(self.reply)
+        self.fails = False
+
+    def reply(self, messages):
+        if self.fails:
+            raise RuntimeError("out of order")
+        return remembered(messages)
+
+
+def note(text, **options):
+    return MemoryContent(content=text, mime_type=MemoryMimeType.TEXT, **options)
+
+
+async def test_what_the_owner_of_a_live_agent_changes_around_a_turn_that_fails_stays(store):
+    memory, model, stop = ListMemory("notes"), Failing(), ExternalTermination()
+    team = RoundRobinGroupChat([assistant("ann", memory=[memory])], termination_condition=stop, max_turns=1)
+    team._participants[0]._model_client = model
+    case = store.session("case", team)
+    await case.run("one")
+    await memory.add(note("before"))
+    model.fails = True
+    for _ in range(2):
+        with pytest.raises(leftoff.TurnFailed):
+            await case.run("two")
+    await memory.add(note("after"))
+    stop.set()
+    model.fails = False
+    assert (await case.run("three")).stop_reason == "External termination requested"
+    assert [content.content for content in memory.content] == ["before", "after"]
+
+
+async def test_what_a_turn_that_fails_has_changed_in_place_is_undone_each_time(store):
+    memory = ListMemory("notes", [note("email", metadata={"hits": 0})])
+
+    async def count(what: str) -> str:
+        """Count."""
+        memory.content[0].metadata["hits"] += 1
+        return "counted"
+
+    def answer(messages):
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            raise ConnectionError("out of order")
+        return on_request("count")(messages)
+
+    agent = assistant(answer=answer, tools=[count], memory=[memory], reflect_on_tool_use=True)
+    case = store.session("case", agent)
+    for _ in range(3):
+        with pytest.raises(leftoff.TurnFailed):
+            await case.run("count it")
+        assert memory.content[0].metadata == {"hits": 0}
+
+
+class Twins(Custom):
+    def __init__(self):
+        super().__init__("twins")
+        self._notes, self.notes = ListMemory(), ListMemory()
+
+    async def reply(self, texts):
+        await self._notes.add(note(texts[-1]))
+        return f"{len(self._notes.content)} {len(self.notes.content)}"
+
+
+async def test_two_attributes_that_differ_in_an_underscore_are_two():
+    assert await kept(Twins, "email", RESTART, "SMS") == await uninterrupted(Twins, "email", "SMS")
+
+
+class Looking(AssistantAgent):
+    """Looks at what it was given when it is loaded."""
+
+    async def load_state(self, state):
+        await super().load_state(state)
+        self.found = len(await self.model_context.get_messages())
+
+
+async def test_a_load_state_of_ones_own_sees_the_whole_state(store):
+    built = []
+
+    def build():
+        built.append(Looking("looking", Scripted()))
+        return built[-1]
+
+    await store.session("case", build).run("email")
+    await store.session("case", build).run("SMS")
+    assert built[-1].found == 2
+
+
+async def test_a_package_whose_name_begins_like_autogens_is_ones_own(store):
+    module = ModuleType("autogen_shop")
+    sys.modules["autogen_shop"] = module
+    try:
+        vars(module).update({"UntoldCart": Cart.__base__, "__name__": "autogen_shop"})
+        exec(inspect.getsource(Cart), vars(module))
+        cls = module.Cart
+        assert cls.save_state.__module__ == "autogen_shop"
+        steps = ["add tea", RESTART, "add cups"]
+
+        def build():
+            return assistant(answer=on_request("add"), tools=[cls().add])
+
+        assert await kept(build, *steps) == await uninterrupted(build, *steps)
+    finally:
+        del sys.modules["autogen_shop"]
+
+
+class Elsewhere(UnboundedChatCompletionContext):
+    """Has its messages where nobody looks."""
+
+    def __init__(self, messages):
+        self._initial_messages, self.mine = None, messages
+
+    async def add_message(self, message):
+        self.mine.append(message)
+
+    async def get_messages(self):
+        return list(self.mine)
+
+    async def save_state(self):
+        return {"mine": [message.model_dump() for message in self.mine]}
+
+    async def load_state(self, state):
+        self.mine = [*self.mine[:0], *(UserMessage(**message) for message in state["mine"])]
+
+
+class Short(UnboundedChatCompletionContext):
+    def __init__(self):
+        super().__init__()
+        self._messages = deque(maxlen=20)
+
+    async def get_messages(self):
+        return list(self._messages)
+
+    async def save_state(self):
+        return {"messages": [message.model_dump() for message in self._messages]}
+
+    async def load_state(self, state):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("context", [lambda: Elsewhere([]), Short])
+async def test_a_context_that_has_its_messages_its_own_way_runs(store, context):
+    result = await store.session("case", lambda: assistant(model_context=context())).run("email")
+    assert result.turn == 1
+
+
+@dataclass
+class Plain(Custom):
+    """Equal to any other, and without a hash."""
+
+    _description: str = "equal"
+    _name: str = "equal"
+
+
+async def test_agents_that_are_equal_are_two(store):
+    await asyncio.gather(store.session("a", Plain()).run("one"), store.session("b", Plain()).run("two"))
+    assert [info.turns async for info in store.sessions()] == [1, 1]
+
+
+class Connection:
+    @property
+    def name(self):
+        raise RuntimeError("not connected")
+
+
+class Key:
+    pass
+
+
+class Hoarder(Custom):
+    def __init__(self):
+        super().__init__("hoarder")
+        self.connections = [Connection()]
+        self.by_key = {Key(): ListMemory("one"), Key(): ListMemory("two")}
+        self.numbers = [float(i) for i in range(100_000)]
+
+
+async def test_what_else_an_agent_has_does_no_harm(store):
+    await store.session("case", Hoarder).run("one")
+    assert set(await store.session("case").at(1).beside()) == {"by_key/#1", "by_key/#2"}
+    await store.session("case", Hoarder).run("two")
+
+
+class Counting(StaticWorkbench):
+    def __init__(self):
+        super().__init__([])
+        self.listed = 0
+
+    async def list_tools(self):
+        self.listed += 1
+        return await super().list_tools()
+
+
+async def test_a_workbench_that_adds_to_autogens_and_does_not_say_so_is_told_of(store):
+    with pytest.warns(leftoff.NotKept, match=r"Counting.*listed"):
+        await store.session("case", lambda: assistant(workbench=Counting())).run("one")
+
+
+class Client:
+    def __init__(self):
+        self._connection = None
+
+    async def look(self, what: str) -> str:
+        """Look something up."""
+        self._connection = self._connection or Connection()
+        return "found"
+
+
+async def test_a_service_that_connects_when_it_is_first_used_is_not_told_of(store):
+    agent = assistant(answer=on_request("look"), tools=[Client().look])
+    await store.session("case", agent).run("look it up")
+
+
+def test_a_list_of_very_many_things_is_looked_at_in_part():
+    class Many(list):
+        seen = 0
+
+        def __iter__(self):
+            for item in super().__iter__():
+                Many.seen += 1
+                yield item
+
+    agent = Custom()
+    agent.vectors = Many([Many([0.5] * 50_000) for _ in range(20)])
+    parts.walk(agent)
+    assert 0 < Many.seen < 5_000
