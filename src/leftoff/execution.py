@@ -111,6 +111,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             self._instance.forget()  # The store has the last word: as far as it knows, the turn was interrupted.
             raise
         except LeftoffError as error:
+            error.session = error.session or self._ledger.session
             await self._abort("failed", error)
             raise
         except Exception as error:

@@ -181,6 +181,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     async def _build(self) -> Any:
         live = await self.blueprint.build()
+        if live is None and self._versioned:
+            raise StateInvalid("returned None; is its return missing?", path="factory", session=self.session)
         if live is None:
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
         if not self._framework.is_live(live):

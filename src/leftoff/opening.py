@@ -114,6 +114,13 @@ class OpenStore:
         """The session of an earlier save of the same instance, which knows what is stored and need not read it."""
         known, case = self._by_hand.pop(session, (None, None))
         if known is not live or case is None:
+            if not _autogen().is_live(live):
+                raise StateInvalid(
+                    "saving and loading by hand needs a live agent or team, or something else with async save_state() "
+                    f"and load_state(state), not a {type(live).__name__}",
+                    path="what",
+                    session=session,
+                )
             case = self.session(session, live)
         self._by_hand[session] = (live, case)
         while len(self._by_hand) > MAX_BY_HAND:

@@ -4,8 +4,8 @@ A state is a tree of JSON values. Packing it takes it apart:
 
 * a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
   skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
-  of the body that has its form, then its values. A form lists the keys, with the value of those that are the same in
-  most messages; an object of numbers in a message is stored likewise, as ``{"$": [8, 12, 5]}``;
+  of its form, a body, then its values. A form lists the keys, with the values that most messages share. An object of
+  numbers is stored likewise: ``{"$": [8, 12, 5]}``;
 * a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
   what the log holds, a new log is begun that shares the common beginning with the old one;
 * the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
@@ -37,7 +37,6 @@ MAX_SHARING = 8
 
 MAX_ROW = 2000
 """Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
-
 STEADY = {"source", "type"}
 """Keys whose values are few in a session."""
 

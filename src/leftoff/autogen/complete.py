@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autogen_agentchat.state import BaseState
 from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 
 ABSENT: Any = object()
+
+NOTHING = BaseState().model_dump()
+"""What AutoGen saves of an agent that does not say what to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,8 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
     ]
     if errors:
         misfit = StateInvalid.together(errors)
-        if isinstance(misfit, Drifted):
-            misfit.add_note("build the same agents as before, or start another session")
+        again = "correct it and import it again: leftoff import FILE SESSION --force"
+        misfit.add_note(again if imported else "build the same agents as before, or start another session")
         raise misfit
     return Plan(parts, steps, imported)
 
@@ -137,7 +141,8 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
         except StateInvalid:
             raise
         except Exception as error:  # it may be a user's own
-            raise StateInvalid(f"does not fit what was built: {error}", path=_at(step.keep.path)) from error
+            what = f"does not fit what was built: {type(error).__name__}: {error}"
+            raise StateInvalid(what, path=_at(step.keep.path)) from error
         if isinstance(step.read, Read) and step.read.opaque:
             there = {id(part.live) for part in walk(live)}
         done.append(step)
@@ -164,6 +169,8 @@ def _unlike(step: Step, found: Any) -> str | None:
         return compare(step.stored, state.plain(found), at)
     found = state.plain(found, {id(items) for _, items in read.lists})
     for path in read.opaque:
+        if inside(read.expected, path) == NOTHING:
+            continue  # it has the two methods only since
         if (lost := _lost(inside(read.expected, path), inside(found, path), ".".join((at, *path)))) is not None:
             return lost
     return state.difference(without(read.expected, read.opaque), without(found, read.opaque), at)

@@ -199,6 +199,8 @@ def _changed(item: Any, where: str) -> StateInvalid:
 
 
 def _first(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return error.errors()[0]["msg"]
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 

@@ -1,0 +1,206 @@
+"""Users' own agents, contexts and services: whatever they have in them does no harm."""
+
+import asyncio
+import inspect
+import sys
+from collections import deque
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
+from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import UserMessage
+from autogen_core.tools import StaticWorkbench
+from gap_parts import Cart
+from gaps import RESTART, Custom, kept, on_request, uninterrupted
+from kinds import assistant
+from scripted import Scripted
+
+import leftoff
+from leftoff.autogen import parts
+
+
+@pytest.fixture
+async def store():
+    async with leftoff.open("memory://") as found:
+        yield found
+
+
+def note(text):
+    return MemoryContent(content=text, mime_type=MemoryMimeType.TEXT)
+
+
+class Twins(Custom):
+    def __init__(self):
+        super().__init__("twins")
+        self._notes, self.notes = ListMemory(), ListMemory()
+
+    async def reply(self, texts):
+        await self._notes.add(note(texts[-1]))
+        return f"{len(self._notes.content)} {len(self.notes.content)}"
+
+
+async def test_two_attributes_that_differ_in_an_underscore_are_two():
+    assert await kept(Twins, "email", RESTART, "SMS") == await uninterrupted(Twins, "email", "SMS")
+
+
+class Looking(AssistantAgent):
+    """Looks at what it was given when it is loaded."""
+
+    async def load_state(self, state):
+        await super().load_state(state)
+        self.found = len(await self.model_context.get_messages())
+
+
+async def test_a_load_state_of_ones_own_sees_the_whole_state(store):
+    built = []
+
+    def build():
+        built.append(Looking("looking", Scripted()))
+        return built[-1]
+
+    await store.session("case", build).run("email")
+    await store.session("case", build).run("SMS")
+    assert built[-1].found == 2
+
+
+async def test_a_package_whose_name_begins_like_autogens_is_ones_own(store):
+    module = ModuleType("autogen_shop")
+    sys.modules["autogen_shop"] = module
+    try:
+        vars(module).update({"UntoldCart": Cart.__base__, "__name__": "autogen_shop"})
+        exec(inspect.getsource(Cart), vars(module))
+        cls = module.Cart
+        assert cls.save_state.__module__ == "autogen_shop"
+        steps = ["add tea", RESTART, "add cups"]
+
+        def build():
+            return assistant(answer=on_request("add"), tools=[cls().add])
+
+        assert await kept(build, *steps) == await uninterrupted(build, *steps)
+    finally:
+        del sys.modules["autogen_shop"]
+
+
+class Elsewhere(UnboundedChatCompletionContext):
+    """Has its messages where nobody looks."""
+
+    def __init__(self, messages):
+        self._initial_messages, self.mine = None, messages
+
+    async def add_message(self, message):
+        self.mine.append(message)
+
+    async def get_messages(self):
+        return list(self.mine)
+
+    async def save_state(self):
+        return {"mine": [message.model_dump() for message in self.mine]}
+
+    async def load_state(self, state):
+        self.mine = [*self.mine[:0], *(UserMessage(**message) for message in state["mine"])]
+
+
+class Short(UnboundedChatCompletionContext):
+    def __init__(self):
+        super().__init__()
+        self._messages = deque(maxlen=20)
+
+    async def get_messages(self):
+        return list(self._messages)
+
+    async def save_state(self):
+        return {"messages": [message.model_dump() for message in self._messages]}
+
+    async def load_state(self, state):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("context", [lambda: Elsewhere([]), Short])
+async def test_a_context_that_has_its_messages_its_own_way_runs(store, context):
+    result = await store.session("case", lambda: assistant(model_context=context())).run("email")
+    assert result.turn == 1
+
+
+@dataclass
+class Plain(Custom):
+    """Equal to any other, and without a hash."""
+
+    _description: str = "equal"
+    _name: str = "equal"
+
+
+async def test_agents_that_are_equal_are_two(store):
+    await asyncio.gather(store.session("a", Plain()).run("one"), store.session("b", Plain()).run("two"))
+    assert [info.turns async for info in store.sessions()] == [1, 1]
+
+
+class Connection:
+    @property
+    def name(self):
+        raise RuntimeError("not connected")
+
+
+class Key:
+    pass
+
+
+class Hoarder(Custom):
+    def __init__(self):
+        super().__init__("hoarder")
+        self.connections = [Connection()]
+        self.by_key = {Key(): ListMemory("one"), Key(): ListMemory("two")}
+        self.numbers = [float(i) for i in range(100_000)]
+
+
+async def test_what_else_an_agent_has_does_no_harm(store):
+    await store.session("case", Hoarder).run("one")
+    assert set(await store.session("case").at(1).beside()) == {"by_key/#1", "by_key/#2"}
+    await store.session("case", Hoarder).run("two")
+
+
+class Counting(StaticWorkbench):
+    def __init__(self):
+        super().__init__([])
+        self.listed = 0
+
+    async def list_tools(self):
+        self.listed += 1
+        return await super().list_tools()
+
+
+async def test_a_workbench_that_adds_to_autogens_and_does_not_say_so_is_told_of(store):
+    with pytest.warns(leftoff.NotKept, match=r"Counting.*listed"):
+        await store.session("case", lambda: assistant(workbench=Counting())).run("one")
+
+
+class Client:
+    def __init__(self):
+        self._connection = None
+
+    async def look(self, what: str) -> str:
+        """Look something up."""
+        self._connection = self._connection or Connection()
+        return "found"
+
+
+async def test_a_service_that_connects_when_it_is_first_used_is_not_told_of(store):
+    agent = assistant(answer=on_request("look"), tools=[Client().look])
+    await store.session("case", agent).run("look it up")
+
+
+def test_a_list_of_very_many_things_is_looked_at_in_part():
+    class Many(list):
+        seen = 0
+
+        def __iter__(self):
+            for item in super().__iter__():
+                Many.seen += 1
+                yield item
+
+    agent = Custom()
+    agent.vectors = Many([Many([0.5] * 50_000) for _ in range(20)])
+    parts.walk(agent)
+    assert 0 < Many.seen < 5_000
