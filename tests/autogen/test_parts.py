@@ -258,3 +258,32 @@ async def test_a_workbench_is_saved_by_itself():
         await store.save("case", StaticWorkbench([]))
         assert (await store.session("case").at(1).state())["tools"] == {}
         await store.load("case", StaticWorkbench([]))
+
+
+async def complete_state(store, build):
+    await store.session("case", build).run("Email.")
+    saved = store.session("case").at(1)
+    beside = await saved.beside()
+    return {"state": await saved.state(), "beside": beside, "kept": len(beside)}
+
+
+def noting_team():
+    return RoundRobinGroupChat([assistant("ann", memory=[ListMemory("notes", [])]), assistant("bob")], max_turns=1)
+
+
+async def test_a_part_that_got_lost_from_a_state_is_missed():
+    async with leftoff.open("memory://") as store:
+        tree = await complete_state(store, noting_team)
+        del tree["beside"]["participants/ann/memory/notes"]
+        await store.session("other").save(tree)
+        with pytest.raises(leftoff.StateInvalid, match=r"\$\.beside: has 1 parts"):
+            await store.session("other", noting_team).run("SMS.")
+
+
+async def test_an_imported_position_that_nobody_has_is_refused():
+    async with leftoff.open("memory://") as store:
+        state = (await complete_state(store, noting_team))["state"]
+        state["agent_states"]["RoundRobinGroupChatManager"]["next_speaker_index"] = 2
+        await store.session("other").save({"state": state}, origin="import")
+        with pytest.raises(leftoff.StateInvalid, match=r"next_speaker_index: there are 2 participants"):
+            await store.session("other", noting_team).run("SMS.")
