@@ -306,18 +306,16 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
 def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:
     """The items of an object that is stored as the number of its form and its values."""
     form = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
+    fits = is_array(form) and sum(1 for item in form if type(item) is str) == len(array) - 1
     varying = iter(array[1:])
-    if is_array(form) and sum(1 for item in form if type(item) is str) == len(array) - 1:
-        for item in form:
-            if type(item) is str:
+    for item in form if fits else [None]:
+        match item:
+            case str():
                 yield item, next(varying)
-            elif is_array(item) and len(item) == 2 and type(item[0]) is str:  # noqa: PLR2004
-                yield item[0], item[1]
-            else:
-                break
-        else:
-            return
-    raise StateInvalid("is an object whose form is missing", path=path)
+            case [str(key), value]:
+                yield key, value
+            case _:
+                raise StateInvalid("is an object whose form is missing", path=path)
 
 
 def _is_steady(key: str, value: Json) -> bool:

@@ -139,7 +139,7 @@ def decode_appends(row: Row) -> list[Append]:
         if not (is_array(item) and len(item) in (3, 4) and _ints([*item[:2], *item[3:]]) and _ints(item[2])):
             raise StateInvalid("has a malformed append", path=what)
         appends.append(
-            Append(log=item[0], start=item[1], bodies=item[2], parent=item[3] if len(item) > 3 else None)  # noqa: PLR2004
+            Append(log=item[0], start=item[1], bodies=item[2], parent=item[3] if len(item) > 3 else None)  # noqa: PLR2004 - the last is optional
         )
     return appends
 
@@ -194,7 +194,7 @@ def _ints(value: object) -> bool:
 
 
 def _spans(value: object) -> bool:
-    return is_array(value) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004
+    return is_array(value) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004 - a pair
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -207,7 +207,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
-    "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004
+    "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004 - a pair
     "Sequence[int] | None": lambda value: value is None or _ints(value),
     "Sequence[Span]": _spans,
 }

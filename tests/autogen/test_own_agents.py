@@ -10,8 +10,7 @@ from types import ModuleType
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
-from autogen_core.model_context import UnboundedChatCompletionContext
-from autogen_core.models import UserMessage
+from autogen_core.model_context import ChatCompletionContextState, UnboundedChatCompletionContext
 from autogen_core.tools import StaticWorkbench
 from gap_parts import Cart
 from gaps import RESTART, Custom, kept, on_request, uninterrupted
@@ -100,7 +99,7 @@ class Elsewhere(UnboundedChatCompletionContext):
         return {"mine": [message.model_dump() for message in self.mine]}
 
     async def load_state(self, state):
-        self.mine = [*self.mine[:0], *(UserMessage(**message) for message in state["mine"])]
+        self.mine = ChatCompletionContextState.model_validate({"messages": state["mine"]}).messages
 
 
 class Short(UnboundedChatCompletionContext):
@@ -115,13 +114,15 @@ class Short(UnboundedChatCompletionContext):
         return {"messages": [message.model_dump() for message in self._messages]}
 
     async def load_state(self, state):
-        raise NotImplementedError
+        self._messages.extend(ChatCompletionContextState.model_validate(state).messages)
 
 
 @pytest.mark.parametrize("context", [lambda: Elsewhere([]), Short])
-async def test_a_context_that_has_its_messages_its_own_way_runs(store, context):
-    result = await store.session("case", lambda: assistant(model_context=context())).run("email")
-    assert result.turn == 1
+async def test_a_context_that_has_its_messages_its_own_way_is_kept(context):
+    def build():
+        return assistant(model_context=context())
+
+    assert await kept(build, "email", RESTART, "SMS") == await uninterrupted(build, "email", "SMS")
 
 
 @dataclass

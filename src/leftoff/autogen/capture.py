@@ -150,7 +150,7 @@ async def _save(live: Any) -> Any:
     cls = class_of(live)
     try:
         state = await live.save_state()
-    except NotImplementedError as error:
+    except NotImplementedError as error:  # as the runtime for distributed agents does
         raise StateInvalid(f"{cls.__name__} cannot save its state: {error}", path="$.state") from error
     if not is_mapping(state):
         raise StateInvalid(

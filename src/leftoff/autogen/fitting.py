@@ -86,12 +86,12 @@ class Saved:
 
 async def _template(live: Any, known: Shape) -> Any:
     """The state of what was built, if it can be asked for it: one of a user's own may have none before it has run."""
-    if known.pure:
-        return await capture(live, known)
     try:
         return await capture(live, known)
-    except Exception:  # noqa: BLE001 - whatever it raises
-        return None
+    except Exception:
+        if known.pure:
+            raise
+        return None  # what it is loaded into is captured and compared all the same, and has to save itself by then
 
 
 async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
