@@ -305,7 +305,7 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
 
 def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:
     """The items of an object that is stored as the number of its form and its values."""
-    form = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
+    form: Any = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
     fits = is_array(form) and sum(1 for item in form if type(item) is str) == len(array) - 1
     varying = iter(array[1:])
     for item in form if fits else [None]:
