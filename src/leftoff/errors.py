@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 MAX_DIFFERENCES = 20
 """How many differences a message lists after the first."""
 
-EXTRAS = {"openai": "autogen-ext[openai]>=0.7.4,<0.8"}
+EXTRAS = {
+    "openai": "autogen-ext[openai]>=0.7.4,<0.8",
+    "postgres": "psycopg[binary]>=3.2",
+    "redis": "redis>=6.2",
+}
 """What each optional extra of leftoff stands for."""
 
 

@@ -35,6 +35,13 @@ LEASE = 30.0
 Record = TypeVar("Record", TurnRow, CheckpointRow, FailureRow, KeyRow)
 
 
+def holder(head: Head | None) -> str | None:
+    """Who holds the lease and may be alive."""
+    if head is None or head.owner is None or head.expires <= head.now or is_dead(head.owner):
+        return None
+    return head.owner
+
+
 class Ledger:
     """A session's rows and head. One writer uses it at a time."""
 
@@ -68,10 +75,8 @@ class Ledger:
 
     def busy(self) -> str | None:
         """The owner, if another holds the lease and may be alive."""
-        head = self.head
-        if head is None or head.owner in (None, self._owner) or head.expires <= head.now or is_dead(head.owner or ""):
-            return None
-        return head.owner
+        owner = holder(self.head)
+        return None if owner == self._owner else owner
 
     async def wait(self, until: float, stop: Stop) -> None:
         """Wait until nobody else holds the lease.
@@ -199,4 +204,4 @@ class Ledger:
         if head is None or head.status == "deleted":
             self.progress = Progress()
         else:
-            self.progress = turns.decode(Progress, head.data, f"{self.session} head")
+            self.progress = turns.progress_of(head)

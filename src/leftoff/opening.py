@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
-from urllib.parse import unquote
+from urllib.parse import urlencode
 
 from leftoff import codec, turns
 from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, Status, check_id, check_labels
 from leftoff.session import Session
 from leftoff.turns import Progress
+from leftoff.urls import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///leftoff.db"
 MAX_BY_HAND = 64
 """How many sessions are kept in mind between saves by hand."""
-SCHEMES = "memory://, file:///path/to/a/directory, sqlite:///file.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +42,20 @@ class SessionInfo:
     """What is wrong with the session's record, if it cannot be read; the numbers are 0 then."""
 
 
-def open(url: str | None = None) -> OpenStore:
+def open(url: str | None = None, **options: str | int | bool) -> OpenStore:
     """The store behind a URL, to be used with ``async with``.
 
     Without a URL: ``$LEFTOFF_URL``, else ``sqlite:///leftoff.db``. A path without a scheme is a SQLite file.
+    Options of a server's store may stand in the URL or be given by name: ``open("redis://...", strict=True)`` is
+    ``open("redis://...?strict=true")``.
     """
-    return OpenStore(url or os.environ.get("LEFTOFF_URL") or DEFAULT_URL)
+    url = url or os.environ.get("LEFTOFF_URL") or DEFAULT_URL
+    if options:
+        query = urlencode(
+            {name: str(value).lower() if value in (True, False) else value for name, value in options.items()}
+        )
+        url += f"{'&' if '?' in url else '?'}{query}"
+    return OpenStore(url)
 
 
 class OpenStore:
@@ -63,7 +70,7 @@ class OpenStore:
         return f"leftoff.open({self._url.partition('://')[0]!r})"  # no more of it: a URL may carry a password
 
     async def __aenter__(self) -> Self:
-        self._store = await _open(self._url)
+        self._store = await open_store(self._url)
         return self
 
     async def __aexit__(
@@ -141,7 +148,7 @@ class OpenStore:
                 progress, problem = Progress(), None
                 try:
                     if head.status != "deleted":
-                        progress = turns.decode(Progress, head.data, f"{head.session} head")
+                        progress = turns.progress_of(head)
                 except (StateInvalid, UnknownVersion) as error:
                     problem = str(error)
                 yield SessionInfo(
@@ -165,42 +172,3 @@ def _autogen() -> AutoGen:
     from leftoff.autogen import AutoGen
 
     return AutoGen()
-
-
-def locate(url: str) -> tuple[str, Path]:
-    """What kind of store a URL means, and where it is.
-
-    Raises:
-        StoreUnavailable: no store is known for it.
-    """
-    scheme, sep, rest = url.partition("://")
-    if not sep:
-        scheme, rest = "sqlite", "/" + url
-    elif scheme != "memory":
-        rest = unquote(rest)
-    if "\0" in rest:
-        raise StoreUnavailable("the URL has a NUL character; no file can have such a name")
-    match scheme:
-        case "memory":
-            return scheme, Path()
-        case "file" if rest:
-            return scheme, Path(rest)
-        case "sqlite" if rest.startswith("/") and len(rest) > 1:
-            return scheme, Path(rest[1:])
-        case _:
-            raise StoreUnavailable(f"no store is known for a URL like {scheme}://; use one of {SCHEMES}")
-
-
-async def _open(url: str) -> Store:
-    scheme, path = locate(url)
-    if scheme == "memory":
-        from leftoff.stores.memory import MemoryStore
-
-        return MemoryStore()
-    if scheme == "file":
-        from leftoff.stores.files import FileStore
-
-        return await FileStore.open(path)
-    from leftoff.stores.sqlite import SqliteStore
-
-    return await SqliteStore.open(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import MISSING, dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leftoff.codec import Json
+    from leftoff.records import Head
     from leftoff.state import Span
 
 Origin: TypeAlias = Literal["run", "save", "import"]
@@ -29,6 +31,11 @@ Pair: TypeAlias = "tuple[int, int]"
 
 MAX_ERROR = 500
 """Characters of an error's message that are kept."""
+
+COPYING = codec.encode({"v": FORMAT, "copying": "session"})
+"""Stands in the head of a session in the place of its progress until all of it has been copied."""
+BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
+"""Stands in the head of a session that is about to be deleted because its copy is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,23 @@ def decode(cls: type[T], data: bytes, what: str) -> T:
     raw = versioned(data, what)
     del raw["v"]
     return _record(cls, raw, what)
+
+
+def progress_of(head: Head) -> Progress:
+    """How far the session of a head has come.
+
+    Raises:
+        UnknownVersion: a newer leftoff wrote it.
+        StateInvalid: it does not say so, or the session is only half copied.
+    """
+    if head.data in (COPYING, BURYING):
+        which = f"--session {shlex.quote(head.session)}" if head.data == COPYING else "--all"
+        raise StateInvalid(
+            f"only half copied; finish it: leftoff copy SRC_URL DST_URL {which}",
+            path=f"session {head.session!r}",
+            session=head.session,
+        )
+    return decode(Progress, head.data, f"{head.session} head")
 
 
 def encode_appends(appends: Sequence[Append]) -> bytes:

@@ -25,8 +25,8 @@ def test_every_command_and_option_is_explained():
                 assert all(option in page for option in parameter.opts)
 
 
-def test_every_command_speaks_json_and_all_but_the_demo_take_a_store():
+def test_every_command_speaks_json_and_those_on_one_store_take_its_url():
     for name, command in main.commands.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in options
-        assert "--store" in options or name == "demo"
+        assert "--store" in options or name in {"demo", "copy"}

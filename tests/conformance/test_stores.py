@@ -1,41 +1,78 @@
-"""The stores that leftoff ships pass the suite that it ships."""
+"""The stores that leftoff ships pass the suite that it ships, on every server that can be had here."""
 
 from contextlib import asynccontextmanager
+from functools import cache
+from hashlib import sha256
 
-from leftoff.stores.files import FileStore
-from leftoff.stores.memory import MemoryStore
-from leftoff.stores.sqlite import SqliteStore
+import pytest
+
 from leftoff.testing import StoreConformance
+from leftoff.urls import open_store
+from tools.servers import PgBouncer, Postgres, Redis, RedisCluster, postgres_binaries, redis_binaries
+from tools.servers.postgres import major
+from tools.servers.shared import place
+
+
+@asynccontextmanager
+async def opened(url):
+    store = await open_store(url)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 class TestMemoryStore(StoreConformance):
     shared = False
     durable = False
 
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = MemoryStore()
-        try:
-            yield store
-        finally:
-            await store.close()
+    def open_store(self, where):
+        return opened("memory://")
 
 
 class TestFileStore(StoreConformance):
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = await FileStore.open(where)
-        try:
-            yield store
-        finally:
-            await store.close()
+    def open_store(self, where):
+        return opened(place("file", where))
 
 
 class TestSqliteStore(StoreConformance):
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = await SqliteStore.open(where)
-        try:
-            yield store
-        finally:
-            await store.close()
+    def open_store(self, where):
+        return opened(place("sqlite", where))
+
+
+class TestPostgresStore(StoreConformance):
+    def open_store(self, where):
+        return opened(place("postgres", where))
+
+
+class TestRedisStore(StoreConformance):
+    def open_store(self, where):
+        return opened(place("redis", where))
+
+
+@cache
+def server(make, *args):
+    """Started once; it ends with the process."""
+    made = make(*args)
+    made.start()
+    return made
+
+
+def suite(name, url):
+    """The suite on a server of its own, in one process."""
+    found = type(name, (StoreConformance,), {"open_store": lambda self, where: opened(url(digest(where)))})
+    globals()[name] = pytest.mark.xdist_group(name)(found)
+
+
+def digest(where):
+    return sha256(bytes(where)).hexdigest()[:20]
+
+
+# F14: in transaction mode with a single connection.
+suite("TestPostgresBehindPgBouncer", lambda at: f"{server(PgBouncer, server(Postgres)).url}?schema=t_{at}")
+suite("TestRedisClusterStore", lambda at: f"{server(RedisCluster).url}?prefix=t_{at}")
+# The first ones are those that all other tests use.
+for binaries in postgres_binaries()[1:]:
+    suite(f"TestPostgres{major(binaries)}", lambda at, it=binaries: f"{server(Postgres, (), it).url}?schema=t_{at}")
+for number, binary in enumerate(redis_binaries()[1:]):
+    suite(f"TestOtherRedis{number}", lambda at, it=binary: f"{server(Redis, (), it).url}?prefix=t_{at}")

@@ -2,20 +2,23 @@
 
 import asyncio
 import gc
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 import leftoff
+from tools.servers.shared import EMBEDDED, STORES, place
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 
 
-@pytest.fixture(params=["memory", "file", "sqlite"])
+# The second run of `make test` is there for AutoGen, and a server knows nothing of that.
+@pytest.fixture(params=EMBEDDED if os.environ.get("LEFTOFF_AUTOGEN") else STORES)
 def url(request, tmp_path):
-    return "memory://" if request.param == "memory" else f"{request.param}:///{tmp_path}/store"
+    return place(request.param, tmp_path / "store")
 
 
 @pytest.fixture

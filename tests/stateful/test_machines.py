@@ -5,49 +5,31 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import settings
 
-from leftoff.stores.files import FileStore
-from leftoff.stores.memory import MemoryStore
-from leftoff.stores.sqlite import SqliteStore
 from leftoff.testing import StoreMachine
+from leftoff.urls import open_store
+from tools.servers.shared import STORES, place
 
 pytestmark = pytest.mark.timeout(7_200)  # LEFTOFF_LONG=1 takes its time
 
 
-class MemoryMachine(StoreMachine):
-    shared = False
-    durable = False
+def machine(kind):
+    """The machine for one kind of store."""
 
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = MemoryStore()
-        try:
-            yield store
-        finally:
-            await store.close()
+    class Machine(StoreMachine):
+        shared = durable = kind != "memory"
 
+        @asynccontextmanager
+        async def open_store(self, where):
+            store = await open_store(place(kind, where))
+            try:
+                yield store
+            finally:
+                await store.close()
 
-class FileMachine(StoreMachine):
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = await FileStore.open(where)
-        try:
-            yield store
-        finally:
-            await store.close()
+    # The profile of tests/conftest.py; a machine's own default would be Hypothesis's.
+    Machine.TestCase.settings = settings()
+    return Machine.TestCase
 
 
-class SqliteMachine(StoreMachine):
-    @asynccontextmanager
-    async def open_store(self, where):
-        store = await SqliteStore.open(where)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-
-# The profile of tests/conftest.py; a machine's own default would be Hypothesis's.
-MemoryMachine.TestCase.settings = FileMachine.TestCase.settings = SqliteMachine.TestCase.settings = settings()
-TestMemoryMachine = MemoryMachine.TestCase
-TestFileMachine = FileMachine.TestCase
-TestSqliteMachine = SqliteMachine.TestCase
+for kind in STORES:
+    globals()[f"Test{kind.title()}Machine"] = machine(kind)

@@ -11,13 +11,11 @@ from leftoff.cli.failures import NotFound
 from leftoff.cli.options import command_line
 from leftoff.errors import SessionDeleted, StateInvalid
 from leftoff.ledger import Ledger
-from leftoff.opening import locate
 from leftoff.records import check_id
+from leftoff.urls import exists, locate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
-
     from leftoff.records import Head
 
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
@@ -30,22 +28,15 @@ async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
     Raises:
         NotFound: there is none.
     """
-    scheme, path = locate(url)
-    if scheme != "memory" and _is_absent(path):
-        error = NotFound(f"there is no store at {path}")
+    if not await exists(url):
+        _, path = locate(url)
+        error = NotFound(f"there is no store at {path}" if path else "the database has no tables of leftoff yet")
         error.add_note(
             f"name another with --store URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}"
         )
         raise error
     async with leftoff.open(url) as store:
         yield store
-
-
-def _is_absent(path: Path) -> bool:
-    """Whether opening a store there would make a new one."""
-    if path.is_dir():
-        return not any(path.iterdir())
-    return not path.exists() or (path.is_file() and path.stat().st_size == 0)
 
 
 async def look_up(store: leftoff.OpenStore, session: str) -> Ledger:

@@ -1,0 +1,88 @@
+"""Durable conversations over HTTP. Run as many instances as you like on one store: any of them serves any session.
+
+LEFTOFF_URL=postgresql://user:password@host/database uvicorn app:app
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from autogen_agentchat.agents import AssistantAgent
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from model import Clerk
+from pydantic import BaseModel, Field
+
+import leftoff
+
+model = Clerk()  # answers by rule, without a key; put your own here: OpenAIChatCompletionClient(model="gpt-4o-mini")
+support = leftoff.Blueprint("support", lambda: AssistantAgent("support_agent", model))
+
+STATUS = {
+    leftoff.SessionBusy: 409,
+    leftoff.LeaseLost: 409,
+    leftoff.Conflict: 409,  # the key was used before, for another task
+    leftoff.SessionDeleted: 410,
+    leftoff.TurnFailed: 502,
+    leftoff.StoreUnavailable: 503,
+    leftoff.StoreFull: 503,
+}
+RETRY = (leftoff.SessionBusy, leftoff.LeaseLost, leftoff.StoreUnavailable, leftoff.StoreFull)
+
+
+class Turn(BaseModel):
+    """What to do, and the caller's own name for this request: the same name again gets the same answer."""
+
+    task: str
+    key: str = Field(min_length=1, max_length=500)
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
+    async with leftoff.open() as store:
+        yield {"store": store}
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def opened(request: Request) -> leftoff.OpenStore:
+    return request.state.store
+
+
+Store = Annotated[leftoff.OpenStore, Depends(opened)]
+
+
+@app.post("/sessions/{session}/turns")
+async def run(session: str, turn: Turn, store: Store) -> dict[str, Any]:
+    result = await store.session(session, support, timeout=10).run(turn.task)
+    return {"turn": result.turn, "reply": result.messages[-1].to_text()}
+
+
+@app.get("/sessions/{session}")
+async def history(session: str, store: Store) -> dict[str, Any]:
+    turns = [
+        {
+            "turn": turn.number,
+            "key": turn.key,
+            "task": turn.task[0]["content"],
+            "reply": turn.messages[-1]["content"] if turn.messages else None,
+            "status": turn.status,
+        }
+        async for turn in store.session(session).history()
+    ]
+    if not turns:
+        raise HTTPException(404, f"there is no session {session!r}")
+    return {"session": session, "turns": turns}
+
+
+@app.get("/health")
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@app.exception_handler(leftoff.LeftoffError)
+async def refused(_: Request, error: leftoff.LeftoffError) -> JSONResponse:
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    headers = {"Retry-After": "1"} if isinstance(error, RETRY) else {}
+    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status, headers)

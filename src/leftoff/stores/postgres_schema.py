@@ -1,0 +1,75 @@
+"""The tables of leftoff in a Postgres database: which version is there, and how to come to the newest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leftoff.errors import StoreUnavailable, UnknownVersion
+from leftoff.stores.postgres_pool import ALREADY_THERE
+from leftoff.stores.scripts import script
+from leftoff.stores.server import Unreached
+
+if TYPE_CHECKING:
+    from leftoff.stores.postgres_pool import Connection, Pool
+    from leftoff.stores.server import Tries
+
+SCHEMA = 2
+"""The number of the newest migration, ``postgres_0001.sql`` and so on."""
+
+
+async def version(pool: Pool, tries: Tries, schema: str) -> int:
+    """The number of the last migration that was applied, 0 if there is none."""
+
+    async def read(connection: Connection) -> int:
+        cursor = await connection.execute("SELECT to_regclass(%s)::oid", (f'"{schema}".migrations',))
+        if await cursor.fetchone() == (None,):
+            return 0
+        cursor = await connection.execute(f'TABLE "{schema}".migrations ORDER BY number DESC LIMIT 1'.encode())
+        found = await cursor.fetchone()
+        return found[0] or 0 if found else 0
+
+    return await pool.use(tries, read)
+
+
+def check(found: int, schema: str) -> None:
+    """Whether tables of this version can be used.
+
+    Raises:
+        UnknownVersion: a newer leftoff made them.
+        StoreUnavailable: an older one did.
+    """
+    if found > SCHEMA:
+        raise UnknownVersion(f"schema {schema!r} has version {found}, of a newer leftoff; upgrade leftoff")
+    if found < SCHEMA:
+        raise StoreUnavailable(
+            f"schema {schema!r} has version {found} and this leftoff needs {SCHEMA}; type: leftoff db upgrade"
+        )
+
+
+async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
+    """Bring the tables to the newest version, in one transaction; the version that they had.
+
+    Whoever comes second waits until the first one has finished, and finds nothing left to do.
+    """
+
+    async def work(connection: Connection) -> int:
+        async with connection.transaction():
+            await connection.execute("SELECT set_config('search_path', %s, true)", (f'"{schema}"',))
+            cursor = await connection.execute("SELECT to_regnamespace(%s)::oid", (f'"{schema}"',))
+            if await cursor.fetchone() == (None,):
+                await connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+            await connection.execute(script("postgres_migrations.sql").encode())
+            cursor = await connection.execute("SELECT coalesce(max(number), 0) FROM migrations")
+            found = await cursor.fetchone()
+            before: int = found[0] if found else 0
+            if before > SCHEMA:
+                check(before, schema)
+            for number in range(before + 1, SCHEMA + 1):
+                await connection.execute(script(f"postgres_{number:04}.sql").encode())
+                await connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
+            return before
+
+    try:
+        return await pool.use(tries, work, writes=True)
+    except ALREADY_THERE as error:
+        raise Unreached(f"schema {schema!r} is being made by another, or has tables of another program") from error

@@ -1,0 +1,121 @@
+-- name: common
+-- A session is one sorted set, all scores 0. Its members, in binary order:
+--   <kind, one digit><n, 16 hex digits>:<data>
+--   h<format> <seq> <epoch> <created> <updated> <status> =<token, quoted>\n<owner, lease, labels as JSON>\n<data>
+-- Nothing is rolled back, so every script looks first and writes only when nothing can refuse it any more. Numbers that
+-- may pass 2^53 stay strings.
+local function read(key)
+    local member = redis.call('ZRANGEBYLEX', key, '[h', '(i', 'LIMIT', 0, 1)[1]
+    if not member then
+        if redis.call('EXISTS', key) == 1 then return {problem = 'damaged'} end
+        return {seq = '0'}
+    end
+    local format = string.match(member, '^h(%d+) ')
+    if format and format ~= '1' then return {problem = 'newer'} end
+    local seq, epoch, created, status, token = string.match(member, '^h1 (%d+) (%d+) (%d+) %d+ (%a+) =(%S*)\n')
+    if not seq then return {problem = 'damaged'} end
+    return {member = member, seq = seq, epoch = epoch, created = created, status = status, token = token}
+end
+
+local function microseconds()
+    local time = redis.call('TIME')
+    return string.format('%s%06d', time[1], time[2])
+end
+
+local function replicas()
+    local _, online = string.gsub(redis.call('INFO', 'replication'), 'state=online', '')
+    return online
+end
+
+local function plus_one(digits)
+    local rest, nines = string.match(digits, '^(%d-)(9*)$')
+    if rest == '' then rest = '0' end
+    return string.sub(rest, 1, -2) .. (tonumber(string.sub(rest, -1)) + 1) .. string.rep('0', #nines)
+end
+
+-- Writes what is there once more, so that a WAIT on this connection covers it.
+local function touch(key, member)
+    redis.call('ZREM', key, member)
+    redis.call('ZADD', key, 0, member)
+end
+
+local function expire(key, ttl)
+    if ttl == '' then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, ttl) end
+end
+
+-- name: write
+-- ARGV: seq, the next seq, token, epoch, status, the rest of the head, whether an earlier attempt may have come
+-- through, ttl, replicas, then the rows.
+local key, seq, next_seq, token, epoch, status, rest, again, ttl, wanted = KEYS[1], unpack(ARGV, 1, 9)
+local found = read(key)
+if found.problem then return {found.problem} end
+if found.status == 'deleted' then return {'deleted'} end
+if again == '1' and found.seq == next_seq and found.token == token then
+    touch(key, found.member)
+    expire(key, ttl)
+    return {'written', found.created, string.match(found.member, '^h1 %d+ %d+ %d+ (%d+)')}
+end
+if found.seq ~= seq then return {'conflict', found.seq} end
+local seen = {}
+for at = 10, #ARGV do
+    local name = string.sub(ARGV[at], 1, 17)
+    if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
+        return {'conflict', found.seq}
+    end
+    seen[name] = true
+end
+if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
+local now = microseconds()
+local created = found.created or now
+local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
+-- ZADD comes first: a server without memory refuses a script's first command, never a later one.
+local batch = {0, head}
+for at = 10, #ARGV do
+    batch[#batch + 1] = 0
+    batch[#batch + 1] = ARGV[at]
+    if #batch >= 1000 then
+        redis.call('ZADD', key, unpack(batch))
+        batch = {}
+    end
+end
+if #batch > 0 then redis.call('ZADD', key, unpack(batch)) end
+if found.member then redis.call('ZREM', key, found.member) end
+expire(key, ttl)
+return {'written', created, now}
+
+-- name: delete
+-- ARGV: a token that names this deletion, replicas.
+local key, by, wanted = KEYS[1], ARGV[1], ARGV[2]
+local found = read(key)
+if found.problem then return {found.problem} end
+if not found.member then return {'nothing'} end
+if found.status == 'deleted' then
+    if not string.find(found.member, by, 1, true) then return {'nothing'} end
+    touch(key, found.member)
+    return {'written'}
+end
+if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
+local seq, epoch = plus_one(found.seq), plus_one(found.epoch)
+local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, microseconds())
+-- DEL comes first: it works on a server without memory, and so does what follows it.
+redis.call('DEL', key)
+redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n')
+return {'written'}
+
+-- name: index
+-- KEYS: all ids, and when somebody last began to write each. ARGV: an id, replicas.
+if ARGV[2] ~= '0' and replicas() < tonumber(ARGV[2]) then return {'replicas', tostring(replicas())} end
+redis.call('ZADD', KEYS[1], 0, ARGV[1])
+redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
+return {'written'}
+
+-- name: unindex
+-- KEYS: as above. ARGV: seconds, then ids that have no session. Those that nobody has begun to write for so long go.
+local before = redis.call('TIME')[1] - ARGV[1]
+for at = 2, #ARGV do
+    if tonumber(redis.call('ZSCORE', KEYS[2], ARGV[at]) or 0) < before then
+        redis.call('ZREM', KEYS[1], ARGV[at])
+        redis.call('ZREM', KEYS[2], ARGV[at])
+    end
+end
+return {'written'}

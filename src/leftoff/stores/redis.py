@@ -1,0 +1,343 @@
+"""``redis://``: sessions in Redis or Valkey, for the processes of many machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from contextlib import suppress
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leftoff.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from leftoff.records import NO_LABELS, Head, Kind, Row, Status, Write
+from leftoff.store import DEADLINE
+from leftoff.stores import redis_records as records
+from leftoff.stores.redis_fleet import Fleet
+from leftoff.stores.redis_server import WRONG_TYPE, Call, NoScript, Trouble
+from leftoff.stores.redis_url import parse
+from leftoff.stores.scripts import named
+from leftoff.stores.server import ServerStore, Tries, Unreached
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from leftoff.store import Profile
+    from leftoff.stores.redis_check import Checked
+    from leftoff.stores.redis_server import Command
+    from leftoff.stores.redis_url import Target
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+BATCH = 500
+"""How many sessions a list looks at in one go, at the most."""
+REMEMBERED = 10_000
+"""How many ids a handle knows to be in the index."""
+ABANDONED = 3_600
+"""Seconds after which an id that was begun and has no session leaves the index; far longer than any write takes."""
+AT_ONCE = 5
+"""How often a try goes elsewhere before it waits."""
+LEAVE = 1.0
+"""Seconds that closing gives to the calls under way."""
+
+_PARTS = named("redis.lua")
+_LUA = {name: _PARTS["common"] + text for name, text in _PARTS.items() if name != "common"}
+_SHA = {name: sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in _LUA.items()}
+
+
+class _MovedOn(Conflict):
+    """Others have written since a try of ours that may have come through; nobody can tell any more."""
+
+
+class RedisStore(ServerStore):
+    """Sessions in Redis; made by :meth:`open`."""
+
+    profile: Profile = "bounded-loss"
+
+    def __init__(self, target: Target, deadline: float) -> None:
+        # A server that hangs is left early enough to find the one that has taken over.
+        self._patience = deadline / 3
+        self._fleet = Fleet(target, self._patience)
+        super().__init__(f"the Redis server {self._fleet.name}", deadline)
+        self._target = target
+        self._keys = records.Keys(target.prefix)
+        self._index_keys = [self._keys.ids, self._keys.begun]
+        self._indexed: dict[str, None] = {}
+        self._timers: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._ready = False
+
+    @classmethod
+    async def open(cls, url: str, *, deadline: float = DEADLINE) -> RedisStore:
+        """Connect to the servers that a URL names, and find out what they promise.
+
+        Raises:
+            StoreUnavailable: the URL is not right, or the servers are out of reach, refuse the user, or may lose more
+                than the URL allows.
+        """
+        store = cls(parse(url), deadline)
+        await store._open(store._start)
+        store._ready = True
+        return store
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        low = b"[" + prefix.encode() if prefix > after else b"(" + after.encode()
+        high = b"(" + prefix.encode() + b"\xff" if prefix else b"+"  # a byte that no UTF-8 has
+        found: list[Head] = []
+
+        async def pages(tries: Tries) -> None:
+            nonlocal low
+            size, ids = 1, [b""]
+            while len(found) < limit and len(ids) == size:
+                size = min(BATCH, max(20, limit - len(found)))
+                ids = await self._page(low, high, size, tries)
+                for head in await self._readable(ids, tries):
+                    fits = head.status == status if status else head.status != "deleted"
+                    if fits and labels.items() <= head.labels.items():
+                        found.append(head)
+                low = b"(" + ids[-1] if ids else low
+
+        await self._try(pages)
+        return found[:limit]
+
+    async def write(self, write: Write) -> Head:
+        try:
+            return await super().write(write)
+        except _MovedOn:
+            message = f"session {write.session!r} was written by others since a write of unknown outcome; read it again"
+            raise OutcomeUnknown(message, session=write.session) from None
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        if start > records.LAST_N or (stop is not None and stop <= start):
+            return []
+        low = b"[" + records.name_of(kind, start)
+        high = b"(%d" % (kind + 1) if stop is None or stop > records.LAST_N else b"(" + records.name_of(kind, stop)
+        key = self._keys.session(session)
+        # One command, though it may be long: a deletion between two would leave half.
+        [members] = await self._try(lambda tries: self._read(key, [("ZRANGEBYLEX", key, low, high)], tries), session)
+        if members is WRONG_TYPE:
+            raise records.foreign(session, key)
+        return [records.as_row(member, session) for member in members]
+
+    async def delete(self, session: str) -> bool:
+        by = uuid.uuid4().hex  # the same in every try: so each knows what an earlier one did
+        return await self._try(lambda tries: self._bury(session, by, tries), session)
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid or asyncio.get_running_loop() is not self._loop:
+            return
+        self._closed = True
+        await self._ended()
+        for timer in self._timers:
+            if not timer.expired():
+                timer.reschedule(self._loop.time())
+        await self._ended()
+        await self._fleet.close()
+
+    async def _ended(self) -> None:
+        """Wait until no call is under way, but not for long."""
+        if self._timers:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LEAVE, self._deadline / 4)):
+                    await self._idle.wait()
+
+    # What the servers are asked to do
+
+    async def _start(self, tries: Tries) -> None:
+        checked = await self._reach(Call(tries.until), tries, self._fleet.check_all)
+        profiles: tuple[Profile, ...] = ("volatile", "bounded-loss", "strict")
+        found = {one.profile for one in checked}
+        self.profile = next(profile for profile in profiles if profile in found)
+        for one in checked:
+            if one.risk:
+                _log.warning("%s", one.risk)
+
+    async def _head(self, session: str, tries: Tries) -> Head | None:
+        key = self._keys.session(session)
+        members, time = await self._read(key, [_head_of(key), ("TIME",)], tries)
+        if members is WRONG_TYPE:
+            raise records.foreign(session, key)
+        return records.as_head(members, session, time)
+
+    async def _write(self, write: Write, tries: Tries) -> Head:
+        # In another slot of a cluster, hence not in the same script; and before it, so that no list misses a session.
+        if write.seq == 0 or write.session not in self._indexed:
+            await self._index(write.session, tries)
+        again = tries.sent
+        fixed = (write.seq, write.seq + 1, records.token_of(write), write.epoch, write.status, records.rest_of(write))
+        rows = map(records.as_member, write.rows)
+        arguments = (*fixed, int(again), self._target.ttl or "", self._target.replicas, *rows)
+        answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)
+        if answer == b"conflict":
+            raise (_MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
+        self._check_answer(answer, write.session)
+        created, updated = (int(value) / 1e6 for value in values)
+        return write.head(now=updated, created=created)
+
+    async def _delete(self, session: str, tries: Tries) -> bool:
+        return await self._bury(session, uuid.uuid4().hex, tries)
+
+    async def _bury(self, session: str, by: str, tries: Tries) -> bool:
+        arguments = (by, self._target.replicas)
+        [answer, *_] = await self._script("delete", [self._keys.session(session)], arguments, tries)
+        if answer == b"nothing":
+            return False
+        self._check_answer(answer, session)
+        return True
+
+    def _check_answer(self, answer: bytes, session: str) -> None:
+        match answer:
+            case b"written":
+                return
+            case b"deleted":
+                raise SessionDeleted.of(session)
+            case b"newer":
+                raise records.unknown_version(session)
+            case b"foreign":
+                raise records.foreign(session, self._keys.session(session))
+            case _:
+                raise records.damaged(session)
+
+    async def _index(self, session: str, tries: Tries) -> None:
+        arguments = (session.encode(), self._target.replicas)
+        [answer, *_] = await self._script("index", self._index_keys, arguments, Tries(tries.until))
+        if answer != b"written":
+            raise records.foreign(session, self._keys.ids)
+        self._indexed[session] = None
+        if len(self._indexed) > REMEMBERED:
+            del self._indexed[next(iter(self._indexed))]
+
+    async def _page(self, low: bytes, high: bytes, size: int, tries: Tries) -> list[bytes]:
+        ids = self._keys.ids
+        [found] = await self._read(ids, [("ZRANGEBYLEX", ids, low, high, "LIMIT", 0, size)], tries)
+        if found is WRONG_TYPE:
+            raise records.foreign("", ids)
+        page: list[bytes] = found
+        return page
+
+    async def _readable(self, ids: list[bytes], tries: Tries) -> list[Head]:
+        """The heads of those ids that have one; those that have had none for long leave the index."""
+        sessions = [session.decode() for session in ids]
+        keys = [self._keys.session(session) for session in sessions]
+        call = Call(tries.until)
+        commands = {key: _head_of(key) for key in keys}
+        replies = await self._reach(call, tries, lambda: self._fleet.run_each(call, commands, ("TIME",)))
+        heads: list[Head] = []
+        gone: list[bytes] = []
+        for session, key in zip(sessions, keys, strict=True):
+            members, time = replies[key]
+            try:
+                if members is WRONG_TYPE:
+                    raise records.foreign(session, key)
+                head = records.as_head(members, session, time)
+            except (StateInvalid, UnknownVersion) as error:
+                _log.warning("a session is left out of the list: %s", error)
+                continue
+            if head is None:
+                gone.append(session.encode())
+            else:
+                heads.append(head)
+        if gone:
+            await self._script("unindex", self._index_keys, (ABANDONED, *gone), Tries(tries.until))
+        return heads
+
+    # How they are reached
+
+    async def _read(self, key: bytes, commands: list[Command], tries: Tries) -> list[Any]:
+        """The replies of the primary that has the key."""
+        call = Call(tries.until)
+        role: list[Command] = [("ROLE",)]
+
+        async def work() -> list[Any]:
+            checked, replies = await self._fleet.run(
+                call, key, lambda checked: commands + role if checked.tells_role else commands
+            )
+            if checked.tells_role and replies.pop()[0] != b"master":
+                raise Trouble(StoreUnavailable(f"{self._place} has become a replica; name the primary"), stale=True)
+            return replies
+
+        return await self._reach(call, tries, work)
+
+    async def _script(self, name: str, keys: list[bytes], arguments: tuple[Any, ...], tries: Tries) -> list[Any]:
+        """What a script answers, once its change is as durable as the store promises."""
+        call = Call(tries.until, tries.sent)
+
+        def commands(checked: Checked) -> list[Command]:
+            script = ("EVAL", _LUA[name]) if call.whole else ("EVALSHA", _SHA[name])
+            wait = max(1, int(800 * min(self._patience, tries.until - self._loop.time())))  # in ms, a little less
+            waits = {"WAITAOF": ("WAITAOF", 1, 0, wait), "WAIT": ("WAIT", self._target.replicas, wait)}
+            return [(*script, len(keys), *keys, *arguments), *(waits[wait] for wait in checked.waits)]
+
+        async def work() -> list[Any]:
+            checked, (answer, *waited) = await self._fleet.run(call, keys[0], commands)
+            if answer is WRONG_TYPE:
+                return [b"foreign"]
+            if answer[0] == b"replicas":
+                call.sent = tries.sent
+                wanted = f"{int(answer[1])} of {self._target.replicas} replicas"
+                raise Trouble(StoreUnavailable(f"{self._place} has {wanted}; nothing was written"))
+            if answer[0] == b"written":
+                self._confirm(checked, waited)
+            found: list[Any] = answer
+            return found
+
+        return await self._reach(call, tries, work, writes=True)
+
+    def _confirm(self, checked: Checked, waited: list[Any]) -> None:
+        for command, reply in zip(checked.waits, waited, strict=True):
+            if command == "WAITAOF" and reply[0] < 1:
+                raise Trouble(StoreUnavailable(f"{self._place} has not written the change to its disk in time"))
+            if command == "WAIT" and reply < self._target.replicas:
+                wanted = f"{reply} of {self._target.replicas} replicas"
+                raise Trouble(StoreUnavailable(f"only {wanted} of {self._place} have confirmed the change in time"))
+
+    async def _reach(self, call: Call, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+        """One try, which may go from server to server."""
+        try:
+            async with asyncio.timeout_at(min(tries.until, self._loop.time() + self._patience)) as timer:
+                self._timers.add(timer)
+                try:
+                    return await self._follow(call, work)
+                finally:
+                    self._timers.discard(timer)
+                    if not self._timers:
+                        self._idle.set()
+        except TimeoutError:
+            self._fleet.forget()
+            tries.sent |= call.sent and writes
+            raise Unreached("no answer in time; check that it runs and can be reached") from None
+        except Trouble as trouble:
+            # Also before an error that is final: what was sent may have taken effect.
+            tries.sent |= call.sent and writes
+            if not trouble.again or not (self._ready or trouble.soon or self._fleet.sure):
+                raise trouble.error from trouble.__cause__
+            raise Unreached(str(trouble).removeprefix(f"{self._place} ")) from trouble
+
+    async def _follow(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        for left in reversed(range(AT_ONCE)):
+            try:
+                return await work()
+            except Trouble as trouble:
+                if trouble.stale:
+                    self._fleet.forget()
+                if isinstance(trouble, NoScript):
+                    call.whole = True
+                if not trouble.at_once or not left:
+                    raise
+        raise AssertionError("the last round ends the loop")
+
+
+def _head_of(key: bytes) -> Command:
+    return ("ZRANGEBYLEX", key, b"[h", b"(i", "LIMIT", 0, 1)

@@ -1,0 +1,154 @@
+"""What stores behind a network have in common: tries until a deadline, and writes whose outcome is found out.
+
+A write carries a token, and a server that finds the token of the write in the session's head answers as it did the
+first time. So a write whose connection broke is simply tried again, and takes effect once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from leftoff.errors import Conflict, LeftoffError, OutcomeUnknown, SessionDeleted, StoreFull, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from leftoff.records import Head, Write
+
+T = TypeVar("T")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+
+
+class Unreached(Exception):
+    """A try that failed in a way that may pass.
+
+    ``sent`` if it may have taken effect all the same, ``absent`` if there was nobody to answer.
+    """
+
+    def __init__(self, message: str, *, sent: bool = False, absent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.absent = absent
+
+
+@dataclass(slots=True)
+class Tries:
+    """The tries of one call."""
+
+    until: float
+    """When the call gives up, by the clock of the event loop."""
+    sent: bool = False
+    """Whether one that failed may have taken effect."""
+
+
+class ServerStore(ABC):
+    """A store behind a network; what it does on the server is up to its subclass."""
+
+    def __init__(self, place: str, deadline: float) -> None:
+        self._place = place
+        """What errors call the server; it has no password in it."""
+        self._deadline = deadline
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._unsettled: dict[str, list[Write]] = {}
+
+    @abstractmethod
+    async def _head(self, session: str, tries: Tries) -> Head | None: ...
+
+    @abstractmethod
+    async def _write(self, write: Write, tries: Tries) -> Head: ...
+
+    @abstractmethod
+    async def _delete(self, session: str, tries: Tries) -> bool: ...
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give the connections back."""
+
+    async def head(self, session: str) -> Head | None:
+        for write in self._unsettled.get(session, ())[:]:
+            with suppress(Conflict, SessionDeleted, StoreFull):  # it did not take effect
+                await self._apply(write, sent=True)
+            self._settle(write)
+        return await self._try(lambda tries: self._head(session, tries), session)
+
+    async def write(self, write: Write) -> Head:
+        try:
+            return await self._apply(write)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._unsettled.setdefault(write.session, []).append(write)
+            raise
+
+    async def delete(self, session: str) -> bool:
+        return await self._try(lambda tries: self._delete(session, tries), session)
+
+    async def _apply(self, write: Write, *, sent: bool = False) -> Head:
+        return await self._try(lambda tries: self._write(write, tries), write.session, sent=sent)
+
+    def _settle(self, write: Write) -> None:
+        """Have done with a write."""
+        left = [other for other in self._unsettled.pop(write.session, ()) if other.token != write.token]
+        if left:
+            self._unsettled[write.session] = left
+
+    async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
+        """What makes the store ready. A server that is not there is an error at once, and not waited for."""
+
+        async def once(tries: Tries) -> None:
+            try:
+                await work(tries)
+            except Unreached as error:
+                if not error.absent:
+                    raise
+                raise StoreUnavailable(f"{self._place} cannot be reached: {error}") from None
+
+        try:
+            await self._try(once)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _try(self, work: Callable[[Tries], Awaitable[T]], session: str | None = None, *, sent: bool = False) -> T:
+        """The result of ``work``, tried until it gets through to the server or the deadline has come."""
+        self._check_usable()
+        tries = Tries(self._loop.time() + self._deadline, sent)
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return await work(tries)
+            except Unreached as error:
+                tries.sent |= error.sent
+                problem = str(error)
+            except (Conflict, SessionDeleted, OutcomeUnknown):
+                raise
+            except LeftoffError as error:
+                if not tries.sent:
+                    raise
+                raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
+            # Not in step with the other workers whose server came back at the same moment.
+            rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            if self._loop.time() + rest >= tries.until:
+                raise self._gave_up(problem, session, unknown=tries.sent)
+            await asyncio.sleep(rest)
+            self._check_usable()
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _gave_up(self, problem: str, session: str | None, *, unknown: bool) -> StoreUnavailable:
+        message = f"{self._place} could not be reached within {self._deadline:g} s: {problem}"
+        return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable.closed()
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._place} was opened by the parent process; open the store again in this one")
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreUnavailable(f"{self._place} was opened in another event loop; open the store again in this one")

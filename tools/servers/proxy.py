@@ -1,0 +1,285 @@
+"""A proxy between a client and a server on this machine: it cuts, holds up, refuses and encrypts."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+from .process import HOST, PATIENCE, free_port
+
+CHUNK = 2**16
+QUIET = 0.03
+"""Seconds without a word after which an answer is complete."""
+
+SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+GSS_REQUEST = struct.pack("!ii", 8, 80877104)
+READY = b"Z\0\0\0\5"
+"""How PostgreSQL says that it is done; one more byte follows."""
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Rule:
+    """Which request to cut at, and whether the server is to see it."""
+
+    left: int
+    matching: bytes | None
+    served: bool
+
+    def meets(self, chunk: bytes) -> bool:
+        if self.matching is None or self.matching in chunk:
+            self.left -= 1
+            return self.left == 0
+        return False
+
+
+class Proxy:
+    """Passes on what comes to ``proxy.port`` to ``port`` and back, in a thread of its own.
+
+    Args:
+        port: of the server, which gets plain bytes.
+        tls: what clients have to encrypt with; without it they talk plainly.
+        kind: of the server. PostgreSQL agrees on encryption in its own way, and says when an answer ends.
+    """
+
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, kind: Literal["plain", "postgres"] = "plain"
+    ) -> None:
+        self.port = free_port()
+        self.delay = 0.0
+        """Seconds by which every chunk is late, in both directions."""
+        self.accepted = 0
+        """How many connections there have been."""
+        self.cuts = 0
+        """How many of them a rule has cut."""
+        self._target = port
+        self._tls = tls
+        self._kind = kind
+        self._rule: _Rule | None = None
+        self._open: dict[asyncio.Task[None], _Connection] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: asyncio.Server | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._open)
+
+    def url_through(self, url: str) -> str:
+        """The address of the server by way of this; an encrypted Redis is named rediss."""
+        parts = urlsplit(url)
+        user, at, _ = parts.netloc.rpartition("@")
+        scheme = "rediss" if self._tls and parts.scheme == "redis" else parts.scheme
+        return parts._replace(scheme=scheme, netloc=f"{user}{at}{HOST}:{self.port}").geturl()
+
+    def start(self) -> None:
+        """Begin to listen."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self.flow = asyncio.Event()
+            self.flow.set()
+            self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{self.port}", daemon=True)
+            self._thread.start()
+            self.accept()
+
+    def close(self) -> None:
+        """Cut everything and end the thread."""
+        if self._loop is not None:
+            self.refuse()
+            self.cut()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
+            self._loop.close()
+            self._loop = None
+
+    def cut(self) -> None:
+        """Reset all connections."""
+
+        async def cut() -> None:
+            ending = list(self._open)
+            for connection in self._open.values():
+                connection.cut()
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+        self._do(cut)
+
+    def cut_after_request(self, n: int = 1, matching: bytes | None = None) -> None:
+        """Let the n-th request from now through, but instead of its answer let the client have a reset."""
+        self._rule = _Rule(left=n, matching=matching, served=True)
+
+    def cut_before_request(self, n: int = 1, matching: bytes | None = None) -> None:
+        """Reset the connection that the n-th request from now comes on; the server never sees the request."""
+        self._rule = _Rule(left=n, matching=matching, served=False)
+
+    def pause(self) -> None:
+        """Hold up everything, in both directions; connections are accepted and lead nowhere."""
+        self._call(self.flow.clear)
+
+    def resume(self) -> None:
+        """Let go what was held up."""
+        self._call(self.flow.set)
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        if self._listener is not None:
+            self._call(self._listener.close)
+            self._listener = None
+
+    def accept(self) -> None:
+        """Accept connections again, on the same port."""
+
+        async def listen() -> asyncio.Server:
+            tls = self._tls if self._kind == "plain" else None
+            return await asyncio.start_server(self._serve, HOST, self.port, ssl=tls)
+
+        if self._listener is None:
+            self._listener = self._do(listen)
+
+    def _do(self, work: Callable[[], Any]) -> Any:
+        if self._loop is None:
+            raise RuntimeError("the proxy is not started")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(PATIENCE)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        result: T = self._do(call)
+        return result
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a connection is served in a task")
+        self._open[task] = connection = _Connection(self, reader, writer)
+        try:
+            await connection.serve(self._target, self._tls if self._kind == "postgres" else None)
+        except (OSError, EOFError, asyncio.CancelledError):
+            connection.cut()
+        finally:
+            del self._open[task]
+
+    def rule_for(self, chunk: bytes) -> _Rule | None:
+        """The rule that this request meets; it is used up by that."""
+        rule = self._rule
+        if rule is None or not rule.meets(chunk):
+            return None
+        self._rule = None
+        return rule
+
+    def is_complete(self, answer: bytes) -> bool:
+        """Whether a server that is quiet after this has answered."""
+        return bool(answer) and (self._kind == "plain" or answer[-6:-1] == READY)
+
+
+class _Connection:
+    """One client's connection, and the server's that goes with it."""
+
+    def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._client = reader
+        self._writers = [writer]
+        self._answer: bytes | None = None
+        """What the server has said since the request whose answer is kept back."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def cut(self) -> None:
+        """Reset both sides."""
+        for writer in self._writers:
+            with contextlib.suppress(OSError, AttributeError):  # it is closed, or it is gone
+                # Lingering for no time at all makes closing a reset.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+    async def serve(self, port: int, tls: ssl.SSLContext | None) -> None:
+        """Pass on bytes until one side ends."""
+        await self._proxy.flow.wait()
+        client = self._writers[0]
+        begin = await self._negotiate(client, tls) if tls else b""
+        server, writer = await asyncio.open_connection(HOST, port)
+        self._writers.append(writer)
+        writer.write(begin)
+        pumps = [
+            asyncio.create_task(self._pump(self._client, writer, self._sees_request)),
+            asyncio.create_task(self._pump(server, client, self._sees_answer)),
+        ]
+        try:
+            done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for pump in done:
+                pump.result()
+            for end in self._writers:
+                end.close()
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _negotiate(self, client: asyncio.StreamWriter, tls: ssl.SSLContext) -> bytes:
+        """Agree on encryption as PostgreSQL does, and return the first bytes of what the client says then."""
+        while True:
+            request = await self._client.readexactly(len(SSL_REQUEST))
+            if request == SSL_REQUEST:
+                client.write(b"S")
+                await client.start_tls(tls)
+            elif request == GSS_REQUEST:
+                client.write(b"N")
+            else:
+                return request
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[bytes], bool]
+    ) -> None:
+        while chunk := await reader.read(CHUNK):
+            if self._proxy.delay:
+                await asyncio.sleep(self._proxy.delay)
+            await self._proxy.flow.wait()
+            if passes(chunk):
+                writer.write(chunk)
+                await writer.drain()
+
+    def _sees_request(self, chunk: bytes) -> bool:
+        if self._answer is not None:
+            self._wait_for_quiet()  # the rest of the request
+        elif rule := self._proxy.rule_for(chunk):
+            if not rule.served:
+                self._cut_by_rule()
+                return False
+            self._answer = b""
+        return True
+
+    def _sees_answer(self, chunk: bytes) -> bool:
+        if self._answer is None:
+            return True
+        self._answer += chunk
+        self._wait_for_quiet()
+        return False
+
+    def _wait_for_quiet(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET, self._is_quiet)
+
+    def _is_quiet(self) -> None:
+        if self._proxy.is_complete(self._answer or b""):
+            self._cut_by_rule()
+
+    def _cut_by_rule(self) -> None:
+        self._proxy.cuts += 1
+        self.cut()

@@ -1,0 +1,47 @@
+"""One Postgres and one Redis for all tests of a process, each started when it is first asked for."""
+
+import os
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from .postgres import Postgres
+from .redis import Redis
+
+EMBEDDED = ("memory", "file", "sqlite")
+STORES = (*EMBEDDED, "postgres", "redis")
+"""The kinds of stores."""
+DURABLE = STORES[1:]
+"""Those that outlive a process."""
+
+
+def place(kind: str, where: Path) -> str:
+    """The URL of a store of this kind that is as new as the path: a file there, or a name of its own on a server."""
+    name = f"t_{sha256(bytes(where)).hexdigest()[:20]}"
+    match kind:
+        case "memory":
+            return "memory://"
+        case "postgres":
+            return f"{_postgres()}?schema={name}"
+        case "redis":
+            return f"{_redis()}?prefix={name}"
+        case _:
+            return f"{kind}:///{where}"
+
+
+@cache
+def _postgres() -> str:
+    if url := os.environ.get("LEFTOFF_TEST_POSTGRES_URL"):
+        return url
+    server = Postgres()
+    server.start()
+    return server.url
+
+
+@cache
+def _redis() -> str:
+    if url := os.environ.get("LEFTOFF_TEST_REDIS_URL"):
+        return url
+    server = Redis()
+    server.start()
+    return server.url
