@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -42,6 +43,18 @@ def locate(url: str) -> tuple[str, Path | None]:
             return scheme, None
         case _:
             raise StoreUnavailable(f"no store is known for a URL like {scheme}://; use one of {SCHEMES}")
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown: without what stands in it for a password."""
+    scheme, sep, rest = url.partition("://")
+    if scheme not in (*POSTGRES, *REDIS):
+        return url
+    address, mark, query = rest.partition("?")
+    user, at, host = address.rpartition("@")
+    name, colon, _ = user.partition(":")
+    query = re.sub(r"((?:^|&)[a-z_]*password=)[^&]*", r"\1***", query)
+    return f"{scheme}{sep}{name}{colon and ':***'}{at}{host}{mark}{query}"
 
 
 async def open_store(url: str) -> Store:

@@ -5,12 +5,12 @@ from functools import cache
 from hashlib import sha256
 
 import pytest
-
-from leftoff.testing import StoreConformance
-from leftoff.urls import open_store
 from tools.servers import PgBouncer, Postgres, Redis, RedisCluster, postgres_binaries, redis_binaries
 from tools.servers.postgres import major
 from tools.servers.shared import place
+
+from leftoff.testing import StoreConformance
+from leftoff.urls import open_store
 
 
 @asynccontextmanager

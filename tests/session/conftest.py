@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.servers.shared import EMBEDDED, STORES, place
 
 import leftoff
-from tools.servers.shared import EMBEDDED, STORES, place
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]

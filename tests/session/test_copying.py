@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
+from tools.servers.shared import place
 
 import leftoff
 from leftoff import copying, turns
 from leftoff.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
 from leftoff.records import Kind, Row, Write
 
-PAIRS = ["file sqlite", "sqlite file", "sqlite sqlite", "memory file"]
+PAIRS = ["file sqlite", "sqlite file", "sqlite postgres", "postgres redis", "redis file"]
 LABELS = {"team": "claims", "näme": "ü"}
 
 
@@ -21,10 +22,8 @@ async def pair(request, tmp_path):
     """Two stores of different kinds."""
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(
-                leftoff.open("memory://" if scheme == "memory" else f"{scheme}:///{tmp_path}/{number}")
-            )
-            for number, scheme in enumerate(request.param.split())
+            await stack.enter_async_context(leftoff.open(place(kind, tmp_path / str(number))))
+            for number, kind in enumerate(request.param.split())
         ]
 
 

@@ -4,10 +4,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import settings
+from tools.servers.shared import STORES, place
 
 from leftoff.testing import StoreMachine
 from leftoff.urls import open_store
-from tools.servers.shared import STORES, place
 
 pytestmark = pytest.mark.timeout(7_200)  # LEFTOFF_LONG=1 takes its time
 

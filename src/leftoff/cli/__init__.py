@@ -12,6 +12,7 @@ import leftoff
 from leftoff.cli import failures
 from leftoff.cli.chat import chat
 from leftoff.cli.copy import copy
+from leftoff.cli.db import db
 from leftoff.cli.demo import demo
 from leftoff.cli.look import ls, show
 from leftoff.cli.move import export, import_, rm
@@ -55,5 +56,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, chat, ls, show, import_, export, copy, rm, resume):
+for _command in (demo, chat, ls, show, import_, export, copy, rm, resume, db):
     main.add_command(_command)

@@ -19,8 +19,8 @@ from leftoff.cli.output import console, line, note, print_json, say
 from leftoff.cli.places import existing
 from leftoff.cli.signals import run, stoppable
 from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
-from leftoff.urls import locate
 from leftoff.records import check_id
+from leftoff.urls import locate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

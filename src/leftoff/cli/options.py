@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from leftoff.opening import DEFAULT_URL
+from leftoff.urls import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ store_option = click.option(
     envvar="LEFTOFF_URL",
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///file.db, file:///directory.",
+    help="The store: sqlite:///file.db, file:///directory, postgresql://..., redis://...",
 )
 timeout_option = click.option(
     "--timeout",
@@ -63,8 +64,8 @@ def common(command: Function) -> Function:
 
 
 def command_line(verb: str, *words: str, url: str, flags: Sequence[str] = ()) -> str:
-    """A line to type; it names the store only if the same shell would not use it anyway."""
-    store = [] if url == (os.environ.get("LEFTOFF_URL") or DEFAULT_URL) else ["--store", url]
+    """A line to type; it names the store only if the same shell would not use it anyway, and never a password."""
+    store = [] if url == (os.environ.get("LEFTOFF_URL") or DEFAULT_URL) else ["--store", without_secrets(url)]
     if any(word.startswith("-") for word in words):
         return shlex.join(["leftoff", verb, *flags, *store, "--", *words])
     return shlex.join(["leftoff", verb, *words, *flags, *store])

@@ -16,6 +16,7 @@ from leftoff.urls import exists, locate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
     from leftoff.records import Head
 
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)

@@ -12,13 +12,13 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
 from leftoff.codec import decode, encode
-from leftoff.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
+from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
 from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import postgres_schema
-from leftoff.stores.postgres_pool import Pool
+from leftoff.stores.postgres_pool import Pool, not_a_url
 from leftoff.stores.scripts import named
-from leftoff.stores.server import ServerStore, Tries, Unreached
+from leftoff.stores.server import MovedOn, ServerStore, Tries, Unreached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +42,15 @@ class PostgresStore(ServerStore):
     """Sessions in one schema of a Postgres database; made by :meth:`open`."""
 
     profile: Profile = "strict"
+    newest = postgres_schema.SCHEMA
 
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema = _split(url)
         super().__init__(_place(conninfo), deadline)
         self._pool = Pool(conninfo, self._place)
         self._sql = {name: text.replace("leftoff.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
+        self.server = 0
+        """The version of PostgreSQL."""
         self.version = 0
         """The number of the last migration that the schema has had."""
 
@@ -86,10 +89,10 @@ class PostgresStore(ServerStore):
 
     async def _look(self, tries: Tries) -> None:
         """Whether the server is one that we can use, and what it promises."""
-        [(version, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
+        [(self.server, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
         self._pool.prepares = await self._pool.use(tries, _is_direct)
-        if version < OLDEST:
-            raise StoreUnavailable(f"{self._place} is PostgreSQL {version}; leftoff needs {OLDEST} or newer")
+        if self.server < OLDEST:
+            raise StoreUnavailable(f"{self._place} is PostgreSQL {self.server}; leftoff needs {OLDEST} or newer")
         if standby:
             raise StoreUnavailable(f"{self._place} {_STANDBY}")
         if encoding != "UTF8":
@@ -174,7 +177,7 @@ class PostgresStore(ServerStore):
             case "deleted":
                 raise SessionDeleted.of(write.session)
             case "later" if tries.sent:
-                raise OutcomeUnknown(f"session {write.session!r} has gone on since", session=write.session)
+                raise MovedOn.of(write.session)
             case _:
                 raise Conflict.of(write.session)
 
@@ -207,13 +210,15 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _place(conninfo: str) -> str:
-    """What errors call the server: host, port and database."""
+    """What errors call the server: hosts, ports and database, of which none is a piece of a password."""
+    address = conninfo.partition("?")[0].partition("://")[2]
     try:
         parts = conninfo_to_dict(conninfo)
     except psycopg.Error:
-        return "Postgres"  # connecting tells what is wrong with the URL
-    ports = str(parts.get("port", "")).split(",")
-    hosts = str(parts.get("host", "")).split(",")
+        raise not_a_url() from None
+    hosts, ports = (str(parts.get(name, "")).split(",") for name in ("host", "port"))
+    if "@" in address.partition("/")[2] or not all(port.isdecimal() for port in ports if port):
+        raise not_a_url()
     names = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports * len(hosts), strict=False)]
     return f"Postgres {','.join(names)}/{parts.get('dbname', '')}"
 

@@ -2,7 +2,7 @@
 
 -- A record as JSON. Postgres cannot show a NUL character, so it becomes U+FFFD here.
 CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT AS $$
-    SELECT replace(convert_from(data, 'UTF8'), '\u0000', '\ufffd')::jsonb
+    SELECT regexp_replace(convert_from(data, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb
 $$;
 
 -- A body by its number: the row that begins last before it has it.

@@ -14,7 +14,7 @@ from psycopg import errors as pg
 from psycopg.waiting import wait_async
 
 from leftoff.errors import LeftoffError, StoreFull, StoreUnavailable
-from leftoff.stores.server import Tries, Unreached
+from leftoff.stores.server import Slow, Tries, Unreached
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,11 +42,14 @@ ALREADY_THERE = (pg.UniqueViolation, pg.DuplicateSchema, pg.DuplicateTable, pg.D
 """Answers whose meaning depends on what was asked."""
 GOING = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.DatabaseDropped, pg.IdleSessionTimeout)
 
+SOON = ("starting up", "shutting down", "recovery", "not yet accepting", "not accepting", "too many", "slots")
+"""What a server says that will let one in a little later."""
+
 
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that ends at once when its user goes; psycopg's own would first ask the server to stop."""
 
-    async def wait(self, gen: PQGen[T], interval: float = 0.1, **_: Any) -> T:
+    async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ARG002, ASYNC109 - psycopg's
         try:
             return await wait_async(gen, self.pgconn.socket, interval)
         except asyncio.CancelledError:
@@ -95,7 +98,7 @@ class Pool:
                 finally:
                     self._give_back(connection)
         except TimeoutError:
-            raise Unreached("it does not answer in time", sent=sent, absent=not sent) from None
+            raise Slow("it does not answer in time", sent=sent, absent=not sent) from None
         except ALREADY_THERE:
             raise
         except psycopg.Error as error:
@@ -139,15 +142,13 @@ class Pool:
                 fallback_application_name="leftoff",
             )
         except psycopg.ProgrammingError:
-            # What the driver says quotes the URL.
-            raise StoreUnavailable(
-                "the URL is not one that Postgres knows; it is postgresql://user:password@host:port/database, with "
-                "@ / : ? # % in names and passwords written as %40 %2F %3A %3F %23 %25"
-            ) from None
+            raise not_a_url() from None
         except psycopg.OperationalError as error:
-            if error.sqlstate is not None:
-                raise
-            raise Unreached(_said(error), absent=True) from None
+            # The driver gives no code for what a server says before it lets one in.
+            _, fatal, said = _said(error).rpartition("FATAL:")
+            passing = any(word in said for word in SOON)
+            hint = "; check the user, the password and the database in the URL" if fatal and not passing else ""
+            raise Unreached(said.strip() + hint, absent=not passing) from None
 
     def _translated(self, error: psycopg.Error, *, sent: bool) -> Exception:
         """What a server's answer means."""
@@ -178,13 +179,15 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[LeftoffError], str]
         StoreUnavailable,
         "has no tables of leftoff; type: leftoff db upgrade",
     ),
-    (
-        (pg.InvalidAuthorizationSpecification, pg.InvalidPassword),
-        StoreUnavailable,
-        "does not let this role in; check the user and the password in the URL",
-    ),
-    ((pg.InvalidCatalogName,), StoreUnavailable, "is not there; create the database with createdb, or name another"),
 )
+
+
+def not_a_url() -> StoreUnavailable:
+    """For a URL that the driver does not understand; what it says of it would quote it."""
+    return StoreUnavailable(
+        "the URL is not one that Postgres knows; it is postgresql://user:password@host:port/database, with "
+        "@ / : ? # % in names and passwords written as %40 %2F %3A %3F %23 %25"
+    )
 
 
 def _said(error: psycopg.Error) -> str:

@@ -38,6 +38,14 @@ class Unreached(Exception):
         self.absent = absent
 
 
+class Slow(Unreached):
+    """A try whose time was up."""
+
+
+class MovedOn(Conflict):
+    """Others have written since a try of ours that may have come through; nobody can tell any more."""
+
+
 @dataclass(slots=True)
 class Tries:
     """The tries of one call."""
@@ -53,12 +61,16 @@ class ServerStore(ABC):
 
     def __init__(self, place: str, deadline: float) -> None:
         self._place = place
-        """What errors call the server; it has no password in it."""
         self._deadline = deadline
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._unsettled: dict[str, list[Write]] = {}
+
+    @property
+    def place(self) -> str:
+        """The server, without secrets."""
+        return self._place
 
     @abstractmethod
     async def _head(self, session: str, tries: Tries) -> Head | None: ...
@@ -83,6 +95,11 @@ class ServerStore(ABC):
     async def write(self, write: Write) -> Head:
         try:
             return await self._apply(write)
+        except MovedOn:
+            raise OutcomeUnknown(
+                f"session {write.session!r} was written by others since a write of unknown outcome; read it again",
+                session=write.session,
+            ) from None
         except (OutcomeUnknown, asyncio.CancelledError):
             self._unsettled.setdefault(write.session, []).append(write)
             raise
@@ -101,32 +118,33 @@ class ServerStore(ABC):
 
     async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
         """What makes the store ready. A server that is not there is an error at once, and not waited for."""
-
-        async def once(tries: Tries) -> None:
-            try:
-                await work(tries)
-            except Unreached as error:
-                if not error.absent:
-                    raise
-                raise StoreUnavailable(f"{self._place} cannot be reached: {error}") from None
-
         try:
-            await self._try(once)
+            await self._try(work, patient=False)
         except BaseException:
             await self.close()
             raise
 
-    async def _try(self, work: Callable[[Tries], Awaitable[T]], session: str | None = None, *, sent: bool = False) -> T:
+    async def _try(
+        self,
+        work: Callable[[Tries], Awaitable[T]],
+        session: str | None = None,
+        *,
+        sent: bool = False,
+        patient: bool = True,
+    ) -> T:
         """The result of ``work``, tried until it gets through to the server or the deadline has come."""
         self._check_usable()
         tries = Tries(self._loop.time() + self._deadline, sent)
-        pause = FIRST_PAUSE
+        pause, problem = FIRST_PAUSE, ""
         while True:
             try:
                 return await work(tries)
             except Unreached as error:
+                if error.absent and not patient and not problem:
+                    raise StoreUnavailable(f"{self._place} cannot be used: {error}") from None
                 tries.sent |= error.sent
-                problem = str(error)
+                # That time was up says less than what was wrong before.
+                problem = problem if problem and isinstance(error, Slow) else str(error)
             except (Conflict, SessionDeleted, OutcomeUnknown):
                 raise
             except LeftoffError as error:

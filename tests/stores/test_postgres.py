@@ -1,0 +1,572 @@
+"""What is special to Postgres: a server that goes and comes, rights, versions of its tables, and people with SQL."""
+
+import asyncio
+import logging
+import os
+import time
+import traceback
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+import psycopg
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_ext.models.replay import ReplayChatCompletionClient
+from tools.servers import PgBouncer, Postgres, Proxy, certificates
+
+import leftoff
+from leftoff.errors import (
+    Conflict,
+    OutcomeUnknown,
+    SessionDeleted,
+    StoreFull,
+    StoreUnavailable,
+    TurnFailed,
+    UnknownVersion,
+)
+from leftoff.records import Kind
+from leftoff.stores import postgres_schema
+from leftoff.stores.postgres import PostgresStore
+from leftoff.stores.postgres_pool import SIZE
+from leftoff.testing import a_row, a_write
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def schema(request):
+    return f"t_{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture
+def url(server, schema):
+    return f"{server.url}?schema={schema}"
+
+
+@pytest.fixture
+def proxy(server):
+    with Proxy(server.port, kind="postgres") as proxy:
+        yield proxy
+
+
+@asynccontextmanager
+async def opened(url, deadline=20.0):
+    store = await PostgresStore.open(url, deadline=deadline)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def rows(store, session="case-42"):
+    return [row.n for row in await store.rows(session, Kind.BODY)]
+
+
+def told(caught):
+    """All that somebody might see of an error."""
+    return "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+
+
+# Opening
+
+
+async def test_a_server_that_is_down_is_an_error_at_once(server, url):
+    with Postgres() as other:
+        address = other.url
+    before = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+/leftoff cannot be used"):
+        await PostgresStore.open(address, deadline=60)
+    assert time.monotonic() - before < 30, "it was waited for"
+
+
+async def test_a_wrong_password_is_said_without_the_password(server):
+    url = server.url_for(password="kanari/vogel")
+    with pytest.raises(StoreUnavailable, match=r"authentication failed.*check the user, the password") as caught:
+        await PostgresStore.open(url)
+    assert "kanari" not in told(caught)
+    assert "kanari" not in repr(leftoff.open(url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://leftoff:kanari%zz@127.0.0.1/leftoff",
+        "postgresql://leftoff:kanari@127.0.0.1:port/leftoff",
+        "postgresql://leftoff:kanari@127.0.0.1/leftoff?nothing=kanari",
+        "postgresql://leftoff:kan/ari@127.0.0.1:1/leftoff",
+    ],
+)
+async def test_a_url_that_is_not_one_is_refused_without_the_password(url):
+    with pytest.raises(StoreUnavailable) as caught:
+        await PostgresStore.open(url, deadline=5)
+    assert "kan" not in told(caught).replace(url, "")
+
+
+async def test_a_database_that_is_not_there_is_named(server):
+    with pytest.raises(StoreUnavailable, match='database "claims" does not exist'):
+        await PostgresStore.open(server.url_for(database="claims"))
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(server):
+    server.execute("CREATE DATABASE latin ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(StoreUnavailable, match=r"LATIN1.*createdb -T template0 -E UTF8"):
+        await PostgresStore.open(server.url_for(database="latin"))
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "1a", "a;b", 'a"b', "ä", "x" * 64, "a%20b"])
+async def test_a_schema_has_a_plain_name(server, name):
+    with pytest.raises(StoreUnavailable, match="schema="):
+        await PostgresStore.open(f"{server.url}?schema={name}")
+
+
+async def test_what_else_stands_in_the_url_is_the_drivers(server, schema):
+    async with opened(f"{server.url}?application_name=claims&schema={schema}&connect_timeout=7") as store:
+        await store.head("case-42")
+        assert server.execute(
+            "SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name = 'claims'"
+        ) == [("claims",)]
+
+
+async def test_a_standby_is_never_used(server, url):
+    async with opened(url) as store:
+        await store.write(a_write())
+    with server.standby() as standby:
+        address = url.replace(f":{server.port}/", f":{standby.port}/")
+        with pytest.raises(StoreUnavailable, match=r"is a standby.*target_session_attrs=read-write"):
+            await PostgresStore.open(address)
+        several = url.replace(f":{server.port}/", f":{standby.port},127.0.0.1:{server.port}/")
+        async with opened(f"{several}&target_session_attrs=read-write") as store:
+            assert (await store.head("case-42")).seq == 1
+        # A store whose server becomes a standby behind its back does not read old news from it.
+        with Proxy(server.port, kind="postgres") as proxy:
+            store = await PostgresStore.open(proxy.url_through(url), deadline=1.0)
+            proxy._target = standby.port
+            proxy.cut()
+            for call in (store.head("case-42"), store.heads(), store.rows("case-42", Kind.BODY)):
+                with pytest.raises(StoreUnavailable, match="is a standby"):
+                    await call
+            with pytest.raises(StoreUnavailable):
+                await store.write(a_write(seq=1))
+            await store.close()
+
+
+async def test_a_server_that_may_lose_turns_is_not_called_strict(server, url, caplog):
+    async with opened(url) as store:
+        assert store.profile == "strict"
+    assert not caplog.records
+    async with opened(f"{url}&options=-c%20synchronous_commit%3Doff") as store:
+        assert store.profile == "bounded-loss"
+    [record] = caplog.records
+    assert (record.levelno, "synchronous_commit=off" in record.getMessage()) == (logging.WARNING, True)
+    assert server.password not in record.getMessage()
+
+
+async def test_tls_with_a_stranger_as_authority_is_refused(server, url):
+    known = certificates()
+    with Proxy(server.port, tls=known.server, kind="postgres") as proxy:
+        address = proxy.url_through(url)
+        with pytest.raises(StoreUnavailable, match="certificate verify failed") as caught:
+            await PostgresStore.open(f"{address}&sslmode=verify-full&sslrootcert={known.stranger}", deadline=5)
+        assert server.password not in told(caught)
+        async with opened(f"{address}&sslmode=verify-full&sslrootcert={known.authority}") as store:
+            assert (await store.write(a_write())).seq == 1
+
+
+# The tables
+
+
+def catalogue(server, schema):
+    """Everything in a schema, as text."""
+    queries = (
+        """SELECT table_name, column_name, data_type, collation_name, is_nullable, column_default
+        FROM information_schema.columns WHERE table_schema = %s ORDER BY 1, ordinal_position""",
+        """SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
+        WHERE nspname = %s ORDER BY proname""",
+        "SELECT indexdef FROM pg_indexes WHERE schemaname = %s ORDER BY indexname",
+        "SELECT viewname, definition FROM pg_views WHERE schemaname = %s ORDER BY 1",
+    )
+    return [str(server.execute(query, schema)).replace(schema, "SCHEMA") for query in queries]
+
+
+def apply(server, schema, upto):
+    """The tables as an older leftoff made them."""
+    read = files("leftoff.stores").joinpath
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"SET search_path TO {schema}")
+        connection.execute("BEGIN;" + read("postgres_migrations.sql").read_text() + "; COMMIT")
+        for number in range(1, upto + 1):
+            connection.execute(read(f"postgres_{number:04}.sql").read_text())
+            connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
+
+
+async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
+    async with opened(f"{server.url}?schema={schema}new"):
+        pass
+    fresh = catalogue(server, f"{schema}new")
+    assert all(found != "[]" for found in fresh)
+    for upto in range(postgres_schema.SCHEMA):
+        old = f"{schema}old{upto}"
+        apply(server, old, upto)
+        store = await PostgresStore.connect(f"{server.url}?schema={old}")
+        assert store.version == upto
+        await store.upgrade()
+        await store.close()
+        assert catalogue(server, old) == fresh
+        assert server.execute(f"SELECT number FROM {old}.migrations ORDER BY 1") == [
+            (number,) for number in range(1, postgres_schema.SCHEMA + 1)
+        ]
+
+
+async def test_older_tables_are_not_used_until_somebody_upgrades_them(server, url, schema):
+    apply(server, schema, 1)
+    with pytest.raises(StoreUnavailable, match="has version 1 and this leftoff needs 2; type: leftoff db upgrade"):
+        await PostgresStore.open(url)
+    assert server.execute(f"SELECT max(number) FROM {schema}.migrations") == [(1,)]
+    stores = [await PostgresStore.connect(url) for _ in range(4)]
+    await asyncio.gather(*(store.upgrade() for store in stores))
+    for store in stores:
+        await store.close()
+    async with opened(url) as store:
+        assert (await store.write(a_write())).seq == 1
+
+
+async def test_newer_tables_are_refused(server, url, schema):
+    async with opened(url):
+        pass
+    server.execute(f"INSERT INTO {schema}.migrations (number) VALUES (99)")
+    with pytest.raises(UnknownVersion, match="version 99, of a newer leftoff; upgrade leftoff"):
+        await PostgresStore.open(url)
+    store = await PostgresStore.connect(url)
+    with pytest.raises(UnknownVersion):
+        await store.upgrade()
+    await store.close()
+
+
+async def test_a_schema_of_another_program_is_left_alone(server, url, schema):
+    server.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.heads (mine int)")
+    with pytest.raises(StoreUnavailable, match="tables of another program"):
+        await PostgresStore.open(url, deadline=1)
+    assert server.execute(f"SELECT count(*) FROM {schema}.heads") == [(0,)]
+    assert server.execute("SELECT to_regclass(%s)", f"{schema}.migrations") == [(None,)]
+
+
+async def test_a_role_without_the_right_to_create_works_once_the_tables_are_there(server, url, schema):
+    role = f"{schema}_worker"
+    server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'worker'")
+    mine = f"{server.url_for(user=role, password='worker')}?schema={schema}"
+    with pytest.raises(StoreUnavailable, match=r"GRANTs.*permission denied for database"):
+        await PostgresStore.open(mine)
+    async with opened(url):
+        pass
+    with pytest.raises(StoreUnavailable, match=r"GRANTs.*permission denied for schema"):
+        await PostgresStore.open(mine)
+    server.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    server.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    async with opened(mine) as store:
+        with pytest.raises(StoreUnavailable, match="permission denied for table"):
+            await store.write(a_write())
+    server.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.heads, {schema}.rows TO {role}")
+    async with opened(mine) as store:
+        await store.write(a_write(rows=[a_row(1)]))
+        assert (await store.head("case-42")).seq == 1
+        assert [head.session for head in await store.heads()] == ["case-42"]
+        assert await rows(store) == [1]
+        assert await store.delete("case-42")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(mine.partition("?")[0]) as connection:
+        connection.execute(f"CREATE TABLE {schema}.own (x int)")
+
+
+async def test_tenants_do_not_see_each_other(server, schema):
+    async with opened(f"{server.url}?schema={schema}a") as one, opened(f"{server.url}?schema={schema}b") as other:
+        await one.write(a_write(rows=[a_row(1)]))
+        assert await other.head("case-42") is None
+        assert await other.heads() == []
+        await other.write(a_write(rows=[a_row(1)]))
+        assert await other.delete("case-42")
+        assert await rows(one) == [1]
+
+
+# What a server can do to a call
+
+
+async def test_a_write_that_was_applied_and_not_acknowledged_is_found_to_be_ours(url, proxy):
+    async with opened(proxy.url_through(url)) as store, opened(url) as other:
+        for seq in range(10):
+            proxy.cut_after_request()
+            written = await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+            head = await other.head("case-42")
+            assert (written.seq, head.seq, head.token, head.updated) == (
+                seq + 1,
+                seq + 1,
+                written.token,
+                written.updated,
+            )
+        assert proxy.cuts == 10
+        assert await rows(other) == list(range(10))
+
+
+async def test_a_write_that_did_not_arrive_is_made_again(url, proxy):
+    async with opened(proxy.url_through(url)) as store:
+        for seq in range(5):
+            proxy.cut_before_request()
+            assert (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq == seq + 1
+        assert proxy.cuts == 5
+        proxy.cut_after_request()
+        assert await rows(store) == list(range(5))
+
+
+async def test_a_write_of_another_is_not_taken_for_ours(url, proxy):
+    async with opened(proxy.url_through(url)) as store, opened(url) as other:
+        await store.write(a_write())
+        await other.write(a_write(seq=1))
+        proxy.cut_before_request()
+        with pytest.raises(Conflict):
+            await store.write(a_write(seq=1))
+        await other.write(a_write(seq=2))
+        # It may have been ours that others have followed, or not.
+        proxy.cut_before_request()
+        with pytest.raises(OutcomeUnknown, match="written by others since"):
+            await store.write(a_write(seq=1))
+        assert (await store.head("case-42")).seq == 3
+
+
+async def test_a_deletion_that_was_not_acknowledged_is_known_to_have_happened(url, proxy):
+    async with opened(proxy.url_through(url)) as store:
+        await store.write(a_write())
+        proxy.cut_after_request()
+        assert await store.delete("case-42") is True
+        assert await store.delete("case-42") is False
+        proxy.cut_after_request()
+        assert await store.delete("another") is False
+
+
+async def test_an_unknown_outcome_is_settled_before_the_next_head(url, proxy):
+    async with opened(proxy.url_through(url), deadline=1.0) as store, opened(url) as other:
+        await store.write(a_write())
+        proxy.cut_after_request()
+        write = a_write(seq=1, rows=[a_row(1)])
+        task = asyncio.ensure_future(store.write(write))
+        while not proxy.cuts:  # noqa: ASYNC110 - the proxy lives in a thread
+            await asyncio.sleep(0.005)
+        proxy.refuse()
+        with pytest.raises(OutcomeUnknown):
+            await task
+        with pytest.raises(StoreUnavailable):
+            await store.head("case-42")
+        proxy.accept()
+        assert (await store.head("case-42")).token == write.token
+        assert await rows(other) == [1]
+
+
+async def test_a_write_under_way_cannot_take_effect_after_the_session_was_read(server, url, schema):
+    """The server holds the write up until its writer has given up; then both go on at once."""
+    async with opened(url, deadline=0.6) as store, opened(url) as other:
+        await other.write(a_write())
+        for seq in range(1, 6):
+            with psycopg.connect(server.url) as lock:
+                lock.execute(f"SELECT * FROM {schema}.heads FOR UPDATE")
+                write = a_write(seq=seq, rows=[a_row(seq)])
+                with pytest.raises(OutcomeUnknown):
+                    await store.write(write)
+            head = await store.head("case-42")
+            await asyncio.sleep(0.05)
+            assert await other.head("case-42") is not None
+            assert ((await other.head("case-42")).token, await rows(other)) == (head.token, list(range(1, seq + 1)))
+            assert head.token == write.token
+
+
+async def test_connections_that_the_server_closed_are_not_used_again(server, url):
+    async with opened(url) as store:
+        await asyncio.gather(*(store.write(a_write(f"case-{i}")) for i in range(20)))
+        for seq in range(1, 4):
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leftoff'")
+            heads = await asyncio.gather(*(store.write(a_write(f"case-{i}", seq)) for i in range(20)))
+            assert {head.seq for head in heads} == {seq + 1}
+
+
+async def test_a_server_that_restarts_is_waited_for(url, server):
+    async with opened(url) as store:
+        await store.write(a_write())
+        server.crash()
+        task = asyncio.ensure_future(store.write(a_write(seq=1)))
+        await asyncio.sleep(0.2)
+        assert not task.done()
+        await asyncio.to_thread(server.start)
+        assert (await task).seq == 2
+
+
+async def test_a_server_that_hangs_is_left_at_the_deadline(url, server):
+    async with opened(url, deadline=1.0) as store:
+        await store.write(a_write())
+        server.pause()
+        try:
+            longest, last = 0.0, time.monotonic()
+
+            async def tick():
+                nonlocal longest, last
+                while True:
+                    await asyncio.sleep(0.01)
+                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+            ticker = asyncio.ensure_future(tick())
+            calls = [store.write(a_write(seq=1)), store.head("other"), store.heads(), store.rows("x", Kind.BODY)]
+            before = time.monotonic()
+            results = await asyncio.gather(*calls, store.delete("other"), return_exceptions=True)
+            took = time.monotonic() - before
+            assert type(results[0]) is OutcomeUnknown
+            assert all(isinstance(result, StoreUnavailable) for result in results)
+            assert took < 10, "psycopg waits for ten seconds when told to stop"
+            cancelled = asyncio.ensure_future(store.head("case-42"))
+            await asyncio.sleep(0.05)
+            before = time.monotonic()
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert time.monotonic() - before < 4
+            ticker.cancel()
+            assert longest < 4, "the event loop stood still"
+        finally:
+            server.resume()
+        head = await store.head("case-42")
+        assert head.seq == 2
+
+
+async def test_a_full_disk_is_said_and_nothing_is_half_written(server, url, schema):
+    async with opened(url) as store:
+        before = await store.write(a_write(rows=[a_row(1)]))
+        # What the server says when it cannot make its file longer, at the moment when it would.
+        server.execute(
+            f"CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+            f"'could not extend file' USING ERRCODE = '53100'; END $$;"
+            f"CREATE TRIGGER full_disk BEFORE INSERT ON {schema}.rows EXECUTE FUNCTION {schema}.full()"
+        )
+        with pytest.raises(StoreFull, match="no space left"):
+            await store.write(a_write(seq=1, rows=[a_row(2)]))
+        with pytest.raises(StoreFull):
+            await store.write(a_write("other", rows=[a_row(2)]))
+        assert (await store.head("case-42")).token == before.token
+        assert await store.head("other") is None
+        server.execute(f"DROP TRIGGER full_disk ON {schema}.rows")
+        assert (await store.write(a_write(seq=1, rows=[a_row(2)]))).seq == 2
+        assert await rows(store) == [1, 2]
+
+
+async def test_transactions_that_the_server_gives_up_are_tried_again(server, url):
+    async with opened(f"{url}&options=-c%20default_transaction_isolation%3Dserializable") as store:
+        for seq in range(5):
+            writes = [a_write(seq=seq, rows=[a_row(10 * seq + i)]) for i in range(8)]
+            results = await asyncio.gather(*map(store.write, writes), return_exceptions=True)
+            assert sorted(type(result).__name__ for result in results) == ["Conflict"] * 7 + ["Head"]
+        assert len(await rows(store)) == 5
+
+
+async def test_a_deletion_beside_a_write_leaves_no_row(server, url, schema):
+    async with opened(url) as store:
+        for number in range(40):
+            session = f"case-{number}"
+            await store.write(a_write(session))
+            write = a_write(session, 1, rows=[a_row(n) for n in range(20)])
+            results = await asyncio.gather(store.write(write), store.delete(session), return_exceptions=True)
+            assert results[1] is True
+            assert isinstance(results[0], SessionDeleted | leftoff.records.Head)
+        assert server.execute(f"SELECT count(*) FROM {schema}.rows") == [(0,)]
+
+
+async def test_many_calls_share_a_few_connections(server, url):
+    async with opened(f"{url}&application_name=crowd") as store:
+        await asyncio.gather(*(store.write(a_write(f"case-{i}")) for i in range(100)))
+        [(count,)] = server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crowd'")
+        assert count == SIZE
+    for _ in range(100):
+        if server.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crowd'") == [(0,)]:
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("connections are left")
+
+
+async def test_statements_are_prepared_by_a_server_and_not_by_a_pooler(server, url):
+    async with opened(url) as store:
+        assert store._pool.prepares
+    with PgBouncer(server) as pooler:
+        async with opened(url.replace(f":{server.port}/", f":{pooler.port}/")) as store:
+            assert not store._pool.prepares
+            await asyncio.gather(*(store.write(a_write(f"case-{i}")) for i in range(30)))
+            # Taken for a server after all: the first call finds out.
+            store._pool.prepares = True
+            await asyncio.gather(*(store.write(a_write(f"case-{i}", 1)) for i in range(30)))
+            await asyncio.gather(*(store.head(f"case-{i}") for i in range(30)))
+
+
+def test_a_store_belongs_to_its_process_and_its_loop(url):
+    runner = asyncio.Runner()
+    store = runner.run(PostgresStore.open(url))
+    runner.run(store.write(a_write()))
+    with pytest.raises(StoreUnavailable, match="another event loop; open the store again"):
+        asyncio.run(store.head("case-42"))
+    child = os.fork()
+    if not child:
+        try:
+            runner.run(store.head("case-42"))
+        except StoreUnavailable as error:
+            os._exit(0 if "parent process" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert runner.run(store.head("case-42")).seq == 1, "the child closed its parent's connection"
+    runner.run(store.close())
+    runner.close()
+
+
+# People with SQL
+
+
+async def test_people_can_look_with_sql(server, url, schema):
+    texts = ["short", "x" * 3000, "NUL \0 in the middle", "caf\u00e9 \N{GRINNING FACE} \\u0000 'quoted' $1", "{}"]
+    answers = [text.upper() for text in texts]
+
+    def build():
+        return AssistantAgent("helper", model_client=ReplayChatCompletionClient(list(answers)))
+
+    async with leftoff.open(url) as store:
+        case = store.session("case-42", build(), labels={"team": "claims"})
+        for number, text in enumerate(texts):
+            await case.run(task=text, key=f"key {number}")
+        with pytest.raises(TurnFailed):
+            await case.run(task="one too many")
+        turns = [turn async for turn in case.history()]
+    [(session, status, labels, count, checkpoint, owner)] = server.execute(
+        f"SELECT session, status, labels, turns, checkpoint, owner FROM {schema}.sessions"
+    )
+    assert (session, status, labels) == ("case-42", "failed", {"team": "claims"})
+    assert (count, checkpoint, owner) == (6, 5, None)
+    found = server.execute(
+        f"SELECT turn, status, key, error, extract(epoch FROM started) FROM {schema}.turns ORDER BY 1"
+    )
+    assert [row[:3] for row in found] == [(turn.number, turn.status, turn.key) for turn in turns]
+    assert [row[3] for row in found] == [turn.error for turn in turns]
+    assert [float(row[4]) for row in found] == pytest.approx([turn.started for turn in turns])
+    messages = server.execute(f"SELECT turn, source, content, message FROM {schema}.messages ORDER BY turn, place")
+    expected = [(turn.number, message) for turn in turns for message in turn.messages]
+    assert [row[:3] for row in messages] == [
+        (turn, message["source"], message["content"].replace("\0", "\ufffd")) for turn, message in expected
+    ]
+    assert [row[3] for row in messages] == [
+        message | {"content": message["content"].replace("\0", "\ufffd")} for _, message in expected
+    ]
+
+
+async def test_the_views_show_what_is_damaged_or_gone_without_failing(server, url, schema):
+    async with opened(url) as store:
+        await store.write(a_write("gone", rows=[a_row(1)]))
+        await store.delete("gone")
+    assert server.execute(f"SELECT session, status FROM {schema}.sessions") == [("gone", "deleted")]
+    assert server.execute(f"SELECT * FROM {schema}.turns") == []
+    assert server.execute(f"SELECT * FROM {schema}.messages") == []
