@@ -3,18 +3,20 @@
 LEFTOFF_URL=postgresql://user:password@host/database uvicorn app:app
 """
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from autogen_agentchat.agents import AssistantAgent
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Request
 from fastapi.responses import JSONResponse
 from model import Clerk
 from pydantic import BaseModel, Field
 
 import leftoff
 
+log = logging.getLogger(__name__)
 model = Clerk()  # answers by rule, without a key; put your own here: OpenAIChatCompletionClient(model="gpt-4o-mini")
 support = leftoff.Blueprint("support", lambda: AssistantAgent("support_agent", model))
 
@@ -51,16 +53,17 @@ def opened(request: Request) -> leftoff.OpenStore:
 
 
 Store = Annotated[leftoff.OpenStore, Depends(opened)]
+SessionId = Annotated[str, Path(max_length=200)]
 
 
 @app.post("/sessions/{session}/turns")
-async def run(session: str, turn: Turn, store: Store) -> dict[str, Any]:
-    result = await store.session(session, support, timeout=10).run(turn.task)
+async def run(session: SessionId, turn: Turn, store: Store) -> dict[str, Any]:
+    result = await store.session(session, support, timeout=10).run(turn.task, key=turn.key)
     return {"turn": result.turn, "reply": result.messages[-1].to_text()}
 
 
 @app.get("/sessions/{session}")
-async def history(session: str, store: Store) -> dict[str, Any]:
+async def history(session: SessionId, store: Store) -> dict[str, Any]:
     turns = [
         {
             "turn": turn.number,
@@ -84,5 +87,7 @@ async def health() -> dict[str, str]:
 @app.exception_handler(leftoff.LeftoffError)
 async def refused(_: Request, error: leftoff.LeftoffError) -> JSONResponse:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    if status >= 500:  # noqa: PLR2004 - ours to look into, not the caller's
+        log.error("%s", error, exc_info=error)
     headers = {"Retry-After": "1"} if isinstance(error, RETRY) else {}
     return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status, headers)

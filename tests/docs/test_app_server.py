@@ -1,4 +1,5 @@
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -34,6 +35,17 @@ def environment(database, tmp_path):
     """For the app: a slow model, whose ledger is ``ledger.jsonl``, and nothing of this machine's own settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "OPENAI_", "MODEL_"))}
     return {**kept, "LEFTOFF_URL": database, "MODEL_LEDGER": str(tmp_path / "ledger.jsonl"), "MODEL_SECONDS": "2"}
+
+
+@pytest.fixture(scope="module")
+def app():
+    """The module, which other tests do not find: there are more of that name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(APP_SERVER)
+        for name in ("app", "model"):
+            patch.setitem(sys.modules, name, None)
+            del sys.modules[name]
+        yield importlib.import_module("app")
 
 
 @contextmanager
@@ -97,6 +109,7 @@ def test_500_turns_on_two_instances_survive_kill_after_kill(environment):
     assert done.returncode == 0
     assert (result["sessions"], result["turns"], result["acknowledged"]) == (50, 500, 500)
     assert result["kills"] >= 3
+    assert result["moved"] == 50
     assert result["cut_off"] > 0  # else the kills have hit nothing
     assert result["model_calls"] >= 500 + result["called_again"]
 
@@ -139,6 +152,7 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
             assert "Retry-After" not in other_task.headers
             assert (await client.get("/sessions/nobody")).status_code == 404
             assert (await post(client, "case-http", "Enter this.", "")).status_code == 422
+            assert (await post(client, "x" * 201, "Enter this.", "k1")).status_code == 422
             async with leftoff.open(environment["LEFTOFF_URL"]) as store:
                 await store.delete("case-http")
             assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 410
@@ -159,10 +173,7 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-async def test_each_error_has_a_status_and_says_whether_to_try_again(error, status, again, monkeypatch):
-    monkeypatch.syspath_prepend(APP_SERVER)
-    import app
-
+async def test_each_error_has_a_status_and_says_whether_to_try_again(app, error, status, again):
     response = await app.refused(None, error)
     assert response.status_code == status
     assert ("Retry-After" in response.headers) == again
