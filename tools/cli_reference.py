@@ -1,5 +1,6 @@
 """Writes docs/reference/cli.md from what the commands say of themselves. A test fails while the page is stale."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -51,10 +52,19 @@ def render() -> str:
     """The page."""
     root = click.Context(leftoff, info_name="leftoff", terminal_width=WIDTH, **leftoff.context_settings)
     parts = [INTRODUCTION]
-    for name, command in leftoff.commands.items():
+    for name, command in commands(leftoff):
         context = click.Context(command, info_name=name, parent=root, terminal_width=WIDTH)
         parts.append(f"## leftoff {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
+
+
+def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """The commands and their names, also those of groups inside it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", found) for inner, found in commands(command))
+        else:
+            yield name, command
 
 
 if __name__ == "__main__":

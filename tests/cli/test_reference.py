@@ -16,7 +16,7 @@ def test_the_page_is_what_the_commands_say():
 
 def test_every_command_and_option_is_explained():
     page = TOOL["render"]()
-    for name, command in main.commands.items():
+    for name, command in TOOL["commands"](main):
         assert f"## leftoff {name}\n" in page
         assert command.help
         for parameter in command.params:
@@ -26,7 +26,7 @@ def test_every_command_and_option_is_explained():
 
 
 def test_every_command_speaks_json_and_those_on_one_store_take_its_url():
-    for name, command in main.commands.items():
+    for name, command in TOOL["commands"](main):
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in options
         assert "--store" in options or name in {"demo", "copy"}

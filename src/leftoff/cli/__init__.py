@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from itertools import takewhile
 from typing import Any
@@ -17,6 +18,7 @@ from leftoff.cli.demo import demo
 from leftoff.cli.look import ls, show
 from leftoff.cli.move import export, import_, rm
 from leftoff.cli.resume import resume
+from leftoff.stores.server import durability
 
 
 class _Cli(click.Group):
@@ -52,6 +54,7 @@ def main(context: click.Context) -> None:
     Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
     session or checkpoint, 4 the session is busy, 130 interrupted by Ctrl-C, 143 by SIGTERM.
     """
+    durability.addHandler(logging.NullHandler())  # it is for workers; here `leftoff db status` tells
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

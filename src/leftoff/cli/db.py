@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-import leftoff
 from leftoff.cli.failures import NotFound
 from leftoff.cli.options import command_line, common
 from leftoff.cli.output import note, print_json, say
@@ -29,8 +28,9 @@ def status(*, url: str, as_json: bool) -> None:
         print_json(facts)
         return
     for name, value in facts.items():
-        if value is not None:
-            say(f"{name:9}{value}")
+        for line in value if isinstance(value, list) else [value]:
+            if line is not None:
+                say(f"{name:9}{line}")
     if facts["version"] != facts["newest"]:
         note(f"upgrade it: {command_line('db', 'upgrade', url=url)}")
 
@@ -57,13 +57,15 @@ async def _facts(url: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"store": scheme, "place": None if path is None else str(path)}
     if scheme not in POSTGRES:
         async with existing(url) as opened:
-            return facts | {"profile": opened.store.profile, "version": None, "newest": None}
+            facts |= {"place": getattr(opened.store, "place", facts["place"]), "profile": opened.store.profile}
+            return facts | {"risks": getattr(opened.store, "risks", []), "version": None, "newest": None}
     store = await postgres().connect(url)
     try:
         return facts | {
             "place": store.place,
             "server": f"PostgreSQL {store.server}",
             "profile": store.profile,
+            "risks": store.risks,
             "schema": store.schema,
             "version": store.version,
             "newest": store.newest,
@@ -75,9 +77,7 @@ async def _facts(url: str) -> dict[str, Any]:
 async def _upgrade(url: str) -> tuple[int, int]:
     scheme, _ = locate(url)
     if scheme not in POSTGRES:
-        async with leftoff.open(url):
-            pass
-        raise NotFound(f"a {scheme}:// store has no tables to upgrade; it is always of the newest version once opened")
+        raise NotFound(f"a {scheme}:// store has no tables to upgrade; opening it does what is needed")
     store = await postgres().connect(url)
     try:
         before = store.version

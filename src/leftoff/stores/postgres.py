@@ -102,12 +102,8 @@ class PostgresStore(ServerStore):
             )
         if fsync == "off" or synchronous == "off":
             self.profile = "bounded-loss"
-            _log.warning(
-                "%s may lose the last turns when it crashes (fsync=%s, synchronous_commit=%s)",
-                self._place,
-                fsync,
-                synchronous,
-            )
+            settings = f"fsync={fsync}, synchronous_commit={synchronous}"
+            self._warn(f"{self._place} may lose the last turns when it crashes ({settings})")
         self.version = await postgres_schema.version(self._pool, tries, self.schema)
 
     async def _upgrade(self, tries: Tries) -> None:

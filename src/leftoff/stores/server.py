@@ -7,6 +7,7 @@ first time. So a write whose connection broke is simply tried again, and takes e
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 from abc import ABC, abstractmethod
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from leftoff.records import Head, Write
 
 T = TypeVar("T")
+
+durability = logging.getLogger("leftoff.durability")
+"""Tells, when a store is opened, what its server may lose."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 
@@ -66,6 +70,8 @@ class ServerStore(ABC):
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._unsettled: dict[str, list[Write]] = {}
+        self.risks: list[str] = []
+        """What the server may lose, in sentences."""
 
     @property
     def place(self) -> str:
@@ -158,6 +164,10 @@ class ServerStore(ABC):
             await asyncio.sleep(rest)
             self._check_usable()
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _warn(self, risk: str) -> None:
+        self.risks.append(risk)
+        durability.warning("%s", risk)
 
     def _gave_up(self, problem: str, session: str | None, *, unknown: bool) -> StoreUnavailable:
         message = f"{self._place} could not be reached within {self._deadline:g} s: {problem}"

@@ -1,0 +1,229 @@
+"""Postgres and Redis: what a turn writes, against bare transactions on the same server over as many connections."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+import redis.asyncio
+from autogen_agentchat.agents import AssistantAgent
+from tools.servers.shared import place
+
+from benchmarks.scripted import instant
+from benchmarks.texts import text
+from leftoff.autogen import AutoGen
+from leftoff.session import Session
+from leftoff.stores.memory import MemoryStore
+from leftoff.stores.postgres import PostgresStore
+from leftoff.stores.postgres_pool import SIZE as CONNECTIONS
+from leftoff.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from leftoff.records import Write
+    from leftoff.store import Store
+
+SIZE, SEED = 1024, 7
+SESSIONS = 64
+EACH = 20
+"""Turns that each of the sessions at the same time has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """What one run measured; times are medians."""
+
+    store: str
+    turns: int
+    begin_ms: float
+    commit_ms: float
+    bare_ms: float
+    """A bare transaction that appends two rows: begin, two inserts, commit."""
+    single_ms: float
+    """The same in one statement, which is a transaction of its own."""
+    rate: float
+    """Writes in a second by all sessions at once."""
+    bare_rate: float
+    bytes_early: float
+    """Bytes at rest that a turn of the first half takes."""
+    bytes_late: float
+
+    def as_dict(self) -> dict[str, Any]:
+        ratios = {
+            "commit_ratio": self.commit_ms / self.bare_ms,
+            "single_ratio": self.commit_ms / self.single_ms,
+            "rate_ratio": self.rate / self.bare_rate,
+            "bytes_ratio": self.bytes_late / (2 * SIZE),
+            "bytes_growth": self.bytes_late / self.bytes_early,
+        }
+        return asdict(self) | ratios
+
+
+class Bare(Protocol):
+    """What anybody would do with the driver alone."""
+
+    async def append(self, pair: Sequence[bytes]) -> None: ...
+
+    async def append_at_once(self, pair: Sequence[bytes]) -> None: ...
+
+    async def size(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class BarePostgres:
+    def __init__(self, url: str) -> None:
+        self._url, _, schema = url.partition("?")
+        self._schema = schema.removeprefix("schema=")
+        self._free: asyncio.Queue[psycopg.AsyncConnection[Any]] = asyncio.Queue()
+
+    async def open(self) -> BarePostgres:
+        for _ in range(CONNECTIONS):
+            self._free.put_nowait(await psycopg.AsyncConnection.connect(self._url, autocommit=True))
+        connection = self._free.get_nowait()
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)"
+        )
+        self._free.put_nowait(connection)
+        return self
+
+    async def append(self, pair: Sequence[bytes]) -> None:
+        connection = await self._free.get()
+        async with connection.transaction():
+            for body in pair:
+                await connection.execute("INSERT INTO bare (body) VALUES (%b)", (body,))
+        self._free.put_nowait(connection)
+
+    async def append_at_once(self, pair: Sequence[bytes]) -> None:
+        connection = await self._free.get()
+        await connection.execute("INSERT INTO bare (body) VALUES (%b), (%b)", pair)
+        self._free.put_nowait(connection)
+
+    async def size(self) -> int:
+        connection = await self._free.get()
+        query = "SELECT pg_total_relation_size(%s) + pg_total_relation_size(%s)"
+        cursor = await connection.execute(query, (f"{self._schema}.heads", f"{self._schema}.rows"))
+        (size,) = await cursor.fetchone() or (0,)
+        self._free.put_nowait(connection)
+        return int(size)
+
+    async def close(self) -> None:
+        while not self._free.empty():
+            await self._free.get_nowait().close()
+
+
+class BareRedis:
+    def __init__(self, url: str) -> None:
+        self._url, _, prefix = url.partition("?")
+        self._key = f"{prefix.removeprefix('prefix=')}:{{case}}"
+        self._redis = redis.asyncio.Redis.from_pool(
+            redis.asyncio.BlockingConnectionPool.from_url(self._url, max_connections=CONNECTIONS)
+        )
+
+    async def append(self, pair: Sequence[bytes]) -> None:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            for body in pair:
+                pipeline.rpush("bare", body)
+            await pipeline.execute()
+
+    async def append_at_once(self, pair: Sequence[bytes]) -> None:
+        await self._redis.rpush("bare", *pair)
+
+    async def size(self) -> int:
+        return int(await self._redis.memory_usage(self._key, samples=0) or 0)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+async def recorded(turns: int) -> list[Write]:
+    """What the turns of a conversation write: for each the input, then the result."""
+    chance = random.Random(SEED)
+    writes: list[Write] = []
+    answers = iter([text(SIZE, chance) for _ in range(turns)])
+    store = MemoryStore()
+    apply = store.write
+
+    async def write(write: Write) -> Any:
+        writes.append(write)
+        return await apply(write)
+
+    store.write = write  # type: ignore[method-assign]
+    case = Session(store, "case", lambda: AssistantAgent("support_agent", model_client=instant(answers)), AutoGen())
+    for _ in range(turns):
+        await case.run(text(SIZE, chance))
+    assert len(writes) == 2 * turns
+    return writes
+
+
+async def replay(store: Store, writes: Sequence[Write], session: str) -> None:
+    for write in writes:
+        await store.write(replace(write, session=session, token=uuid.uuid4().hex[:12]))
+
+
+async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerFigures:
+    writes = await recorded(turns)
+    chance = random.Random(SEED)
+    pair = [text(SIZE, chance).encode() for _ in range(2)]
+    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+        url = place(kind, Path(folder))
+        store: Store = await (PostgresStore if kind == "postgres" else RedisStore).open(url)
+        bare: Bare = await BarePostgres(url).open() if kind == "postgres" else BareRedis(url)
+        times: dict[str, list[float]] = {"begin": [], "commit": [], "bare": [], "single": []}
+        sizes = [0]
+
+        async def timed(name: str, work: Awaitable[object]) -> None:
+            began = time.perf_counter()
+            await work
+            times[name].append(time.perf_counter() - began)
+
+        for number in range(turns):
+            begin, commit = (replace(write, session="case") for write in writes[2 * number : 2 * number + 2])
+            # In turn, so that whatever else the machine does meets all of them.
+            await timed("begin", store.write(begin))
+            await timed("single", bare.append_at_once(pair))
+            await timed("commit", store.write(commit))
+            await timed("bare", bare.append(pair))
+            if number + 1 in (turns // 2, turns):
+                sizes.append(await bare.size())
+            advance()
+
+        count = SESSIONS * EACH * 2
+
+        async def bare_writer() -> None:
+            for _ in range(EACH * 2):
+                await bare.append(pair)
+
+        rates: dict[str, list[float]] = {"ours": [], "bare": []}
+        for round_ in range(3):
+            began = time.perf_counter()
+            await asyncio.gather(*(bare_writer() for _ in range(SESSIONS)))
+            middle = time.perf_counter()
+            names = [f"case-{round_}-{number}" for number in range(SESSIONS)]
+            await asyncio.gather(*(replay(store, writes[: 2 * EACH], name) for name in names))
+            rates["bare"].append(count / (middle - began))
+            rates["ours"].append(count / (time.perf_counter() - middle))
+        await bare.close()
+        await store.close()
+    half = turns // 2
+    return ServerFigures(
+        store=kind,
+        turns=turns,
+        begin_ms=statistics.median(times["begin"]) * 1e3,
+        commit_ms=statistics.median(times["commit"]) * 1e3,
+        bare_ms=statistics.median(times["bare"]) * 1e3,
+        single_ms=statistics.median(times["single"]) * 1e3,
+        rate=statistics.median(rates["ours"]),
+        bare_rate=statistics.median(rates["bare"]),
+        bytes_early=sizes[1] / half,
+        bytes_late=(sizes[2] - sizes[1]) / (turns - half),
+    )
