@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.long_session import SEED, SIZE, WINDOW, Figures, long_session
+from benchmarks.servers import SESSIONS, ServerFigures, servers
 from benchmarks.team_state import EARLY, NAMES, TEAMS, TeamFigures, team_state
 
 STORES = ("sqlite", "file")
@@ -97,6 +98,47 @@ def restore_table(figures: list[TeamFigures]) -> Table:
     return shown
 
 
+def commit_table(figures: list[ServerFigures]) -> Table:
+    shown = _table(
+        f"A server: what a turn of {SIZE} + {SIZE} characters writes (budget: commit / transaction {BUDGET}x)",
+        ("store",),
+        ("input", "commit", "transaction", "commit /", "one statement", "commit /", "bytes / raw text", "late / early"),
+    )
+    for row in figures:
+        ratios = row.as_dict()
+        shown.add_row(
+            row.store,
+            f"{row.begin_ms:.2f} ms",
+            f"{row.commit_ms:.2f} ms",
+            f"{row.bare_ms:.2f} ms",
+            f"{ratios['commit_ratio']:.2f}x",
+            f"{row.single_ms:.2f} ms",
+            f"{ratios['single_ratio']:.2f}x",
+            f"{ratios['bytes_ratio']:.2f}x",
+            f"{ratios['bytes_growth']:.2f}x",
+        )
+    return shown
+
+
+def rate_table(figures: list[ServerFigures]) -> Table:
+    shown = _table(
+        f"The same: {SESSIONS} sessions at once, writes in a second (budget: 0.6x of bare transactions)",
+        ("store",),
+        ("sessions", "transactions", "sessions /", "statements", "sessions /"),
+    )
+    for row in figures:
+        ratios = row.as_dict()
+        shown.add_row(
+            row.store,
+            f"{row.rate:,.0f}",
+            f"{row.bare_rate:,.0f}",
+            f"{ratios['rate_ratio']:.2f}x",
+            f"{row.single_rate:,.0f}",
+            f"{ratios['single_rate_ratio']:.2f}x",
+        )
+    return shown
+
+
 def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
     shown = Table(title=title, title_justify="left")
     for name in texts:
@@ -139,13 +181,29 @@ async def run_team_state(console: Console, options: argparse.Namespace) -> list[
     return figures
 
 
-BENCHMARKS = {"long_session": run_long_session, "team_state": run_team_state}
+async def run_servers(console: Console, options: argparse.Namespace) -> list[ServerFigures]:
+    figures: list[ServerFigures] = []
+    with Progress(console=console, transient=True) as progress:
+        for kind in ("postgres", "redis"):
+            bar = progress.add_task(f"{kind}: {options.turns:,} turns", total=options.turns)
+            figures.append(await servers(kind, options.turns, partial(progress.advance, bar)))
+    console.print(commit_table(figures))
+    console.print(rate_table(figures))
+    console.print(
+        "What real turns write, given to the store alone: no agent, no model. Medians, on a server on this machine. "
+        "A transaction is begin, two inserts of the same texts, commit (for Redis MULTI, two RPUSH, EXEC); "
+        "one statement does the same in one round trip. All use the same driver and as many connections.\n"
+    )
+    return figures
+
+
+BENCHMARKS = {"long_session": run_long_session, "team_state": run_team_state, "servers": run_servers}
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=BENCHMARKS, help="run this one alone")
-    parser.add_argument("--turns", type=int, default=2000, help="long_session: length of the conversation")
+    parser.add_argument("--turns", type=int, default=2000, help="long_session, servers: length of the conversation")
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()

@@ -27,7 +27,7 @@ from leftoff.stores.postgres_pool import SIZE as CONNECTIONS
 from leftoff.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from leftoff.records import Write
     from leftoff.store import Store
@@ -53,6 +53,7 @@ class ServerFigures:
     rate: float
     """Writes in a second by all sessions at once."""
     bare_rate: float
+    single_rate: float
     bytes_early: float
     """Bytes at rest that a turn of the first half takes."""
     bytes_late: float
@@ -62,6 +63,7 @@ class ServerFigures:
             "commit_ratio": self.commit_ms / self.bare_ms,
             "single_ratio": self.commit_ms / self.single_ms,
             "rate_ratio": self.rate / self.bare_rate,
+            "single_rate_ratio": self.rate / self.single_rate,
             "bytes_ratio": self.bytes_late / (2 * SIZE),
             "bytes_growth": self.bytes_late / self.bytes_early,
         }
@@ -199,19 +201,21 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
 
         count = SESSIONS * EACH * 2
 
-        async def bare_writer() -> None:
+        async def writer(append: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
             for _ in range(EACH * 2):
-                await bare.append(pair)
+                await append(pair)
 
-        rates: dict[str, list[float]] = {"ours": [], "bare": []}
-        for round_ in range(3):
+        async def rate(works: Iterable[Awaitable[None]]) -> float:
             began = time.perf_counter()
-            await asyncio.gather(*(bare_writer() for _ in range(SESSIONS)))
-            middle = time.perf_counter()
+            await asyncio.gather(*works)
+            return count / (time.perf_counter() - began)
+
+        rates: dict[str, list[float]] = {"ours": [], "bare": [], "single": []}
+        for round_ in range(3):
             names = [f"case-{round_}-{number}" for number in range(SESSIONS)]
-            await asyncio.gather(*(replay(store, writes[: 2 * EACH], name) for name in names))
-            rates["bare"].append(count / (middle - began))
-            rates["ours"].append(count / (time.perf_counter() - middle))
+            rates["bare"].append(await rate(writer(bare.append) for _ in names))
+            rates["ours"].append(await rate(replay(store, writes[: 2 * EACH], name) for name in names))
+            rates["single"].append(await rate(writer(bare.append_at_once) for _ in names))
         await bare.close()
         await store.close()
     half = turns // 2
@@ -224,6 +228,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
         single_ms=statistics.median(times["single"]) * 1e3,
         rate=statistics.median(rates["ours"]),
         bare_rate=statistics.median(rates["bare"]),
+        single_rate=statistics.median(rates["single"]),
         bytes_early=sizes[1] / half,
         bytes_late=(sizes[2] - sizes[1]) / (turns - half),
     )

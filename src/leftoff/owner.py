@@ -35,7 +35,7 @@ def _place() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path but "pid:[4026531836]"
     except OSError:
-        boot, space = "", ""
+        boot, space = f"{uuid.getnode()}", ""  # of the network card: two hosts may have the same name
     space = blake2b(f"{boot} {space}".encode(), digest_size=4).hexdigest()
     return f"{socket.gethostname().replace('/', '-')}/{space}"
 

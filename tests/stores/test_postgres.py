@@ -563,10 +563,21 @@ async def test_people_can_look_with_sql(server, url, schema):
     ]
 
 
-async def test_the_views_show_what_is_damaged_or_gone_without_failing(server, url, schema):
+@pytest.mark.parametrize("poison", [b"\\xff", b"{", b"[1", b"[" * 100_000])
+async def test_what_is_damaged_does_not_hide_the_rest(server, url, schema, poison):
     async with opened(url) as store:
         await store.write(a_write("gone", rows=[a_row(1)]))
         await store.delete("gone")
-    assert server.execute(f"SELECT session, status FROM {schema}.sessions") == [("gone", "deleted")]
-    assert server.execute(f"SELECT * FROM {schema}.turns") == []
-    assert server.execute(f"SELECT * FROM {schema}.messages") == []
+        kinds = (Kind.BODY, Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE)
+        await store.write(a_write("poison", data=poison, rows=[a_row(1, poison, kind=kind) for kind in kinds]))
+    async with leftoff.open(url) as store:
+        agent = AssistantAgent("helper", model_client=ReplayChatCompletionClient(["Noted."]))
+        await store.session("sound", agent).run(task="Remember that.")
+    found = server.execute(f"SELECT session, status, turns FROM {schema}.sessions ORDER BY 1")
+    assert found == [("gone", "deleted", 0), ("poison", "idle", 0), ("sound", "idle", 1)]
+    found = server.execute(f"SELECT session, turn, status FROM {schema}.turns ORDER BY 1")
+    assert found == [("poison", 1, "done"), ("sound", 1, "done")]
+    assert server.execute(f"SELECT session, content FROM {schema}.messages ORDER BY place") == [
+        ("sound", "Remember that."),
+        ("sound", "Noted."),
+    ]

@@ -1,8 +1,12 @@
 -- For people who look with SQL: the views sessions, turns and messages. Nothing of leftoff reads them.
 
--- A record as JSON. Postgres cannot show a NUL character, so it becomes U+FFFD here.
-CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT AS $$
-    SELECT regexp_replace(convert_from(data, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb
+-- A record as JSON, NULL if it is damaged. Postgres cannot show a NUL character, so it becomes U+FFFD here.
+CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN regexp_replace(convert_from(data, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
 $$;
 
 -- A body by its number: the row that begins last before it has it.

@@ -1,0 +1,74 @@
+"""What the pages on Postgres and Redis tell people to type does what they say."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import psycopg
+from autogen_agentchat.agents import AssistantAgent
+from autogen_ext.models.replay import ReplayChatCompletionClient
+from tools.servers import Postgres
+
+import leftoff
+from leftoff.stores.postgres import PostgresStore
+from leftoff.stores.redis_url import parse
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+async def use(url, task):
+    async with leftoff.open(url) as store:
+        agent = AssistantAgent("support_agent", model_client=ReplayChatCompletionClient(["Noted."]))
+        await store.session("case-42", agent, labels={"team": "claims"}).run(task=task)
+
+
+def test_the_rights_on_the_page_are_all_that_a_worker_needs():
+    grants, queries = blocks("how-to/postgres.md", "sql")
+    with Postgres() as server:
+        server.execute("CREATE ROLE worker LOGIN PASSWORD 'secret'")
+        asyncio.run(prepare(server.url))
+        for grant in grants.split(";\n"):
+            server.execute(grant)
+        mine = server.url_for(user="worker", password="secret")
+        asyncio.run(use(mine, "Remember that the customer prefers email."))
+        with psycopg.connect(mine) as connection:
+            sessions, turns, messages = (
+                connection.execute(query).fetchall() for query in queries.strip().split(";") if query
+            )
+    assert [row[:3] for row in sessions] == [("case-42", "idle", 1)]
+    assert [row[:2] for row in turns] == [(1, "done")]
+    assert [row[1:] for row in messages] == [
+        ("user", "Remember that the customer prefers email."),
+        ("support_agent", "Noted."),
+    ]
+
+
+async def prepare(url):
+    store = await PostgresStore.open(url)
+    await store.close()
+
+
+def test_every_url_on_the_redis_page_is_one():
+    text = (DOCS / "how-to/redis.md").read_text()
+    found = re.findall(r"`(rediss?(?:\+\w+)?://[^`]*@[^`]*)`", text)
+    assert [parse(url).layout for url in found] == ["server", "cluster", "sentinel"]
+    options = re.findall(r"^\| `(\w+=\w+)` \|", text, re.MULTILINE)
+    assert options == ["prefix=claims", "strict=true", "replicas=1", "ttl=30d"]
+    assert parse(f"redis://host/0?{'&'.join(options)}").ttl == 30 * 86_400_000
+
+
+def test_the_columns_on_the_page_are_those_of_the_views():
+    table = re.findall(r"^\| `(\w+)` \| (`session`.*) \|$", (DOCS / "how-to/postgres.md").read_text(), re.MULTILINE)
+    with Postgres() as server:
+        asyncio.run(prepare(server.url))
+        for view, columns in table:
+            query = (
+                "SELECT column_name FROM information_schema.columns WHERE table_schema = 'leftoff' AND table_name = %s"
+            )
+            found = server.execute(f"{query} ORDER BY attnum", f"leftoff.{view}")
+            assert [name for (name,) in found] == re.findall(r"`(\w+)`", columns)
+    assert len(table) == 3
