@@ -228,7 +228,9 @@ def test_a_copier_that_was_killed_is_gone_on_with(cli, way):
             assert result.err.splitlines()[0] == f"error: session 'case-42': {HALF}"
         [listed] = cli("ls", "--store", target, "--json").json
         assert listed["problem"] == f"session 'case-42': {HALF}"
-        assert "damaged" in cli("ls", "--store", target).out
+        listed = cli("ls", "--store", target)
+        assert "unusable" in listed.out
+        assert "only half copied; finish it: leftoff copy" in listed.err
         assert cli("resume", "app:support", "--all", "--store", target).out == "nothing to finish\n"
     assert cli("copy", source, target, "--session", "case-42").out == "copied 1\n"
     assert facts(cli, "case-42", target) == facts(cli, "case-42", source)

@@ -145,7 +145,7 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
     now = time.time()
     interrupted = False
     for info, owner in found:
-        status = _status("damaged" if info.problem else info.status, alive=owner is not None)
+        status = _status("unusable" if info.problem else info.status, alive=owner is not None)
         interrupted |= status.plain == "interrupted"
         labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
         table.add_row(
@@ -156,6 +156,9 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
             _cell(Text(line(labels), style="dim")),
         )
     print_table(table)
+    for info, _ in found:
+        if info.problem:
+            note(info.problem)
     if interrupted:
         note(f"finish what was interrupted: {command_line('resume', 'APP', url=url, flags=['--all'])}")
 

@@ -151,8 +151,8 @@ class ServerStore(ABC):
                 tries.sent |= error.sent
                 # That time was up says less than what was wrong before.
                 problem = problem if problem and isinstance(error, Slow) else str(error)
-            except (Conflict, SessionDeleted, OutcomeUnknown):
-                raise
+            except (Conflict, SessionDeleted, StoreFull, OutcomeUnknown):
+                raise  # The server would have known an earlier try that took effect.
             except LeftoffError as error:
                 if not tries.sent:
                     raise
