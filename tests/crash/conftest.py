@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from tools.servers import shared
 
 import leftoff
 
@@ -144,10 +146,22 @@ def workers(forks):
     forks.forget()
 
 
-@pytest.fixture(params=["file", "sqlite"])
-def url(request, tmp_path):
-    """A new store that outlives its processes."""
-    return {"file": f"file://{tmp_path}/store", "sqlite": f"sqlite:///{tmp_path}/store.db"}[request.param]
+@pytest.fixture(params=shared.DURABLE)
+def kind(request):
+    """A kind of store that outlives its processes."""
+    return request.param
+
+
+@pytest.fixture
+def place(kind, tmp_path):
+    """Makes new stores of that kind, one for each name: ``place("other")``."""
+    return lambda name: shared.place(kind, tmp_path / name)
+
+
+@pytest.fixture
+def url(place):
+    """A new store of that kind."""
+    return place("store")
 
 
 @pytest.fixture
@@ -186,3 +200,47 @@ def read():
         return asyncio.run(both())
 
     return reading
+
+
+def _check(reading, count):
+    turns, state = reading
+    assert [turn.number for turn in turns] == list(range(1, count + 1))
+    assert {turn.status for turn in turns} == {"done"}
+    assert len({turn.key for turn in turns}) == count
+    texts = [[message["content"] for message in turn.messages] for turn in turns]
+    for turn, (task, reply) in zip(turns, texts, strict=True):
+        assert turn.task[0]["content"] == task
+        assert reply.startswith(f"{task} -> {2 * turn.number}"), "it did not know what was said before"
+    assert [message["content"] for message in state["llm_context"]["messages"]] == list(chain(*texts))
+    return turns, texts
+
+
+@pytest.fixture
+def check():
+    """The turns of a reading and their texts, which must be whole, in order, and all that the agent remembers."""
+    return _check
+
+
+@pytest.fixture
+def check_history():
+    """The same, and beside it the owner of each write, when all that the workers of a session told is true.
+
+    They have told of their writes, and no other worker has written.
+    """
+
+    def checking(crew, reading, count):
+        writes = sorted((said["seq"], said["epoch"], worker.pid) for worker in crew for said in worker.all("wrote"))
+        assert [seq for seq, _, _ in writes] == list(range(1, len(writes) + 1)), "two writes were applied to one head"
+        epochs = [epoch for _, epoch, _ in writes]
+        assert epochs == sorted(epochs)
+        owners = {}
+        for _, epoch, pid in writes:
+            assert owners.setdefault(epoch, pid) == pid, "two owners in one epoch"
+        turns, texts = _check(reading, count)
+        for worker in crew:
+            for said in worker.all("done"):
+                assert texts[said["turn"] - 1] == said["texts"]
+                assert turns[said["turn"] - 1].key == said["step"]["key"]
+        return turns, texts, [(epoch, pid) for _, epoch, pid in writes]
+
+    return checking

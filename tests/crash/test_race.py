@@ -1,7 +1,7 @@
 """F10, F12, F13: several workers want the same session, the same turn, or are paused while they hold it."""
 
 from collections import Counter
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import pytest
 
@@ -10,7 +10,7 @@ TURNS = 200
 PAUSES = 2
 
 
-def test_workers_that_share_a_session_take_turns(workers, url, tmp_path, read, figures):
+def test_workers_that_share_a_session_take_turns(workers, kind, url, tmp_path, *, read, check_history, figures):
     ledger = tmp_path / "ledger"
     request = {"url": url, "session": "case", "ledger": str(ledger), "lease": 3600.0, "writes": True, "listens": True}
     each = TURNS // WORKERS
@@ -24,25 +24,14 @@ def test_workers_that_share_a_session_take_turns(workers, url, tmp_path, read, f
         assert not worker.all("error"), worker.all("error")[0]
         assert len(worker.all("done")) == each
 
-    writes = sorted((said["seq"], said["epoch"], worker.pid) for worker in crew for said in worker.all("wrote"))
-    assert [seq for seq, _, _ in writes] == list(range(1, len(writes) + 1)), "two writes were applied to one head"
-    epochs = [epoch for _, epoch, _ in writes]
-    assert epochs == sorted(epochs)
-    owners = {}
-    for _, epoch, pid in writes:
-        assert owners.setdefault(epoch, pid) == pid, "two owners in one epoch"
-    turns, texts = check(read(url, "case"), TURNS)
-    for worker in crew:
-        for said in worker.all("done"):
-            assert texts[said["turn"] - 1] == said["texts"]
-            assert turns[said["turn"] - 1].key == said["step"]["key"]
+    turns, texts, owners = check_history(crew, read(url, "case"), TURNS)
     assert Counter(ledger.read_text().splitlines()) == Counter(reply for _, reply in texts)
-    handovers = sum(one != other for (*_, one), (*_, other) in pairwise(writes))
+    handovers = sum(one != other for (_, one), (_, other) in pairwise(owners))
     assert handovers >= WORKERS, "they were to race"
-    figures(store=url.partition(":")[0], workers=WORKERS, turns=len(turns), epochs=len(owners), handovers=handovers)
+    figures(store=kind, workers=WORKERS, turns=len(turns), epochs=len(set(owners)), handovers=handovers)
 
 
-def test_a_turn_delivered_five_times_at_once_runs_once(workers, url, tmp_path, read, figures):
+def test_a_turn_delivered_five_times_at_once_runs_once(workers, kind, url, tmp_path, *, read, check, figures):
     ledger = tmp_path / "ledger"
     request = {"url": url, "session": "case", "ledger": str(ledger), "lease": 3600.0, "listens": True}
     crew = [workers(**request) for _ in range(5)]
@@ -69,11 +58,11 @@ def test_a_turn_delivered_five_times_at_once_runs_once(workers, url, tmp_path, r
         worker.finish()
     _, texts = check(read(url, "case"), len(keys))
     assert ledger.read_text().splitlines() == [reply for _, reply in texts]
-    figures(store=url.partition(":")[0], keys=len(keys), deliveries=len(keys) * 7, runs=len(texts))
+    figures(store=kind, keys=len(keys), deliveries=len(keys) * 7, runs=len(texts))
 
 
 @pytest.mark.parametrize("point", ["model.before", "capture.after", "write.before"])
-def test_an_owner_paused_past_its_lease_cannot_write(workers, url, tmp_path, read, point):
+def test_an_owner_paused_past_its_lease_cannot_write(workers, url, tmp_path, *, read, check, point):
     for round_ in range(PAUSES):
         ledger = tmp_path / f"ledger {round_}"
         request = {"url": url, "session": f"case {round_}", "ledger": str(ledger), "writes": True, "lease": 0.3}
@@ -98,7 +87,7 @@ def test_an_owner_paused_past_its_lease_cannot_write(workers, url, tmp_path, rea
         assert [said["texts"] for said in after.all("done")] == texts
 
 
-def test_a_dead_owner_is_followed_at_once_however_long_its_lease(workers, url, tmp_path, read):
+def test_a_dead_owner_is_followed_at_once_however_long_its_lease(workers, url, read, check):
     request = {"url": url, "session": "case", "lease": 3600.0}
     for i in range(1, 6):
         dying = workers(**request, steps=[{"run": f"task {i}", "key": f"{i}"}], fault={"point": "model.before", "n": 1})
@@ -111,7 +100,7 @@ def test_a_dead_owner_is_followed_at_once_however_long_its_lease(workers, url, t
     check(read(url, "case"), 5)
 
 
-def test_a_worker_that_ran_before_resumes_what_another_left(workers, url, read):
+def test_a_worker_that_ran_before_resumes_what_another_left(workers, url, read, check):
     request = {"url": url, "session": "case", "lease": 3600.0}
     old = workers(**request, listens=True)
     old.tell({"run": "task 1", "key": "1"})
@@ -123,7 +112,7 @@ def test_a_worker_that_ran_before_resumes_what_another_left(workers, url, read):
     check(read(url, "case"), 2)
 
 
-def test_a_living_owner_is_not_followed(workers, url, read):
+def test_a_living_owner_is_not_followed(workers, url, read, check):
     request = {"url": url, "session": "case", "lease": 3600.0}
     steps = [{"run": "task 1", "key": "1"}]
     paused = workers(**request, steps=steps, fault={"point": "model.before", "n": 1, "how": "stop"})
@@ -136,17 +125,3 @@ def test_a_living_owner_is_not_followed(workers, url, read):
     paused.rest()
     assert [said["turn"] for said in paused.all("done")] == [1]
     check(read(url, "case"), 1)
-
-
-def check(reading, count):
-    """The turns and their texts, which must be whole, in order, and all that the agent remembers."""
-    turns, state = reading
-    assert [turn.number for turn in turns] == list(range(1, count + 1))
-    assert {turn.status for turn in turns} == {"done"}
-    assert len({turn.key for turn in turns}) == count
-    texts = [[message["content"] for message in turn.messages] for turn in turns]
-    for turn, (task, reply) in zip(turns, texts, strict=True):
-        assert turn.task[0]["content"] == task
-        assert reply.startswith(f"{task} -> {2 * turn.number}"), "it did not know what was said before"
-    assert [message["content"] for message in state["llm_context"]["messages"]] == list(chain(*texts))
-    return turns, texts

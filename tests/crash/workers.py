@@ -15,6 +15,7 @@ import signal
 import socket
 import sqlite3
 import sys
+import time
 import traceback
 import uuid
 from contextlib import suppress
@@ -29,6 +30,10 @@ import leftoff
 import leftoff.autogen
 import leftoff.ledger
 from leftoff.records import Kind
+from leftoff.stores.postgres import PostgresStore
+from leftoff.stores.postgres_pool import Pool
+from leftoff.stores.redis import RedisStore
+from leftoff.stores.redis_server import Server
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
@@ -43,7 +48,7 @@ class Channel:
         self._lines = end.makefile("rb")
 
     def say(self, what, **more):
-        self._socket.sendall(json.dumps({"is": what, **more}).encode() + b"\n")
+        self._socket.sendall(json.dumps({"is": what, "at": time.monotonic(), **more}).encode() + b"\n")
 
     def hear(self):
         """What the test says next; ``None`` when it will say no more."""
@@ -128,6 +133,9 @@ class Faults:
                 return faults.around("commit", super().execute)(sql, *args)
 
         sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Connection, **kwargs)
+        # Before a request nothing has been sent, after it the server has answered and the worker has not heard.
+        Pool.use = self.around_async("request", Pool.use)
+        Server.run = self.around_async("request", Server.run)
         autogen = leftoff.autogen.AutoGen
         autogen.capture = self.around_async("capture", autogen.capture)
         autogen.fit = self.around_async("fit", autogen.fit)
@@ -141,6 +149,7 @@ class Model(ChatCompletionClient):
     def __init__(self, spec, faults):
         self._ledger = spec.get("ledger")
         self._delay = spec.get("delay", 0.0)
+        self._gate = spec.get("gate")
         self._faults = faults
 
     async def create(self, messages, **_):
@@ -149,6 +158,8 @@ class Model(ChatCompletionClient):
         text = answer(asked, len(messages), self._ledger)
         if self._delay:
             await asyncio.sleep(random.random() * self._delay)
+        while self._gate and not os.path.exists(self._gate):  # noqa: ASYNC110, ASYNC240, PTH110 - set by the test
+            await asyncio.sleep(0.005)
         self._faults.pass_by("model.after")
         return CreateResult(finish_reason="stop", content=text, usage=RequestUsage(2, 1), cached=False)
 
@@ -240,6 +251,9 @@ async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
         leftoff.ledger.LEASE = spec["lease"]
+    for server in (PostgresStore, RedisStore) if "deadline" in spec else ():
+        server.open.__func__.__kwdefaults__["deadline"] = spec["deadline"]
+    ticks = Ticks()
     faults = Faults(channel, spec.get("fault", {}))
     faults.install()
     async with leftoff.open(spec["url"]) as opened:
@@ -264,7 +278,25 @@ async def serve(channel, spec):
             await take(channel, case, step, faults)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
             await take(channel, case, step, faults)
-    channel.say("end")
+    channel.say("end", gap=ticks.stop())
+
+
+class Ticks:
+    """How long the event loop had no time for others, at the longest."""
+
+    def __init__(self):
+        self._gap = 0.0
+        self._task = asyncio.create_task(self._tick())
+
+    async def _tick(self):
+        while True:
+            since = time.monotonic()
+            await asyncio.sleep(0.005)
+            self._gap = max(self._gap, time.monotonic() - since - 0.005)
+
+    def stop(self):
+        self._task.cancel()
+        return self._gap
 
 
 async def look(channel, store, session):
@@ -309,6 +341,7 @@ def work(end):
 def main():
     """Fork a worker for each request, until there are no more; then see that none is left behind."""
     logging.getLogger("autogen_core").setLevel(logging.CRITICAL)  # AutoGen logs what an agent raises
+    logging.getLogger("leftoff").setLevel(logging.ERROR)  # a store may say what it may lose
     requests = socket.socket(fileno=int(sys.argv[1]))
     children = set()
     gc.collect()

@@ -28,9 +28,10 @@ def status(*, url: str, as_json: bool) -> None:
         print_json(facts)
         return
     for name, value in facts.items():
-        for line in value if isinstance(value, list) else [value]:
-            if line is not None:
-                say(f"{name:9}{line}")
+        if value is not None and name != "risks":
+            say(f"{name:9}{value}")
+    for risk in facts["risks"]:
+        say(f"risk     {risk}")
     if facts["version"] != facts["newest"]:
         note(f"upgrade it: {command_line('db', 'upgrade', url=url)}")
 

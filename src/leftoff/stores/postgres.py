@@ -136,6 +136,13 @@ class PostgresStore(ServerStore):
         found = await self._try(lambda tries: self._read(tries, "rows", values), session)
         return [Row(kind=kind, n=n, data=data) for n, data in found]
 
+    async def delete(self, session: str) -> bool:
+        async def bury(tries: Tries) -> bool:
+            [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
+            return found == "deleted" or (found == "deleted before" and tries.sent)
+
+        return await self._try(bury, session)
+
     async def close(self) -> None:
         if not self._closed and os.getpid() == self._pid:
             self._pool.close()
@@ -176,10 +183,6 @@ class PostgresStore(ServerStore):
                 raise MovedOn.of(write.session)
             case _:
                 raise Conflict.of(write.session)
-
-    async def _delete(self, session: str, tries: Tries) -> bool:
-        [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
-        return found == "deleted" or (found == "deleted before" and tries.sent)
 
     async def _read(self, tries: Tries, name: str, values: Params) -> list[tuple[Any, ...]]:
         """What a query found; its first column says whether a standby answered, and then there is always a row."""

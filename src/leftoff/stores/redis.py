@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leftoff.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import redis_records as records
@@ -18,13 +18,12 @@ from leftoff.stores.redis_fleet import Fleet
 from leftoff.stores.redis_server import WRONG_TYPE, Call, NoScript, Trouble
 from leftoff.stores.redis_url import parse
 from leftoff.stores.scripts import named
-from leftoff.stores.server import ServerStore, Tries, Unreached
+from leftoff.stores.server import MovedOn, ServerStore, Slow, Tries, Unreached
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from leftoff.store import Profile
-    from leftoff.stores.redis_check import Checked
     from leftoff.stores.redis_server import Command
     from leftoff.stores.redis_url import Target
 
@@ -46,10 +45,6 @@ LEAVE = 1.0
 _PARTS = named("redis.lua")
 _LUA = {name: _PARTS["common"] + text for name, text in _PARTS.items() if name != "common"}
 _SHA = {name: sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in _LUA.items()}
-
-
-class _MovedOn(Conflict):
-    """Others have written since a try of ours that may have come through; nobody can tell any more."""
 
 
 class RedisStore(ServerStore):
@@ -98,10 +93,11 @@ class RedisStore(ServerStore):
 
         async def pages(tries: Tries) -> None:
             nonlocal low
-            size, ids = 1, [b""]
-            while len(found) < limit and len(ids) == size:
+            more = True
+            while more and len(found) < limit:
                 size = min(BATCH, max(20, limit - len(found)))
                 ids = await self._page(low, high, size, tries)
+                more = len(ids) == size
                 for head in await self._readable(ids, tries):
                     fits = head.status == status if status else head.status != "deleted"
                     if fits and labels.items() <= head.labels.items():
@@ -110,13 +106,6 @@ class RedisStore(ServerStore):
 
         await self._try(pages)
         return found[:limit]
-
-    async def write(self, write: Write) -> Head:
-        try:
-            return await super().write(write)
-        except _MovedOn:
-            message = f"session {write.session!r} was written by others since a write of unknown outcome; read it again"
-            raise OutcomeUnknown(message, session=write.session) from None
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         if start > records.LAST_N or (stop is not None and stop <= start):
@@ -162,7 +151,7 @@ class RedisStore(ServerStore):
         self.profile = next(profile for profile in profiles if profile in found)
         for one in checked:
             if one.risk:
-                _log.warning("%s", one.risk)
+                self._warn(one.risk)
 
     async def _head(self, session: str, tries: Tries) -> Head | None:
         key = self._keys.session(session)
@@ -181,13 +170,10 @@ class RedisStore(ServerStore):
         arguments = (*fixed, int(again), self._target.ttl or "", self._target.replicas, *rows)
         answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)
         if answer == b"conflict":
-            raise (_MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
+            raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
         self._check_answer(answer, write.session)
         created, updated = (int(value) / 1e6 for value in values)
         return write.head(now=updated, created=created)
-
-    async def _delete(self, session: str, tries: Tries) -> bool:
-        return await self._bury(session, uuid.uuid4().hex, tries)
 
     async def _bury(self, session: str, by: str, tries: Tries) -> bool:
         arguments = (by, self._target.replicas)
@@ -258,50 +244,25 @@ class RedisStore(ServerStore):
     async def _read(self, key: bytes, commands: list[Command], tries: Tries) -> list[Any]:
         """The replies of the primary that has the key."""
         call = Call(tries.until)
-        role: list[Command] = [("ROLE",)]
-
-        async def work() -> list[Any]:
-            checked, replies = await self._fleet.run(
-                call, key, lambda checked: commands + role if checked.tells_role else commands
-            )
-            if checked.tells_role and replies.pop()[0] != b"master":
-                raise Trouble(StoreUnavailable(f"{self._place} has become a replica; name the primary"), stale=True)
-            return replies
-
-        return await self._reach(call, tries, work)
+        return await self._reach(call, tries, lambda: self._fleet.read(call, key, commands))
 
     async def _script(self, name: str, keys: list[bytes], arguments: tuple[Any, ...], tries: Tries) -> list[Any]:
         """What a script answers, once its change is as durable as the store promises."""
         call = Call(tries.until, tries.sent)
 
-        def commands(checked: Checked) -> list[Command]:
-            script = ("EVAL", _LUA[name]) if call.whole else ("EVALSHA", _SHA[name])
-            wait = max(1, int(800 * min(self._patience, tries.until - self._loop.time())))  # in ms, a little less
-            waits = {"WAITAOF": ("WAITAOF", 1, 0, wait), "WAIT": ("WAIT", self._target.replicas, wait)}
-            return [(*script, len(keys), *keys, *arguments), *(waits[wait] for wait in checked.waits)]
-
         async def work() -> list[Any]:
-            checked, (answer, *waited) = await self._fleet.run(call, keys[0], commands)
+            script = ("EVAL", _LUA[name]) if call.whole else ("EVALSHA", _SHA[name])
+            answer = await self._fleet.write(call, keys[0], (*script, len(keys), *keys, *arguments))
             if answer is WRONG_TYPE:
                 return [b"foreign"]
             if answer[0] == b"replicas":
                 call.sent = tries.sent
                 wanted = f"{int(answer[1])} of {self._target.replicas} replicas"
-                raise Trouble(StoreUnavailable(f"{self._place} has {wanted}; nothing was written"))
-            if answer[0] == b"written":
-                self._confirm(checked, waited)
+                raise Trouble(StoreUnavailable(f"{self.place} has {wanted}; nothing was written"))
             found: list[Any] = answer
             return found
 
         return await self._reach(call, tries, work, writes=True)
-
-    def _confirm(self, checked: Checked, waited: list[Any]) -> None:
-        for command, reply in zip(checked.waits, waited, strict=True):
-            if command == "WAITAOF" and reply[0] < 1:
-                raise Trouble(StoreUnavailable(f"{self._place} has not written the change to its disk in time"))
-            if command == "WAIT" and reply < self._target.replicas:
-                wanted = f"{reply} of {self._target.replicas} replicas"
-                raise Trouble(StoreUnavailable(f"only {wanted} of {self._place} have confirmed the change in time"))
 
     async def _reach(self, call: Call, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
         """One try, which may go from server to server."""
@@ -315,15 +276,17 @@ class RedisStore(ServerStore):
                     if not self._timers:
                         self._idle.set()
         except TimeoutError:
-            self._fleet.forget()
+            await self._fleet.doubt()
             tries.sent |= call.sent and writes
-            raise Unreached("no answer in time; check that it runs and can be reached") from None
+            if self._closed:
+                raise StoreUnavailable.closed() from None
+            raise Slow("no answer in time; check that it runs and can be reached") from None
         except Trouble as trouble:
             # Also before an error that is final: what was sent may have taken effect.
             tries.sent |= call.sent and writes
             if not trouble.again or not (self._ready or trouble.soon or self._fleet.sure):
                 raise trouble.error from trouble.__cause__
-            raise Unreached(str(trouble).removeprefix(f"{self._place} ")) from trouble
+            raise Unreached(str(trouble).removeprefix(f"{self.place} ")) from trouble
 
     async def _follow(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
         for left in reversed(range(AT_ONCE)):

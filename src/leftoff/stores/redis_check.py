@@ -47,6 +47,8 @@ async def check(server: Server, target: Target) -> Checked:
         raise Trouble(StoreUnavailable(f"the Redis server {server.name} {what}"), again=again, stale=again)
 
     info = await _info(server)
+    if info.get("loading", "0") != "0":  # what it says of its files is not true yet
+        raise Trouble(StoreUnavailable(f"the Redis server {server.name} is still loading its data"), soon=True)
     role = await _may(server, ("ROLE",))
     if not info and target.strict:
         refuse("does not allow this user the command INFO, which strict=true needs; ACL SETUSER can")

@@ -13,10 +13,10 @@ from leftoff.stores.redis_check import check
 from leftoff.stores.redis_server import Call, Detour, Place, Server, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from leftoff.stores.redis_check import Checked
-    from leftoff.stores.redis_server import Address, Command
+    from leftoff.stores.redis_server import Address, Command, Then
     from leftoff.stores.redis_url import Target
 
 SLOTS = 16_384
@@ -32,6 +32,7 @@ class Fleet:
         self._servers: dict[Address, Server] = {}
         self._starts: list[int] = []
         self._primaries: list[Address] = []
+        self._waits = {"WAITAOF": ("WAITAOF", 1, 0), "WAIT": ("WAIT", target.replicas)}
         self._stale = True
         self._learning = asyncio.Lock()
 
@@ -45,13 +46,47 @@ class Fleet:
         """Whether somebody has named the servers who knows of failovers."""
         return self._target.layout != "server" and bool(self._primaries)
 
-    async def run(
-        self, call: Call, key: bytes, commands: Callable[[Checked], list[Command]]
-    ) -> tuple[Checked, list[Any]]:
-        """The replies of the server that has the key, and what is known about it."""
+    async def read(self, call: Call, key: bytes, commands: list[Command]) -> list[Any]:
+        """The replies of the server that has the key, while it is the primary."""
+        server, asking = await self._server(key, call)
+        if not (await self._check(server)).tells_role:
+            return await self._run(server, call, commands, asking=asking)
+        *replies, role = await self._run(server, call, [*commands, ("ROLE",)], asking=asking)
+        if role[0] != b"master":
+            await server.drop()
+            message = f"the Redis server {server.name} has become a replica; name the primary"
+            raise Trouble(StoreUnavailable(message), stale=True)
+        return replies
+
+    async def write(self, call: Call, key: bytes, command: Command) -> Any:
+        """The reply of the server that has the key, once what it has written is as durable as it must be."""
         server, asking = await self._server(key, call)
         checked = await self._check(server)
-        return checked, await self._run(server, call, commands(checked), asking=asking)
+
+        def waits(replies: list[Any]) -> list[Command]:
+            # Only now, and not with the command: a refusal must not wait for replicas that hang.
+            first: Any = replies[0]
+            written = bool(type(first) is list and first[0] == b"written")
+            left = min(self._patience, call.until - asyncio.get_running_loop().time())
+            commands = {name: (*parts, max(1, int(left * 500))) for name, parts in self._waits.items()}
+            return [commands[name] for name in checked.waits] if written else []
+
+        reply, *waited = await self._run(server, call, [command], asking=asking, then=waits)
+        if waited:
+            self._confirm(server, call, dict(zip(checked.waits, waited, strict=True)))
+        return reply
+
+    def _confirm(self, server: Server, call: Call, waited: dict[str, Any]) -> None:
+        what = ""
+        if "WAITAOF" in waited and waited["WAITAOF"][0] < 1:
+            what = f"the Redis server {server.name} has not put the change on its disk in time"
+        elif waited.get("WAIT", self._target.replicas) < self._target.replicas:
+            which = f"{waited['WAIT']} of {self._target.replicas} replicas of the Redis server {server.name}"
+            what = f"only {which} have confirmed the change in time"
+        if what:
+            # With hardly any time left, another try would only end with a worse explanation.
+            again = asyncio.get_running_loop().time() + self._patience / 2 < call.until
+            raise Trouble(StoreUnavailable(what), again=again)
 
     async def run_each(self, call: Call, commands: dict[bytes, Command], last: Command) -> dict[bytes, tuple[Any, Any]]:
         """The reply to each key's command, with the reply to ``last`` that the same server gave after it."""
@@ -75,14 +110,21 @@ class Fleet:
         """Learn anew who has what before the next call."""
         self._stale = True
 
+    async def doubt(self) -> None:
+        """Trust no connection any more, after one of them has led nowhere."""
+        self.forget()
+        for server in self._servers.values():
+            await server.drop()
+
     async def close(self) -> None:
         """End all connections."""
-        for server in self._servers.values():
-            await server.close()
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
 
-    async def _run(self, server: Server, call: Call, commands: list[Command], *, asking: bool) -> list[Any]:
+    async def _run(
+        self, server: Server, call: Call, commands: list[Command], *, asking: bool, then: Then | None = None
+    ) -> list[Any]:
         try:
-            return await server.run(call, commands, asking=asking)
+            return await server.run(call, commands, asking=asking, then=then)
         except Detour as detour:
             call.detours[detour.slot] = detour.address
             raise

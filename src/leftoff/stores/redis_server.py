@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,13 +17,18 @@ from leftoff.errors import LeftoffError, StoreFull, StoreUnavailable
 from leftoff.stores.redis_url import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Address: TypeAlias = tuple[str, int]
 Command: TypeAlias = "tuple[str | bytes | int, ...]"
+Then: TypeAlias = "Callable[[list[Any]], list[Command]]"
 
 CONNECTIONS = 16
 """How many a store keeps to one server."""
+FRESH = 60.0
+"""Seconds for which an idle connection is trusted; firewalls drop quiet ones without a word, and then a try hangs."""
+FAREWELL = 1.0
+"""Seconds that closing a connection politely may take."""
 
 WRONG_TYPE = object()
 """The reply for a key that holds something of another program."""
@@ -73,7 +79,8 @@ class Place:
         forced = {"protocol": 2, "decode_responses": False}
         options: dict[str, Any] = {}
         try:
-            options = {"socket_timeout": patience, "socket_connect_timeout": patience, **parse_url(url), **forced}
+            # No timeout for each command: the store has one for each try, and two of them cost a fifth of the speed.
+            options = {"socket_timeout": None, "socket_connect_timeout": patience, **parse_url(url), **forced}
             self._kind: Any = options.pop("connection_class", Connection)
             self.connections = int(options.pop("max_connections", CONNECTIONS))
             options.pop("timeout", None)
@@ -106,20 +113,26 @@ class Server:
         self._address = address
         self._login = login
         self._turns = asyncio.Semaphore(place.connections)
-        self._idle: list[Any] = []
+        self._idle: list[tuple[float, Any]] = []
         self._closed = False
 
-    async def run(self, call: Call, commands: Sequence[Command], *, asking: bool = False) -> list[Any]:
-        """The replies to commands that are sent at once on one connection.
+    async def run(
+        self, call: Call, commands: Sequence[Command], *, asking: bool = False, then: Then | None = None
+    ) -> list[Any]:
+        """The replies to commands that are sent at once on one connection, and to those that ``then`` adds on it.
 
         Raises:
             Trouble: there is no reply, or an error that is not about one key.
         """
         before = call.sent
         async with self._turns:
-            connection: Any = self._idle.pop() if self._idle else self._place.connection(self._address, self._login)
+            connection = await self._connection()
             try:
-                replies = await _exchange(connection, call, commands, asking=asking)
+                await connection.connect()
+                call.sent = True
+                replies = await _exchange(connection, commands, asking=asking)
+                if then is not None and (more := then(replies)):
+                    replies += await _exchange(connection, more)
             except BaseException as error:
                 # Whatever happened, what is still to come must not be taken for the reply to a later command.
                 await connection.disconnect(nowait=True)
@@ -130,7 +143,7 @@ class Server:
             if self._closed:
                 await connection.disconnect(nowait=True)
             else:
-                self._idle.append(connection)
+                self._idle.append((time.monotonic(), connection))
         for number, reply in enumerate(replies):
             if isinstance(reply, failures.RedisError):
                 if number == 0:
@@ -140,36 +153,43 @@ class Server:
                 replies[number] = WRONG_TYPE
         return replies
 
+    async def _connection(self) -> Any:
+        if self._idle:
+            since, connection = self._idle.pop()
+            if time.monotonic() - since < FRESH:
+                return connection
+            await connection.disconnect(nowait=True)
+        return self._place.connection(self._address, self._login)
+
     async def drop(self) -> None:
         """Give up the connections that nobody uses: whatever broke one of them has broken them all."""
         self.checked = None
         while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+            await self._idle.pop()[1].disconnect(nowait=True)
 
     async def close(self) -> None:
         """End all connections; one in use ends with its call."""
         self._closed = True
-        while self._idle:
-            with suppress(failures.RedisError):
-                await self._idle.pop().disconnect()
+        ending = [connection.disconnect() for _, connection in self._idle]
+        self._idle.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await asyncio.gather(*ending, return_exceptions=True)
 
 
-async def _exchange(connection: Any, call: Call, commands: Sequence[Command], *, asking: bool) -> list[Any]:
+async def _exchange(connection: Any, commands: Sequence[Command], *, asking: bool = False) -> list[Any]:
     """The reply to each command, which may be an error."""
     if asking:
         commands = [part for command in commands for part in (("ASKING",), command)]
-    await connection.connect()
-    packed = connection.pack_commands(commands)
-    call.sent = True
-    await connection.send_packed_command(packed)
+    await connection.send_packed_command(connection.pack_commands(commands))
     replies: list[Any] = []
     for _ in commands:
         try:
             replies.append(await connection.read_response(disable_decoding=True))
         except (failures.ResponseError, failures.BusyLoadingError) as error:
-            replies.append(error)
             if not connection.is_connected:  # redis-py ends the connection to a server that is still loading
-                break
+                return [error]
+            replies.append(error)
     return replies[1::2] if asking else replies
 
 

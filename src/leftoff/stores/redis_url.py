@@ -62,7 +62,8 @@ def parse(url: str) -> Target:
     service, db = "", ""
     if layout == "server":
         urls: tuple[str, ...] = (f"{scheme}://{place}{theirs}",)
-        _port(hosts)
+        if hosts:
+            _port(hosts)
     else:
         if layout == "sentinel":
             service, _, db = path.partition("/")

@@ -13,7 +13,7 @@ import random
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from leftoff.errors import Conflict, LeftoffError, OutcomeUnknown, SessionDeleted, StoreFull, StoreUnavailable
 
@@ -85,18 +85,16 @@ class ServerStore(ABC):
     async def _write(self, write: Write, tries: Tries) -> Head: ...
 
     @abstractmethod
-    async def _delete(self, session: str, tries: Tries) -> bool: ...
-
-    @abstractmethod
     async def close(self) -> None:
         """Give the connections back."""
 
     async def head(self, session: str) -> Head | None:
+        until = self._loop.time() + self._deadline
         for write in self._unsettled.get(session, ())[:]:
             with suppress(Conflict, SessionDeleted, StoreFull):  # it did not take effect
-                await self._apply(write, sent=True)
+                await self._apply(write, Tries(until, sent=True))
             self._settle(write)
-        return await self._try(lambda tries: self._head(session, tries), session)
+        return await self._try(lambda tries: self._head(session, tries), session, Tries(until))
 
     async def write(self, write: Write) -> Head:
         try:
@@ -110,11 +108,8 @@ class ServerStore(ABC):
             self._unsettled.setdefault(write.session, []).append(write)
             raise
 
-    async def delete(self, session: str) -> bool:
-        return await self._try(lambda tries: self._delete(session, tries), session)
-
-    async def _apply(self, write: Write, *, sent: bool = False) -> Head:
-        return await self._try(lambda tries: self._write(write, tries), write.session, sent=sent)
+    async def _apply(self, write: Write, tries: Tries | None = None) -> Head:
+        return await self._try(lambda tries: self._write(write, tries), write.session, tries)
 
     def _settle(self, write: Write) -> None:
         """Have done with a write."""
@@ -134,13 +129,13 @@ class ServerStore(ABC):
         self,
         work: Callable[[Tries], Awaitable[T]],
         session: str | None = None,
+        tries: Tries | None = None,
         *,
-        sent: bool = False,
         patient: bool = True,
     ) -> T:
         """The result of ``work``, tried until it gets through to the server or the deadline has come."""
         self._check_usable()
-        tries = Tries(self._loop.time() + self._deadline, sent)
+        tries = tries or Tries(self._loop.time() + self._deadline)
         pause, problem = FIRST_PAUSE, ""
         while True:
             try:
@@ -159,19 +154,21 @@ class ServerStore(ABC):
                 raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
             # Not in step with the other workers whose server came back at the same moment.
             rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
-            if self._loop.time() + rest >= tries.until:
-                raise self._gave_up(problem, session, unknown=tries.sent)
-            await asyncio.sleep(rest)
-            self._check_usable()
+            if self._loop.time() + rest < tries.until:
+                await asyncio.sleep(rest)
+            else:
+                self._give_up(problem, session, tries)
+            if self._closed:
+                self._give_up("the store was closed meanwhile", session, tries)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _warn(self, risk: str) -> None:
         self.risks.append(risk)
         durability.warning("%s", risk)
 
-    def _gave_up(self, problem: str, session: str | None, *, unknown: bool) -> StoreUnavailable:
+    def _give_up(self, problem: str, session: str | None, tries: Tries) -> NoReturn:
         message = f"{self._place} could not be reached within {self._deadline:g} s: {problem}"
-        return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
+        raise (OutcomeUnknown if tries.sent else StoreUnavailable)(message, session=session)
 
     def _check_usable(self) -> None:
         if self._closed:
