@@ -53,6 +53,8 @@ class Ledger:
         self._labels = labels
         self._owner = new_owner()
         self._writing = asyncio.Lock()
+        self._doubtful: str | None = None
+        """The token of a renewal whose outcome could not be found out yet."""
 
     @property
     def owned(self) -> bool:
@@ -131,6 +133,11 @@ class Ledger:
                 await self._write(self.head.status, self.progress, (), release=False)
 
     async def _write(self, status: Status, progress: Progress, rows: Sequence[Row], *, release: bool) -> None:
+        if self._doubtful is not None:
+            found = await self.store.head(self.session)
+            if found is not None and found.token == self._doubtful:
+                self._see(found)
+            self._doubtful = None
         head, owned = self.head, self.owned
         epoch = head.epoch if head is not None else 0
         labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
@@ -148,6 +155,10 @@ class Ledger:
         )
         try:
             await settled(self._apply(write))
+        except OutcomeUnknown:
+            if not rows and progress == self.progress:
+                self._doubtful = write.token
+            raise
         except Conflict:
             if not owned:
                 raise
@@ -176,7 +187,7 @@ class Ledger:
             raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
         if found is not None and found.status == "deleted":
             raise SessionDeleted.of(self.session)
-        if seq == write.seq + 1:
+        if seq == write.seq + 1 or (found is not None and found.epoch > write.epoch):
             raise Conflict.of(self.session)
         raise unknown
 

@@ -142,6 +142,8 @@ class OpenStore:
             raise StateInvalid(f"{status!r} is none of {', '.join(get_args(Status))}", path="status")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
+        if "\0" in prefix:
+            return  # no id has one
         after = ""
         while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
             for head in heads:

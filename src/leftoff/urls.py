@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -20,6 +21,9 @@ SCHEMES = (
     "redis+cluster://host1,host2, redis+sentinel://host1,host2/name"
 )
 
+_LIKE_A_SERVER = re.compile(r"^(postgres|redis|sqlite:|file:|memory:)\w*[:/+]|@|password=", re.IGNORECASE)
+"""What nobody calls a file, but many a URL with a slip of the pen."""
+
 
 def locate(url: str) -> tuple[str, Path | None]:
     """What kind of store a URL means, and where it is if that is a path.
@@ -29,6 +33,8 @@ def locate(url: str) -> tuple[str, Path | None]:
     """
     scheme, sep, rest = url.partition("://")
     if not sep:
+        if _LIKE_A_SERVER.search(url):  # It is not repeated: there may be a password in it.
+            raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {SCHEMES}")
         scheme, rest = "sqlite", "/" + url
     elif scheme in ("file", "sqlite"):
         rest = unquote(rest)
@@ -42,7 +48,9 @@ def locate(url: str) -> tuple[str, Path | None]:
         case _ if scheme in ("memory", *POSTGRES, *REDIS):
             return scheme, None
         case _:
-            raise StoreUnavailable(f"no store is known for a URL like {scheme}://; use one of {SCHEMES}")
+            near = get_close_matches(scheme, ("file", "sqlite", "memory", *POSTGRES, *REDIS), n=1)
+            instead = f"did you mean {near[0]}://?" if near else f"use one of {SCHEMES}"
+            raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
 
 
 def without_secrets(url: str) -> str:
@@ -50,9 +58,9 @@ def without_secrets(url: str) -> str:
     scheme, sep, rest = url.partition("://")
     if scheme not in (*POSTGRES, *REDIS):
         return url
-    address, mark, query = rest.partition("?")
-    user, at, host = address.rpartition("@")
+    user, at, place = rest.rpartition("@")  # the last one: also where it was forgotten that a password may have some
     name, colon, _ = user.partition(":")
+    host, mark, query = place.partition("?")
     query = re.sub(r"((?:^|&)[a-z_]*password=)[^&]*", r"\1***", query)
     return f"{scheme}{sep}{name}{colon and ':***'}{at}{host}{mark}{query}"
 

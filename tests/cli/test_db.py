@@ -26,13 +26,13 @@ def test_the_tables_are_made_once(cli, url):
     assert cli("db", "upgrade", "--json", "--store", url).json == {"before": 2, "version": 2}
     result = cli("db", "status", "--store", url)
     assert "PostgreSQL" in result.out
-    assert "upgrade it" not in result.err
+    assert "the tables:" not in result.err
 
 
 def test_what_is_to_be_typed_has_no_password_in_it(cli, url):
     password = url.partition("://")[2].partition(":")[2].partition("@")[0]
     result = cli("db", "status", "--store", url)
-    assert "upgrade it: leftoff db upgrade --store" in result.err
+    assert "make the tables: leftoff db upgrade --store" in result.err
     assert ":***@" in result.err
     assert password not in result.out + result.err
 
@@ -41,7 +41,7 @@ def test_a_file_has_nothing_to_upgrade(cli, tmp_path):
     path = tmp_path / "support.db"
     result = cli("db", "status", "--store", f"sqlite:///{path}", code=3)
     assert "there is no store" in result.err
-    result = cli("db", "upgrade", "--store", f"sqlite:///{path}", code=3)
+    result = cli("db", "upgrade", "--store", f"sqlite:///{path}", code=2)
     assert "has no tables to upgrade" in result.err
     assert not path.exists()
 

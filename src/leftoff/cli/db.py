@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from leftoff.cli.failures import NotFound
 from leftoff.cli.options import command_line, common
 from leftoff.cli.output import note, print_json, say
 from leftoff.cli.places import existing
@@ -14,32 +13,37 @@ from leftoff.cli.signals import run
 from leftoff.urls import POSTGRES, locate, postgres
 
 
-@click.group()
-def db() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def db(context: click.Context) -> None:
     """Look at a store's tables, and bring them to the newest version."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @db.command()
 @common
 def status(*, url: str, as_json: bool) -> None:
-    """Say what a store promises, and whether its tables must be upgraded."""
+    """What a store promises, and its tables' version."""
     facts = run(_facts(url))
     if as_json:
         print_json(facts)
         return
     for name, value in facts.items():
-        if value is not None and name != "risks":
+        if value is not None and name not in ("risks", "upgrade"):
             say(f"{name:9}{value}")
     for risk in facts["risks"]:
         say(f"risk     {risk}")
-    if facts["version"] != facts["newest"]:
-        note(f"upgrade it: {command_line('db', 'upgrade', url=url)}")
+    if facts["upgrade"]:
+        note(f"{'upgrade' if facts['version'] else 'make'} the tables: {command_line('db', 'upgrade', url=url)}")
+    elif facts["version"] and facts["version"] > facts["newest"]:
+        note("a newer leftoff made the tables: upgrade leftoff")
 
 
 @db.command()
 @common
 def upgrade(*, url: str, as_json: bool) -> None:
-    """Make the tables of leftoff in a Postgres database, or bring them to the newest version.
+    """Make the tables in Postgres, or upgrade them.
 
     The role needs the right to create a schema. The roles of the workers do not: give them what the how-to says. Stop
     workers of an older leftoff first.
@@ -55,30 +59,33 @@ def upgrade(*, url: str, as_json: bool) -> None:
 
 async def _facts(url: str) -> dict[str, Any]:
     scheme, path = locate(url)
-    facts: dict[str, Any] = {"store": scheme, "place": None if path is None else str(path)}
-    if scheme not in POSTGRES:
-        async with existing(url) as opened:
-            facts |= {"place": getattr(opened.store, "place", facts["place"]), "profile": opened.store.profile}
-            return facts | {"risks": getattr(opened.store, "risks", []), "version": None, "newest": None}
-    store = await postgres().connect(url)
-    try:
-        return facts | {
-            "place": store.place,
-            "server": f"PostgreSQL {store.server}",
-            "profile": store.profile,
-            "risks": store.risks,
-            "schema": store.schema,
-            "version": store.version,
-            "newest": store.newest,
-        }
-    finally:
-        await store.close()
+    if scheme in POSTGRES:
+        store = await postgres().connect(url)
+        try:
+            return {
+                "store": scheme,
+                "place": store.place,
+                "server": f"PostgreSQL {store.server}",
+                "profile": store.profile,
+                "risks": store.risks,
+                "schema": store.schema,
+                "version": store.version,
+                "newest": store.newest,
+                "upgrade": store.version < store.newest,
+            }
+        finally:
+            await store.close()
+    async with existing(url) as opened:
+        found = opened.store
+        facts = {"store": scheme, "place": getattr(found, "place", path and str(path)), "server": None}
+        facts |= {"profile": found.profile, "risks": getattr(found, "risks", [])}
+        return facts | {"schema": None, "version": None, "newest": None, "upgrade": False}
 
 
 async def _upgrade(url: str) -> tuple[int, int]:
     scheme, _ = locate(url)
     if scheme not in POSTGRES:
-        raise NotFound(f"a {scheme}:// store has no tables to upgrade; opening it does what is needed")
+        raise click.UsageError(f"a {scheme}:// store has no tables to upgrade; opening it does what is needed")
     store = await postgres().connect(url)
     try:
         before = store.version

@@ -31,7 +31,7 @@ async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
     """
     if not await exists(url):
         _, path = locate(url)
-        error = NotFound(f"there is no store at {path}" if path else "the database has no tables of leftoff yet")
+        error = NotFound(f"there is no store at {path}" if path else "the schema has no tables of leftoff yet")
         error.add_note(
             f"name another with --store URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}"
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args
 
 import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from leftoff.codec import decode, encode
 from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from psycopg.abc import Params
 
     from leftoff.store import Profile
-    from leftoff.stores.postgres_pool import Connection
-
 _log = logging.getLogger(__name__)
 
 OLDEST = 14
@@ -47,7 +47,7 @@ class PostgresStore(ServerStore):
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema = _split(url)
         super().__init__(_place(conninfo), deadline)
-        self._pool = Pool(conninfo, self._place)
+        self._pool = Pool(conninfo, self._place, deadline)
         self._sql = {name: text.replace("leftoff.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
         self.server = 0
         """The version of PostgreSQL."""
@@ -90,7 +90,6 @@ class PostgresStore(ServerStore):
     async def _look(self, tries: Tries) -> None:
         """Whether the server is one that we can use, and what it promises."""
         [(self.server, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
-        self._pool.prepares = await self._pool.use(tries, _is_direct)
         if self.server < OLDEST:
             raise StoreUnavailable(f"{self._place} is PostgreSQL {self.server}; leftoff needs {OLDEST} or newer")
         if standby:
@@ -136,13 +135,6 @@ class PostgresStore(ServerStore):
         found = await self._try(lambda tries: self._read(tries, "rows", values), session)
         return [Row(kind=kind, n=n, data=data) for n, data in found]
 
-    async def delete(self, session: str) -> bool:
-        async def bury(tries: Tries) -> bool:
-            [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
-            return found == "deleted" or (found == "deleted before" and tries.sent)
-
-        return await self._try(bury, session)
-
     async def close(self) -> None:
         if not self._closed and os.getpid() == self._pid:
             self._pool.close()
@@ -184,6 +176,10 @@ class PostgresStore(ServerStore):
             case _:
                 raise Conflict.of(write.session)
 
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:  # noqa: ARG002 - what was sent tells enough
+        [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
+        return found == "deleted" or (found == "deleted before" and tries.sent)
+
     async def _read(self, tries: Tries, name: str, values: Params) -> list[tuple[Any, ...]]:
         """What a query found; its first column says whether a standby answered, and then there is always a row."""
         found = await self._pool.run(tries, self._sql[name], values)
@@ -204,28 +200,31 @@ def _split(url: str) -> tuple[str, str]:
         else:
             others.append(item)
     if not _SCHEMA_NAME.fullmatch(schema):
-        raise StoreUnavailable("schema= in the URL is a name of up to 63 letters, digits and _, not beginning with one")
+        raise StoreUnavailable(
+            "schema= in the URL is a name of up to 63 letters, digits and _; it begins with a letter"
+        )
     return base + ("?" + "&".join(others) if others else ""), schema
 
 
 def _place(conninfo: str) -> str:
     """What errors call the server: hosts, ports and database, of which none is a piece of a password."""
-    address = conninfo.partition("?")[0].partition("://")[2]
+    address, _, query = conninfo.partition("?")
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+    for name in (item.partition("=")[0] for item in query.split("&") if query):
+        if name not in known and name.isidentifier():
+            near = get_close_matches(name, {"schema", *known}, n=1)
+            hint = f"; did you mean {near[0]}=?" if near else ""
+            raise StoreUnavailable(f"the URL has an option that Postgres does not know: {name}={hint}")
     try:
         parts = conninfo_to_dict(conninfo)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         raise not_a_url() from None
-    hosts, ports = (str(parts.get(name, "")).split(",") for name in ("host", "port"))
-    if "@" in address.partition("/")[2] or not all(port.isdecimal() for port in ports if port):
+    hosts, ports = (str(parts.get(name) or "").split(",") for name in ("host", "port"))
+    pieces = [*hosts, query, address.partition("://")[2].partition("/")[2]]
+    if any("@" in piece for piece in pieces) or not all(port.isdecimal() for port in ports if port):
         raise not_a_url()
     names = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports * len(hosts), strict=False)]
     return f"Postgres {','.join(names)}/{parts.get('dbname', '')}"
-
-
-async def _is_direct(connection: Connection) -> bool:
-    """Whether it is the server itself that answers; a pooler says another number than the server does."""
-    cursor = await connection.execute("SELECT pg_backend_pid()")
-    return await cursor.fetchone() == (connection.info.backend_pid,)
 
 
 def _array(numbers: Iterable[int]) -> str:

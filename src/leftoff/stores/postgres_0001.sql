@@ -27,12 +27,13 @@ CREATE TABLE rows (
 
 -- One write: a new head and new rows if the session's seq is the one that the writer saw, else nothing.
 -- A function, so that its plan is kept by the server, also behind a pooler that knows no prepared statements.
+-- Locks are not waited for for long: a writer that has given up must not leave its connection waiting here.
 -- "repeated": the head is the one that this write has made, known by its token. "later": it is of a write after that.
 CREATE FUNCTION write(
     a_session text, a_seq bigint, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
     OUT outcome text, OUT created double precision, OUT updated double precision
-) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     this_moment double precision := extract(epoch FROM clock_timestamp());
@@ -67,6 +68,8 @@ BEGIN
     END IF;
     SELECT * INTO found_head FROM heads WHERE name = a_session;
     IF found_head.seq = a_seq + 1 AND found_head.token = a_token THEN
+        -- Changes nothing, but is a write: where commits wait for a standby, this one waits for the first one's, too.
+        UPDATE heads SET token = a_token WHERE id = found_head.id AND seq = a_seq + 1;
         write.outcome := 'repeated';
         write.created := found_head.created;
         write.updated := found_head.updated;
@@ -81,7 +84,8 @@ END
 $$;
 
 -- Two statements: the second one sees what a write added for which the first one had to wait.
-CREATE FUNCTION bury(a_session text, OUT outcome text) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION bury(a_session text, OUT outcome text)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
     this_session bigint;
 BEGIN
@@ -91,10 +95,11 @@ BEGIN
     WHERE name = a_session AND status <> 'deleted'
     RETURNING id INTO this_session;
     DELETE FROM rows WHERE session = this_session;
-    outcome := CASE
-        WHEN this_session IS NOT NULL THEN 'deleted'
-        WHEN EXISTS (SELECT FROM heads WHERE name = a_session) THEN 'deleted before'
-        ELSE 'unknown'
-    END;
+    IF this_session IS NOT NULL THEN
+        outcome := 'deleted';
+    ELSE
+        UPDATE heads SET token = '' WHERE name = a_session;  -- as above
+        outcome := CASE WHEN FOUND THEN 'deleted before' ELSE 'unknown' END;
+    END IF;
 END
 $$;

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.waiting import wait_async
 
 from leftoff.errors import LeftoffError, StoreFull, StoreUnavailable
@@ -34,40 +35,47 @@ PASSING = (
     pg.QueryCanceled,
     pg.TooManyConnections,
     pg.ReadOnlySqlTransaction,  # a primary that has become a standby
-    pg.InvalidSqlStatementName,  # a pooler that we took for a server
-    pg.DuplicatePreparedStatement,
 )
 """Answers of a server that did nothing, and may do it when asked again."""
 ALREADY_THERE = (pg.UniqueViolation, pg.DuplicateSchema, pg.DuplicateTable, pg.DuplicateObject, pg.DuplicateFunction)
 """Answers whose meaning depends on what was asked."""
-GOING = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.DatabaseDropped, pg.IdleSessionTimeout)
+GONE = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.StatementCompletionUnknown)
+"""Answers of a server that goes, and of a pooler whose server has gone: class 08 of SQL's codes."""
 
-SOON = ("starting up", "shutting down", "recovery", "not yet accepting", "not accepting", "too many", "slots")
+SOON = (
+    "starting up",
+    "shutting down",
+    "recovery",
+    "not accepting",
+    "not yet accepting",
+    "too many",
+    "slots",
+    "no more connections",
+)
 """What a server says that will let one in a little later."""
 
 
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection that ends at once when its user goes; psycopg's own would first ask the server to stop."""
+    """A connection that ends at once when its user goes; psycopg's own would ask the server to stop, and wait."""
 
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ARG002, ASYNC109 - psycopg's
-        try:
-            return await wait_async(gen, self.pgconn.socket, interval)
-        except asyncio.CancelledError:
-            self.pgconn.finish()
-            raise
+        return await wait_async(gen, self.pgconn.socket, interval)
 
 
 class Pool:
     """Connections to one database."""
 
-    def __init__(self, conninfo: str, place: str) -> None:
+    def __init__(self, conninfo: str, place: str, deadline: float) -> None:
         self._conninfo = conninfo
         self._place = place
         self._idle: list[tuple[Connection, float]] = []
         self._slots = asyncio.Semaphore(SIZE)
         self._closed = False
-        self.prepares = False
-        """Whether the server keeps the plans of statements; behind a pooler, each goes to another connection."""
+        self._options: dict[str, Any] = {}
+        hosts = str(conninfo_to_dict(conninfo).get("host") or "").count(",") + 1
+        if hosts > 1 and "connect_timeout" not in conninfo:
+            # Else a host that does not answer would use up the time of the others.
+            self._options["connect_timeout"] = max(2, int(deadline / 2 / hosts))
 
     async def run(
         self, tries: Tries, query: bytes, values: Params | None = None, *, writes: bool = False
@@ -79,7 +87,7 @@ class Pool:
         """
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
-            cursor = await connection.execute(query, values, prepare=self.prepares, binary=True)
+            cursor = await connection.execute(query, values, binary=True)
             return await cursor.fetchall()
 
         return await self.use(tries, work, writes=writes)
@@ -87,22 +95,29 @@ class Pool:
     async def use(self, tries: Tries, work: Callable[[Connection], Awaitable[T]], *, writes: bool = False) -> T:
         """The result of ``work`` with a connection of its own, which is cut if it takes too long."""
         now = asyncio.get_running_loop().time()
-        sent = False
+        connection: Connection | None = None
+        lost = False
         try:
             # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
             async with asyncio.timeout_at(now + (tries.until - now) / 2), self._slots:
+                if self._closed:
+                    raise StoreUnavailable.closed()
                 connection = self._take() or await self._connect()
                 try:
-                    sent = writes
                     return await work(connection)
                 finally:
+                    lost = connection.closed
                     self._give_back(connection)
         except TimeoutError:
+            self.forget()
+            sent = writes and connection is not None
             raise Slow("it does not answer in time", sent=sent, absent=not sent) from None
         except ALREADY_THERE:
             raise
         except psycopg.Error as error:
-            raise self._translated(error, sent=sent) from None
+            if lost or isinstance(error, GONE) or (error.sqlstate or "").startswith("08"):
+                raise Unreached(_said(error), sent=writes) from None
+            raise self._translated(error) from None
 
     def forget(self) -> None:
         """Close the connections that nobody uses; the next calls make new ones."""
@@ -140,22 +155,20 @@ class Pool:
                 prepare_threshold=None,
                 client_encoding="UTF8",
                 fallback_application_name="leftoff",
+                **self._options,
             )
-        except psycopg.ProgrammingError:
+        except (psycopg.ProgrammingError, UnicodeError):
             raise not_a_url() from None
         except psycopg.OperationalError as error:
             # The driver gives no code for what a server says before it lets one in.
             _, fatal, said = _said(error).rpartition("FATAL:")
             passing = any(word in said for word in SOON)
             hint = "; check the user, the password and the database in the URL" if fatal and not passing else ""
+            said = said.replace("Is the server running on that host", "; is the server running on that host")
             raise Unreached(said.strip() + hint, absent=not passing) from None
 
-    def _translated(self, error: psycopg.Error, *, sent: bool) -> Exception:
+    def _translated(self, error: psycopg.Error) -> Exception:
         """What a server's answer means."""
-        if error.sqlstate is None or isinstance(error, GOING):
-            return Unreached(_said(error), sent=sent)
-        if isinstance(error, pg.InvalidSqlStatementName | pg.DuplicatePreparedStatement):
-            self.prepares = False
         if isinstance(error, pg.ReadOnlySqlTransaction):
             self.forget()
         if isinstance(error, PASSING):
@@ -172,12 +185,12 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[LeftoffError], str]
     (
         (pg.InsufficientPrivilege,),
         StoreUnavailable,
-        "does not let this role do that; the how-to for Postgres has the GRANTs, which its owner can type",
+        "does not let this role do that; its owner types leftoff db upgrade, then GRANTs: docs/how-to/postgres.md",
     ),
     (
         (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName),
         StoreUnavailable,
-        "has no tables of leftoff; type: leftoff db upgrade",
+        "has no tables of leftoff; type: leftoff db upgrade --store URL",
     ),
 )
 

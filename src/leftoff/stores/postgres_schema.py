@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from psycopg.sql import SQL, Identifier
+
 from leftoff.errors import StoreUnavailable, UnknownVersion
 from leftoff.stores.postgres_pool import ALREADY_THERE
 from leftoff.stores.scripts import script
@@ -24,7 +26,8 @@ async def version(pool: Pool, tries: Tries, schema: str) -> int:
         cursor = await connection.execute("SELECT to_regclass(%s)::oid", (f'"{schema}".migrations',))
         if await cursor.fetchone() == (None,):
             return 0
-        cursor = await connection.execute(f'TABLE "{schema}".migrations ORDER BY number DESC LIMIT 1'.encode())
+        query = SQL("SELECT max(number) FROM {}").format(Identifier(schema, "migrations"))
+        cursor = await connection.execute(query)
         found = await cursor.fetchone()
         return found[0] or 0 if found else 0
 
@@ -39,10 +42,13 @@ def check(found: int, schema: str) -> None:
         StoreUnavailable: an older one did.
     """
     if found > SCHEMA:
-        raise UnknownVersion(f"schema {schema!r} has version {found}, of a newer leftoff; upgrade leftoff")
+        raise UnknownVersion(
+            f"the tables in schema {schema!r} have version {found}, of a newer leftoff; upgrade leftoff"
+        )
     if found < SCHEMA:
         raise StoreUnavailable(
-            f"schema {schema!r} has version {found} and this leftoff needs {SCHEMA}; type: leftoff db upgrade"
+            f"the tables in schema {schema!r} have version {found} and this leftoff needs {SCHEMA}; "
+            "type: leftoff db upgrade --store URL, with the role that owns them"
         )
 
 
@@ -54,10 +60,11 @@ async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
 
     async def work(connection: Connection) -> int:
         async with connection.transaction():
-            await connection.execute("SELECT set_config('search_path', %s, true)", (f'"{schema}"',))
+            # Functions keep it. Temporary tables come last: else one of the same name would be taken for ours.
+            await connection.execute("SELECT set_config('search_path', %s, true)", (f'"{schema}", pg_temp',))
             cursor = await connection.execute("SELECT to_regnamespace(%s)::oid", (f'"{schema}"',))
             if await cursor.fetchone() == (None,):
-                await connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+                await connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
             await connection.execute(script("postgres_migrations.sql").encode())
             cursor = await connection.execute("SELECT coalesce(max(number), 0) FROM migrations")
             found = await cursor.fetchone()
@@ -72,4 +79,7 @@ async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
     try:
         return await pool.use(tries, work, writes=True)
     except ALREADY_THERE as error:
-        raise Unreached(f"schema {schema!r} is being made by another, or has tables of another program") from error
+        if await version(pool, tries, schema):
+            raise Unreached(f"another has made the tables in schema {schema!r}") from error
+        message = f"schema {schema!r} has tables of another program; choose another one: ?schema=..."
+        raise StoreUnavailable(message) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import uuid
 from contextlib import suppress
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,10 +118,6 @@ class RedisStore(ServerStore):
             raise records.foreign(session, key)
         return [records.as_row(member, session) for member in members]
 
-    async def delete(self, session: str) -> bool:
-        by = uuid.uuid4().hex  # the same in every try: so each knows what an earlier one did
-        return await self._try(lambda tries: self._bury(session, by, tries), session)
-
     async def close(self) -> None:
         if os.getpid() != self._pid or asyncio.get_running_loop() is not self._loop:
             return
@@ -175,7 +170,7 @@ class RedisStore(ServerStore):
         created, updated = (int(value) / 1e6 for value in values)
         return write.head(now=updated, created=created)
 
-    async def _bury(self, session: str, by: str, tries: Tries) -> bool:
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
         arguments = (by, self._target.replicas)
         [answer, *_] = await self._script("delete", [self._keys.session(session)], arguments, tries)
         if answer == b"nothing":

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import random
+import uuid
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,12 +89,12 @@ class ServerStore(ABC):
     async def close(self) -> None:
         """Give the connections back."""
 
+    @abstractmethod
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
+        """Delete; ``by`` is the same in every try of a deletion."""
+
     async def head(self, session: str) -> Head | None:
-        until = self._loop.time() + self._deadline
-        for write in self._unsettled.get(session, ())[:]:
-            with suppress(Conflict, SessionDeleted, StoreFull):  # it did not take effect
-                await self._apply(write, Tries(until, sent=True))
-            self._settle(write)
+        until = await self._settle(session)
         return await self._try(lambda tries: self._head(session, tries), session, Tries(until))
 
     async def write(self, write: Write) -> Head:
@@ -108,14 +109,26 @@ class ServerStore(ABC):
             self._unsettled.setdefault(write.session, []).append(write)
             raise
 
+    async def delete(self, session: str) -> bool:
+        until = await self._settle(session)  # what is given up must not come back after it
+        by = uuid.uuid4().hex
+        return await self._try(lambda tries: self._delete(session, by, tries), session, Tries(until))
+
     async def _apply(self, write: Write, tries: Tries | None = None) -> Head:
         return await self._try(lambda tries: self._write(write, tries), write.session, tries)
 
-    def _settle(self, write: Write) -> None:
-        """Have done with a write."""
-        left = [other for other in self._unsettled.pop(write.session, ()) if other.token != write.token]
-        if left:
-            self._unsettled[write.session] = left
+    async def _settle(self, session: str) -> float:
+        """Find out about writes of unknown outcome; when the call that wants to know gives up."""
+        until = self._loop.time() + self._deadline
+        while unsettled := self._unsettled.get(session):
+            write = unsettled[0]
+            with suppress(Conflict, SessionDeleted, StoreFull):  # it did not take effect
+                await self._apply(write, Tries(until, sent=True))
+            if write in unsettled:  # no other call was quicker
+                unsettled.remove(write)
+            if not unsettled:
+                self._unsettled.pop(session, None)
+        return until
 
     async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
         """What makes the store ready. A server that is not there is an error at once, and not waited for."""
