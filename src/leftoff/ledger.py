@@ -144,6 +144,7 @@ class Ledger:
         write = Write(
             session=self.session,
             seq=head.seq if head is not None else 0,
+            after=head.token if head is not None else None,
             epoch=epoch if owned else epoch + 1,
             status=status,
             labels=labels,
@@ -178,18 +179,28 @@ class Ledger:
         """The head that a write made whose call was cut off, if it took effect."""
         try:
             found = await self.store.head(self.session)
+            seq = found.seq if found is not None else 0
+            written = found is not None and seq > write.seq + 1 and await self._has(write.rows)
         except StoreUnavailable:
             raise unknown from None
-        seq = found.seq if found is not None else 0
         if found is not None and found.token == write.token:
             return found
+        if found is not None and written:  # others have written since
+            return write.head(now=found.now, created=found.created)
         if seq == write.seq:
             raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
         if found is not None and found.status == "deleted":
             raise SessionDeleted.of(self.session)
-        if seq == write.seq + 1 or (found is not None and found.epoch > write.epoch):
+        if found is None or seq <= write.seq + 1 or write.rows or found.epoch > write.epoch:
             raise Conflict.of(self.session)
         raise unknown
+
+    async def _has(self, rows: Sequence[Row]) -> bool:
+        """Whether rows are there, which no other write can have added: they have its time in them."""
+        for row in rows:
+            if list(await self.store.rows(self.session, row.kind, start=row.n, stop=row.n + 1)) != [row]:
+                return False
+        return bool(rows)
 
     async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
         """One record, if it is there."""

@@ -97,6 +97,8 @@ class Write:
 
     session: str
     seq: int
+    after: str | None = None
+    """The token of the head that the writer saw. A server that has lost writes may come to the same seq again."""
     epoch: int
     status: Status
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -106,6 +108,12 @@ class Write:
     token: str
     data: bytes
     rows: tuple[Row, ...] = ()
+
+    def follows(self, head: Head | None) -> bool:
+        """Whether this is the head that the writer saw."""
+        if head is None:
+            return self.seq == 0
+        return self.seq == head.seq and self.after in (None, head.token)
 
     def head(self, *, now: float, created: float) -> Head:
         """The head that this write makes at ``now``."""

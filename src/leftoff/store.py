@@ -54,7 +54,8 @@ class Store(Protocol):
         """Apply the write whole and durably, then return the new head; its seq is the write's plus one.
 
         Raises:
-            Conflict: the session's seq is not the write's, or a row is already there. Nothing was written.
+            Conflict: the session's head is not the one that the writer saw (``write.follows(head)``), or a row is
+                already there. Nothing was written.
             SessionDeleted: the session is deleted. Nothing was written.
             StoreFull: no space. Nothing was written.
             OutcomeUnknown: the write was cut off. It is settled before the next ``head()`` of the same store answers,

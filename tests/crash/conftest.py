@@ -230,7 +230,8 @@ def check_history():
 
     def checking(crew, reading, count):
         writes = sorted((said["seq"], said["epoch"], worker.pid) for worker in crew for said in worker.all("wrote"))
-        assert [seq for seq, _, _ in writes] == list(range(1, len(writes) + 1)), "two writes were applied to one head"
+        # One may be missing whose answer was lost: that it was written is found out without asking for it again.
+        assert len({seq for seq, _, _ in writes}) == len(writes), "two writes were applied to one head"
         epochs = [epoch for _, epoch, _ in writes]
         assert epochs == sorted(epochs)
         owners = {}

@@ -254,7 +254,7 @@ class FileStore:
             if old is not None and old.status == "deleted":
                 raise SessionDeleted.of(write.session)
             twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
-            if (old.seq if old else 0) != write.seq or twice or index.holds(write.rows):
+            if not write.follows(old) or twice or index.holds(write.rows):
                 raise Conflict.of(write.session)
             now = time.time()
             head = write.head(now=now, created=old.created if old else now)

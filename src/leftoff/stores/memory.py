@@ -56,7 +56,7 @@ class MemoryStore:
         old = self._heads.get(write.session)
         if old is not None and old.status == "deleted":
             raise SessionDeleted.of(write.session)
-        if (old.seq if old else 0) != write.seq:
+        if not write.follows(old):
             raise Conflict.of(write.session)
         rows = self._rows.get(write.session, {})
         new = {(row.kind, row.n): row for row in write.rows}

@@ -148,6 +148,7 @@ class PostgresStore(ServerStore):
         values = (
             write.session,
             write.seq,
+            write.after,
             write.epoch,
             write.status,
             encode(dict(write.labels), "labels").decode(),

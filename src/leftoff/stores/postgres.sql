@@ -24,7 +24,7 @@ ORDER BY name
 -- name: write
 SELECT outcome, created, updated
 FROM leftoff.write(
-    %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[]
+    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[]
 )
 
 -- name: rows

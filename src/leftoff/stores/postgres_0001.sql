@@ -30,7 +30,7 @@ CREATE TABLE rows (
 -- Locks are not waited for for long: a writer that has given up must not leave its connection waiting here.
 -- "repeated": the head is the one that this write has made, known by its token. "later": it is of a write after that.
 CREATE FUNCTION write(
-    a_session text, a_seq bigint, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
+    a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
     OUT outcome text, OUT created double precision, OUT updated double precision
 ) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
@@ -54,7 +54,7 @@ BEGIN
         SET seq = a_seq + 1, epoch = an_epoch, status = a_status, labels = some_labels, owner = an_owner,
             expires = CASE WHEN an_owner IS NULL THEN 0 ELSE this_moment + a_lease END,
             token = a_token, updated = this_moment, data = some_data
-        WHERE name = a_session AND seq = a_seq AND status <> 'deleted'
+        WHERE name = a_session AND seq = a_seq AND (an_after IS NULL OR token = an_after) AND status <> 'deleted'
         RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
     END IF;
     IF this_session IS NOT NULL THEN

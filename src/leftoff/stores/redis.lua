@@ -44,9 +44,9 @@ local function expire(key, ttl)
 end
 
 -- name: write
--- ARGV: seq, the next seq, token, epoch, status, the rest of the head, whether an earlier attempt may have come
+-- ARGV: seq, the next seq, = and the token of the head that was seen or nothing, token, epoch, status, the rest of the head, whether an earlier attempt may have come
 -- through, ttl, replicas, then the rows.
-local key, seq, next_seq, token, epoch, status, rest, again, ttl, wanted = KEYS[1], unpack(ARGV, 1, 9)
+local key, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted = KEYS[1], unpack(ARGV, 1, 10)
 local found = read(key)
 if found.problem then return {found.problem} end
 if found.status == 'deleted' then return {'deleted'} end
@@ -55,9 +55,9 @@ if again == '1' and found.seq == next_seq and found.token == token then
     expire(key, ttl)
     return {'written', found.created, string.match(found.member, '^h1 %d+ %d+ %d+ (%d+)')}
 end
-if found.seq ~= seq then return {'conflict', found.seq} end
+if found.seq ~= seq or (after ~= '' and after ~= '=' .. found.token) then return {'conflict', found.seq} end
 local seen = {}
-for at = 10, #ARGV do
+for at = 11, #ARGV do
     local name = string.sub(ARGV[at], 1, 17)
     if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
         return {'conflict', found.seq}
@@ -70,7 +70,7 @@ local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
 -- ZADD comes first: a server without memory refuses a script's first command, never a later one.
 local batch = {0, head}
-for at = 10, #ARGV do
+for at = 11, #ARGV do
     batch[#batch + 1] = 0
     batch[#batch + 1] = ARGV[at]
     if #batch >= 1000 then

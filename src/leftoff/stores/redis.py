@@ -160,7 +160,9 @@ class RedisStore(ServerStore):
         if write.seq == 0 or write.session not in self._indexed:
             await self._index(write.session, tries)
         again = tries.sent
-        fixed = (write.seq, write.seq + 1, records.token_of(write), write.epoch, write.status, records.rest_of(write))
+        after = "" if write.after is None else f"={records.quoted(write.after)}"
+        token = records.quoted(write.token)
+        fixed = (write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
         rows = map(records.as_member, write.rows)
         arguments = (*fixed, int(again), self._target.ttl or "", self._target.replicas, *rows)
         answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)

@@ -35,9 +35,9 @@ class Keys:
         return f"{self._prefix}:{{{session.translate(_ESCAPES)}}}".encode()
 
 
-def token_of(write: Write) -> bytes:
-    """The token, as it stands in the head."""
-    return quote(write.token, safe="").encode()
+def quoted(token: str) -> str:
+    """A token as it stands in the head."""
+    return quote(token, safe="")
 
 
 def rest_of(write: Write) -> bytes:

@@ -314,7 +314,7 @@ class SqliteStore:
         with self._transaction(write.session) as db:
             now = time.time()
             head = write.head(now=now, created=now)
-            values = {field: getattr(head, field) for field in _FIELDS} | {"labels": labels}
+            values = {field: getattr(head, field) for field in _FIELDS} | {"labels": labels, "after": write.after}
             found = db.execute(_SQL["swap" if write.seq else "create"], values).fetchall()
             if not found:
                 status = db.execute(_SQL["status"], (write.session,)).fetchone()

@@ -37,7 +37,7 @@ RETURNING id, created
 UPDATE sessions
 SET seq = :seq, epoch = :epoch, status = :status, labels = :labels, owner = :owner, expires = :expires,
     token = :token, updated = :updated, data = :data
-WHERE name = :session AND seq = :seq - 1 AND status <> 'deleted'
+WHERE name = :session AND seq = :seq - 1 AND (:after IS NULL OR token = :after) AND status <> 'deleted'
 RETURNING id, created
 
 -- name: status

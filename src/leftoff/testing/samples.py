@@ -23,6 +23,7 @@ def a_write(
     session: str = "case-42",
     seq: int = 0,
     *,
+    after: str | None = None,
     epoch: int = 1,
     status: Status = "idle",
     labels: Mapping[str, str] = NO_LABELS,
@@ -36,6 +37,7 @@ def a_write(
     return Write(
         session=session,
         seq=seq,
+        after=after,
         epoch=epoch,
         status=status,
         labels=labels,

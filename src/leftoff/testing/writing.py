@@ -119,6 +119,14 @@ class Writing(Suite):
         await store.write(a_write("another"))
         await _is_refused(store, a_write("case-42", seq=1, rows=[a_row(0)]))
 
+    async def test_a_write_after_another_head_is_a_conflict(self, store: Store) -> None:
+        """As many writes, but not the same: the store has lost some, and others have come in their place."""
+        first = await store.write(a_write(rows=[a_row(1)]))
+        await _is_refused(store, a_write(seq=1, after="token of a lost write", rows=[a_row(2)]))
+        second = await store.write(a_write(seq=1, after=first.token, rows=[a_row(2)]))
+        await _is_refused(store, a_write(seq=2, after=first.token))
+        assert (await store.write(a_write(seq=2, after=second.token))).seq == 3
+
     async def test_the_same_write_twice_is_a_conflict(self, store: Store) -> None:
         write = a_write()
         await store.write(write)

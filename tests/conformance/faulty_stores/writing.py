@@ -51,6 +51,12 @@ class AHigherEpochWins(Kept):
         return await super().write(write)
 
 
+@mutant("test_a_write_after_another_head_is_a_conflict")
+class OnlyTheSeqCounts(Kept):
+    async def write(self, write):
+        return await super().write(replace(write, after=None))
+
+
 @mutant("test_the_same_write_twice_is_a_conflict")
 class TheSameTokenIsTheSameWrite(Kept):
     async def write(self, write):
