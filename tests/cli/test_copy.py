@@ -76,7 +76,7 @@ def test_wrong_usage_is_told_before_anything_is_made(cli, place):
     cli("chat", "app:support", "a", "hello")
     for words in ((), ("--all", "--session", "a")):
         error = cli("copy", "leftoff.db", "new.db", *words, "--json", code=2).error
-        assert error["message"] == "give --session ID, once or several times, or --all"
+        assert error["message"] == "give --session ID, once or several times, or --all, and not both"
     (place / "link.db").symlink_to("leftoff.db")
     for same in ("leftoff.db", f"sqlite:///{place}/leftoff.db", "sqlite:///./leftoff.db", "link.db"):
         error = cli("copy", "leftoff.db", same, "--all", "--json", code=2).error

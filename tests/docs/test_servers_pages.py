@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import psycopg
+import redis
 from autogen_agentchat.agents import AssistantAgent
 from autogen_ext.models.replay import ReplayChatCompletionClient
-from tools.servers import Postgres
+from tools.servers import Postgres, Redis, redis_binaries
 
 import leftoff
 from leftoff.stores.postgres import PostgresStore
@@ -70,3 +71,24 @@ def test_the_columns_on_the_page_are_those_of_the_views():
             found = server.execute(query, f"leftoff.{view}")
             assert [name for (name,) in found] == re.findall(r"`(\w+)`", columns)
     assert len(table) == 3
+
+
+def test_the_rights_on_the_redis_page_are_all_that_a_worker_needs():
+    [line] = re.findall(r"^(ACL SETUSER .*)$", (DOCS / "how-to/redis.md").read_text(), re.MULTILINE)
+    for binary in redis_binaries():
+        with Redis({"appendfsync": "always"}, binary) as server:
+            try:
+                server.execute(*line.split())
+            except redis.ResponseError:  # before 7.2
+                server.execute(*line.removesuffix(" +waitaof").split())
+            mine = server.url.replace(f":{server.password}@", "worker:password@")
+            asyncio.run(use(f"{mine}?strict=true&ttl=1d", "Remember that the customer prefers email."))
+            assert asyncio.run(listed(mine)) == ["case-42"]
+
+
+async def listed(url):
+    async with leftoff.open(url) as store:
+        found = [info.id async for info in store.sessions()]
+        for name in found:
+            assert await store.delete(name)
+        return found

@@ -770,7 +770,7 @@ def test_every_error_of_a_server_has_a_meaning(error, kind, again):
 @pytest.mark.parametrize(
     ("settings", "profile", "warning"),
     [
-        ({"appendfsync": "always"}, "bounded-loss", ""),
+        ({"appendfsync": "always"}, "bounded-loss", "strict=true"),
         ({}, "bounded-loss", "second"),
         ({"appendfsync": "no"}, "bounded-loss", "half minute"),
         ({"appendonly": "no", "save": "3600 1"}, "bounded-loss", "snapshot"),

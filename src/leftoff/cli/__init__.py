@@ -17,8 +17,19 @@ from leftoff.cli.db import db
 from leftoff.cli.demo import demo
 from leftoff.cli.look import ls, show
 from leftoff.cli.move import export, import_, rm
+from leftoff.cli.output import note
 from leftoff.cli.resume import resume
 from leftoff.stores.server import durability
+
+
+class _Risks(logging.Handler):
+    """Tells of a store that keeps nothing. What others may lose is told by ``leftoff db status``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+_RISKS = _Risks(logging.ERROR)
 
 
 class _Cli(click.Group):
@@ -54,7 +65,7 @@ def main(context: click.Context) -> None:
     Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
     session or checkpoint, 4 the session is busy, 130 interrupted by Ctrl-C, 143 by SIGTERM.
     """
-    durability.addHandler(logging.NullHandler())  # it is for workers; here `leftoff db status` tells
+    durability.addHandler(_RISKS)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

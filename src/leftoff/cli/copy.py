@@ -39,10 +39,10 @@ def copy(*, source: str, target: str, sessions: tuple[str, ...], all_: bool, as_
 
     What was copied is read back and compared. The store at SRC_URL stays as it is. Run it again at any time: what was
     cut off is finished, what has gone on in SRC_URL is brought up to date, and a session that has gone on in DST_URL is
-    left alone. Sessions in which a turn runs are left for the next time, and the exit code is 1 then.
+    left alone and reported. Sessions in which a turn runs are left for the next time, and the exit code is 1 then.
     """
     if bool(sessions) == all_:
-        raise click.UsageError("give --session ID, once or several times, or --all")
+        raise click.UsageError("give --session ID, once or several times, or --all, and not both")
     if _is_same(source, target):
         raise click.UsageError("SRC_URL and DST_URL are the same store; name another one to copy to")
     return run(_Copier(source, target, as_json=as_json).copy(list(dict.fromkeys(sessions))))

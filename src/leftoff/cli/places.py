@@ -32,9 +32,7 @@ async def existing(url: str) -> AsyncGenerator[leftoff.OpenStore]:
     if not await exists(url):
         _, path = locate(url)
         error = NotFound(f"there is no store at {path}" if path else "the schema has no tables of leftoff yet")
-        error.add_note(
-            f"name another with --store URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}"
-        )
+        error.add_note(f"name another URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
         raise error
     async with leftoff.open(url) as store:
         yield store
@@ -73,7 +71,7 @@ async def find(store: leftoff.OpenStore, name: str) -> Found:
     ledger = await look_up(store, name)
     if ledger.head is None:
         error = NotFound(f"there is no session {name!r}", session=name)
-        error.add_note("leftoff ls shows which there are")
+        error.add_note("leftoff ls, with the same --store, shows which there are")
         raise error
     return Found(name, ledger, ledger.head, number)
 

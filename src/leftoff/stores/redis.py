@@ -55,7 +55,8 @@ class RedisStore(ServerStore):
         # A server that hangs is left early enough to find the one that has taken over.
         self._patience = deadline / 3
         self._fleet = Fleet(target, self._patience)
-        super().__init__(f"the Redis server {self._fleet.name}", deadline)
+        kinds = {"server": "server", "cluster": "cluster", "sentinel": f"service {target.service!r} of the Sentinels"}
+        super().__init__(f"the Redis {kinds[target.layout]} {self._fleet.name}", deadline)
         self._target = target
         self._keys = records.Keys(target.prefix)
         self._index_keys = [self._keys.ids, self._keys.begun]
@@ -277,7 +278,9 @@ class RedisStore(ServerStore):
             tries.sent |= call.sent and writes
             if self._closed:
                 raise StoreUnavailable.closed() from None
-            raise Slow("no answer in time; check that it runs and can be reached") from None
+            raise Slow(
+                "no answer in time; check that it runs and can be reached, and rediss:// for TLS", absent=True
+            ) from None
         except Trouble as trouble:
             # Also before an error that is final: what was sent may have taken effect.
             tries.sent |= call.sent and writes

@@ -96,7 +96,7 @@ def _strict(
 
 
 _RISKS = {
-    "always": "",
+    "always": "is not asked whether each write is on its disk: add ?strict=true to be sure",
     "everysec": "may lose the last second or two of writes if it crashes (appendfsync everysec)",
     "no": "may lose the last half minute of writes if it crashes (appendfsync no)",
 }

@@ -61,13 +61,15 @@ def parse(url: str) -> Target:
     theirs = "?" + "&".join(options) if any(options) else ""
     service, db = "", ""
     if layout == "server":
+        if not re.fullmatch(r"\d*", path, re.ASCII):
+            raise _wrong("the database is a number, such as /0")
         urls: tuple[str, ...] = (f"{scheme}://{place}{theirs}",)
         if hosts:
             _port(hosts)
     else:
         if layout == "sentinel":
             service, _, db = path.partition("/")
-            if not service or not re.fullmatch(r"\d*", db):
+            if not service or not re.fullmatch(r"\d*", db, re.ASCII):
                 raise _wrong("the name of the service is missing, or its database is not a number")
         elif path not in {"", "0"}:
             raise _wrong("a cluster has only the database 0")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from leftoff.records import Head, Write
+    from leftoff.store import Profile
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ class Tries:
 
 class ServerStore(ABC):
     """A store behind a network; what it does on the server is up to its subclass."""
+
+    profile: Profile
 
     def __init__(self, place: str, deadline: float) -> None:
         self._place = place
@@ -177,7 +180,7 @@ class ServerStore(ABC):
 
     def _warn(self, risk: str) -> None:
         self.risks.append(risk)
-        durability.warning("%s", risk)
+        durability.log(logging.ERROR if self.profile == "volatile" else logging.WARNING, "%s", risk)
 
     def _give_up(self, problem: str, session: str | None, tries: Tries) -> NoReturn:
         message = f"{self._place} could not be reached within {self._deadline:g} s: {problem}"
