@@ -7,7 +7,6 @@ import random
 import statistics
 import tempfile
 import time
-import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +16,7 @@ import redis.asyncio
 from autogen_agentchat.agents import AssistantAgent
 from tools.servers.shared import place
 
+from benchmarks.long_session import SEED, SIZE
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from leftoff.records import Write
     from leftoff.store import Store
 
-SIZE, SEED = 1024, 7
 SESSIONS = 64
 EACH = 20
 """Turns that each of the sessions at the same time has."""
@@ -169,7 +168,7 @@ async def recorded(turns: int) -> list[Write]:
 
 async def replay(store: Store, writes: Sequence[Write], session: str) -> None:
     for write in writes:
-        await store.write(replace(write, session=session, token=uuid.uuid4().hex[:12]))
+        await store.write(replace(write, session=session))
 
 
 async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerFigures:

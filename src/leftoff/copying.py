@@ -238,6 +238,7 @@ class _Transfer:
                 Write(
                     session=self._session,
                     seq=there.seq if there is not None else 0,
+                    after=there.token if there is not None else None,
                     epoch=self._epoch,
                     status=head.status if last else "idle",  # not "running": nobody should try to finish a turn
                     labels=head.labels,

@@ -53,8 +53,8 @@ class Ledger:
         self._labels = labels
         self._owner = new_owner()
         self._writing = asyncio.Lock()
-        self._doubtful: str | None = None
-        """The token of a renewal whose outcome could not be found out yet."""
+        self._doubtful = False
+        """Whether the lease was renewed without an answer."""
 
     @property
     def owned(self) -> bool:
@@ -130,14 +130,18 @@ class Ledger:
     async def _renew(self) -> None:
         async with self._writing:
             if self.head is not None and self.owned:
-                await self._write(self.head.status, self.progress, (), release=False)
+                try:
+                    await self._write(self.head.status, self.progress, (), release=False)
+                except OutcomeUnknown:
+                    self._doubtful = True
+                    raise
 
     async def _write(self, status: Status, progress: Progress, rows: Sequence[Row], *, release: bool) -> None:
-        if self._doubtful is not None:
+        if self._doubtful:
             found = await self.store.head(self.session)
-            if found is not None and found.token == self._doubtful:
+            if found is not None and found.owner == self._owner:
                 self._see(found)
-            self._doubtful = None
+            self._doubtful = False
         head, owned = self.head, self.owned
         epoch = head.epoch if head is not None else 0
         labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
@@ -156,10 +160,6 @@ class Ledger:
         )
         try:
             await settled(self._apply(write))
-        except OutcomeUnknown:
-            if not rows and progress == self.progress:
-                self._doubtful = write.token
-            raise
         except Conflict:
             if not owned:
                 raise
@@ -191,9 +191,7 @@ class Ledger:
             raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
         if found is not None and found.status == "deleted":
             raise SessionDeleted.of(self.session)
-        if found is None or seq <= write.seq + 1 or write.rows or found.epoch > write.epoch:
-            raise Conflict.of(self.session)
-        raise unknown
+        raise Conflict.of(self.session)
 
     async def _has(self, rows: Sequence[Row]) -> bool:
         """Whether rows are there, which no other write can have added: they have its time in them."""

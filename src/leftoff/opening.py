@@ -12,7 +12,7 @@ from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, Status, check_id, check_labels
 from leftoff.session import Session
 from leftoff.turns import Progress
-from leftoff.urls import open_store
+from leftoff.urls import POSTGRES, REDIS, open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -51,10 +51,10 @@ def open(url: str | None = None, **options: str | int | bool) -> OpenStore:
     """
     url = url or os.environ.get("LEFTOFF_URL") or DEFAULT_URL
     if options:
-        query = urlencode(
-            {name: str(value).lower() if value in (True, False) else value for name, value in options.items()}
-        )
-        url += f"{'&' if '?' in url else '?'}{query}"
+        if url.partition("://")[0] not in (*POSTGRES, *REDIS):
+            raise StoreUnavailable(f"this store has no option {', '.join(options)}; Postgres and Redis have some")
+        values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+        url += f"{'&' if '?' in url else '?'}{urlencode(values)}"
     return OpenStore(url)
 
 

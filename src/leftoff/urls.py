@@ -48,7 +48,8 @@ def locate(url: str) -> tuple[str, Path | None]:
         case _ if scheme in ("memory", *POSTGRES, *REDIS):
             return scheme, None
         case _:
-            near = get_close_matches(scheme, ("file", "sqlite", "memory", *POSTGRES, *REDIS), n=1)
+            known = ("file", "sqlite", "memory", *POSTGRES, *REDIS)
+            near = get_close_matches(scheme, known, n=1) if scheme not in known else []
             instead = f"did you mean {near[0]}://?" if near else f"use one of {SCHEMES}"
             raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
 

@@ -10,6 +10,7 @@ from kinds import assistant
 import leftoff
 from leftoff.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from leftoff.ledger import Ledger
+from leftoff.records import Kind, Row
 from leftoff.turns import Progress
 
 
@@ -59,7 +60,7 @@ OUTCOMES = {
     "it was written": (lambda write, old: write.head(now=2.0, created=1.0), None),
     "nothing was written": (lambda write, old: old, StoreUnavailable),
     "another wrote": (lambda write, old: replace(old, seq=old.seq + 1, token="other"), Conflict),
-    "others wrote more than once": (lambda write, old: replace(old, seq=old.seq + 2, token="other"), OutcomeUnknown),
+    "others wrote more than once": (lambda write, old: replace(old, seq=old.seq + 2, token="other"), Conflict),
     "nobody can tell": (lambda write, old: StoreUnavailable("down"), OutcomeUnknown),
 }
 
@@ -76,3 +77,23 @@ async def test_a_write_that_was_cut_off_is_resolved_by_its_token(memory, after, 
         with pytest.raises(error) as caught:
             await ledger.write(status="idle", progress=Progress(turn=1))
         assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_write_that_others_followed_is_known_by_its_rows(memory, written):
+    await memory.session("case", agents()[0]).run(task="one")
+    row, late = (Row(kind=Kind.FAILURE, n=0, data=data) for data in (b"ours", b"theirs"))
+    store = CutOff(await memory.store.head("case"), lambda write, old: replace(old, seq=old.seq + 2, token="other"))
+
+    async def rows(session, kind, *, start, stop):
+        return [row if written else late]
+
+    store.rows = rows
+    ledger = Ledger(store, "case")
+    await ledger.refresh()
+    if written:
+        await ledger.write(status="idle", progress=Progress(turn=1), rows=[row], release=True)
+        assert not ledger.owned
+    else:
+        with pytest.raises(Conflict):
+            await ledger.write(status="idle", progress=Progress(turn=1), rows=[row], release=True)

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import settings
-from tools.servers.shared import STORES, place
+from tools.servers.shared import EMBEDDED, STORES, place
 
 from leftoff.testing import StoreMachine
 from leftoff.urls import open_store
@@ -26,8 +26,10 @@ def machine(kind):
             finally:
                 await store.close()
 
-    # The profile of tests/conftest.py; a machine's own default would be Hypothesis's.
-    Machine.TestCase.settings = settings()
+    # The profile of tests/conftest.py; a machine's own default would be Hypothesis's. A server takes its time.
+    common = settings()
+    fewer = common if kind in EMBEDDED else settings(max_examples=common.max_examples // 3)
+    Machine.TestCase.settings = fewer
     return Machine.TestCase
 
 

@@ -120,8 +120,9 @@ async def test_a_url_that_is_not_one_is_refused_without_the_password(url):
 
 @pytest.mark.parametrize(("option", "hint"), [("shema=x", "did you mean schema="), ("strict=true", "strict=")])
 async def test_an_option_that_nobody_knows_is_named(server, option, hint):
-    with pytest.raises(StoreUnavailable, match=f"does not know: {option.partition('=')[0]}=.*|{hint}"):
+    with pytest.raises(StoreUnavailable, match="an option that Postgres does not know") as caught:
         await PostgresStore.open(f"{server.url}?{option}")
+    assert hint in str(caught.value)
 
 
 async def test_a_database_that_is_not_there_is_named(server):
@@ -755,8 +756,9 @@ async def test_what_is_damaged_does_not_hide_the_rest(server, url, schema, poiso
     async with leftoff.open(url) as store:
         agent = AssistantAgent("helper", model_client=ReplayChatCompletionClient(["Noted."]))
         await store.session("sound", agent).run(task="Remember that.")
+    unreadable = poison in POISON[:4]
     found = server.execute(f"SELECT session, status, turns FROM {schema}.sessions ORDER BY 1")
-    assert found == [("gone", "deleted", 0), ("poison", found[1][1], 0), ("sound", "idle", 1)]
+    assert found == [("gone", "deleted", 0), ("poison", "unusable" if unreadable else "idle", 0), ("sound", "idle", 1)]
     found = server.execute(f"SELECT session, turn, status FROM {schema}.turns ORDER BY 1")
     assert found == [("poison", 1, "done"), ("sound", 1, "done")]
     assert server.execute(

@@ -16,7 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from leftoff.errors import Conflict, LeftoffError, OutcomeUnknown, SessionDeleted, StoreFull, StoreUnavailable
+from leftoff.errors import (
+    Conflict,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+    UnknownVersion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,12 +133,12 @@ class ServerStore(ABC):
         until = self._loop.time() + self._deadline
         while unsettled := self._unsettled.get(session):
             write = unsettled[0]
-            with suppress(Conflict, SessionDeleted, StoreFull):  # it did not take effect
+            with suppress(Conflict, SessionDeleted, StoreFull, StateInvalid, UnknownVersion):  # no more effect than now
                 await self._apply(write, Tries(until, sent=True))
             if write in unsettled:  # no other call was quicker
                 unsettled.remove(write)
-            if not unsettled:
-                self._unsettled.pop(session, None)
+                if not unsettled:
+                    self._unsettled.pop(session, None)
         return until
 
     async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
@@ -162,9 +170,7 @@ class ServerStore(ABC):
                 tries.sent |= error.sent
                 # That time was up says less than what was wrong before.
                 problem = problem if problem and isinstance(error, Slow) else str(error)
-            except (Conflict, SessionDeleted, StoreFull, OutcomeUnknown):
-                raise  # The server would have known an earlier try that took effect.
-            except LeftoffError as error:
+            except StoreUnavailable as error:
                 if not tries.sent:
                     raise
                 raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
@@ -183,7 +189,7 @@ class ServerStore(ABC):
         durability.log(logging.ERROR if self.profile == "volatile" else logging.WARNING, "%s", risk)
 
     def _give_up(self, problem: str, session: str | None, tries: Tries) -> NoReturn:
-        message = f"{self._place} could not be reached within {self._deadline:g} s: {problem}"
+        message = f"{self._place} was not reached within {self._deadline:g} s: {problem}"
         raise (OutcomeUnknown if tries.sent else StoreUnavailable)(message, session=session)
 
     def _check_usable(self) -> None:
