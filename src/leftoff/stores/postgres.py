@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from leftoff.codec import decode, encode
-from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
 from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import postgres_schema
@@ -165,10 +165,6 @@ class PostgresStore(ServerStore):
             [(outcome, created, updated)] = await self._pool.run(tries, self._sql["write"], values, writes=True)
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
-        except StoreFull as full:
-            if not tries.sent:
-                raise
-            raise Unreached(str(full)) from None  # not even for the answer that it was written before
         match outcome:
             case "written":
                 return write.head(now=updated, created=created)

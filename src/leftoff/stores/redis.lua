@@ -90,9 +90,8 @@ local found = read(key)
 if found.problem then return {found.problem} end
 if not found.member then return {'nothing'} end
 if found.status == 'deleted' then
-    if not string.find(found.member, by, 1, true) then return {'nothing'} end
     touch(key, found.member)
-    return {'written'}
+    return {string.find(found.member, by, 1, true) and 'written' or 'gone'}
 end
 if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
 local seq, epoch = plus_one(found.seq), plus_one(found.epoch)
@@ -118,4 +117,4 @@ for at = 2, #ARGV do
         redis.call('ZREM', KEYS[2], ARGV[at])
     end
 end
-return {'written'}
+return {'cleaned'}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leftoff.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from leftoff.errors import Conflict, LeftoffError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import redis_records as records
@@ -158,25 +158,29 @@ class RedisStore(ServerStore):
 
     async def _write(self, write: Write, tries: Tries) -> Head:
         # In another slot of a cluster, hence not in the same script; and before it, so that no list misses a session.
-        if write.seq == 0 or write.session not in self._indexed:
+        again, index = tries.sent, write.seq == 0 or write.session not in self._indexed
+        if index and not again:
             await self._index(write.session, tries)
-        again = tries.sent
         after = "" if write.after is None else f"={records.quoted(write.after)}"
         token = records.quoted(write.token)
         fixed = (write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
         rows = map(records.as_member, write.rows)
-        arguments = (*fixed, int(again), self._target.ttl or "", self._target.replicas, *rows)
+        # A session must not expire while somebody holds it.
+        ttl = self._target.ttl and self._target.ttl + (int(write.lease * 1000) if write.owner else 0)
+        arguments = (*fixed, int(again), ttl or "", self._target.replicas, *rows)
         answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)
         if answer == b"conflict":
             raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
         self._check_answer(answer, write.session)
+        if index and again:  # now that it is known whether it was written: a full server refuses this
+            await self._index(write.session, Tries(tries.until))
         created, updated = (int(value) / 1e6 for value in values)
         return write.head(now=updated, created=created)
 
     async def _delete(self, session: str, by: str, tries: Tries) -> bool:
         arguments = (by, self._target.replicas)
         [answer, *_] = await self._script("delete", [self._keys.session(session)], arguments, tries)
-        if answer == b"nothing":
+        if answer in (b"nothing", b"gone"):
             return False
         self._check_answer(answer, session)
         return True
@@ -213,7 +217,12 @@ class RedisStore(ServerStore):
 
     async def _readable(self, ids: list[bytes], tries: Tries) -> list[Head]:
         """The heads of those ids that have one; those that have had none for long leave the index."""
-        sessions = [session.decode() for session in ids]
+        sessions: list[str] = []
+        for id_ in ids:
+            try:
+                sessions.append(id_.decode())
+            except UnicodeDecodeError:
+                _log.warning("an id of another program is left out of the list: %r", id_)
         keys = [self._keys.session(session) for session in sessions]
         call = Call(tries.until)
         commands = {key: _head_of(key) for key in keys}
@@ -234,7 +243,8 @@ class RedisStore(ServerStore):
             else:
                 heads.append(head)
         if gone:
-            await self._script("unindex", self._index_keys, (ABANDONED, *gone), Tries(tries.until))
+            with suppress(LeftoffError, Unreached):  # who may only read, or a server that takes no writes: another time
+                await self._script("unindex", self._index_keys, (ABANDONED, *gone), Tries(tries.until))
         return heads
 
     # How they are reached
@@ -295,6 +305,7 @@ class RedisStore(ServerStore):
             except Trouble as trouble:
                 if trouble.stale:
                     self._fleet.forget()
+                    self._indexed.clear()  # another server may have lost it
                 if isinstance(trouble, NoScript):
                     call.whole = True
                 if not trouble.at_once or not left:

@@ -52,7 +52,7 @@ async def check(server: Server, target: Target) -> Checked:
     role = await _may(server, ("ROLE",))
     if not info and target.strict:
         refuse("does not allow this user the command INFO, which strict=true needs; ACL SETUSER can")
-    if info.get("redis_mode") == "sentinel":
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
         refuse("is a Sentinel; use redis+sentinel://host:26379/service")
     if info.get("cluster_enabled") == "1" and target.layout != "cluster":
         refuse("is part of a cluster; use redis+cluster://")
@@ -82,6 +82,8 @@ def _strict(
 ) -> tuple[str, ...]:
     if info.get("aof_enabled") != "1":
         refuse("keeps no append-only file, which strict=true needs: set appendonly yes")
+    if settings["appendfsync"] == "no":
+        refuse("leaves it to the system when its file is on the disk, which strict=true needs: set appendfsync always")
     always = settings["appendfsync"] == "always" and settings["no-appendfsync-on-rewrite"] == "no"
     if not always and version < WAITAOF:
         refuse(

@@ -66,7 +66,7 @@ class Fleet:
         def waits(replies: list[Any]) -> list[Command]:
             # Only now, and not with the command: a refusal must not wait for replicas that hang.
             first: Any = replies[0]
-            written = bool(type(first) is list and first[0] == b"written")
+            written = bool(type(first) is list and first[0] in {b"written", b"gone"})
             left = min(self._patience, call.until - asyncio.get_running_loop().time())
             commands = {name: (*parts, max(1, int(left * 500))) for name, parts in self._waits.items()}
             return [commands[name] for name in checked.waits] if written else []
@@ -171,26 +171,36 @@ class Fleet:
     async def _told_by_the_cluster(self) -> list[tuple[int, Address]]:
         # The servers that were named last come first: those in the URL may be gone one day.
         known = dict.fromkeys([*self._primaries, *(place.address for place in self._places)])
-        asked, reply = await self._first([self._at(address) for address in known], ("CLUSTER", "SLOTS"))
+        expected = 0
+        for rest in range(len(known)):  # one that has lost its cluster does not know it
+            asked, reply = await self._first([self._at(address) for address in [*known][rest:]], ("CLUSTER", "SLOTS"))
+            slots, expected = self._slots(asked, reply)
+            if expected == SLOTS:
+                return slots
+        message = f"the Redis cluster at {self.name} has no server for slot {expected}; see CLUSTER SLOTS"
+        raise Trouble(StoreUnavailable(message), soon=True, stale=True)
+
+    @staticmethod
+    def _slots(asked: Server, reply: Any) -> tuple[list[tuple[int, Address]], int]:
+        """Which server has the slots from which one on, and the first that none has."""
         found = sorted((int(start), int(end), primary) for start, end, primary, *_ in reply)
         expected = 0
         slots: list[tuple[int, Address]] = []
         for start, end, (host, port, *_) in found:
-            if start != expected:
+            if start != expected or not port:
                 break
             # Without a name of its own, a server is where it was asked.
             name = bytes(host or b"").decode()
             slots.append((start, (asked.name.rpartition(":")[0] if name in {"", "?"} else name, int(port))))
             expected = end + 1
-        if expected != SLOTS:
-            message = f"the Redis cluster at {self.name} has no server for slot {expected}; see CLUSTER SLOTS"
-            raise Trouble(StoreUnavailable(message), soon=True, stale=True)
-        return slots
+        return slots, expected
 
     async def _named_by_a_sentinel(self) -> Address:
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
         # A Sentinel may have no password though its servers have one, and refuses one then.
-        sentinels = [Server(place, place.address, login=login) for login in (False, True) for place in self._places]
+        sentinels = [
+            Server(place, place.address, login=login, db=0) for login in (False, True) for place in self._places
+        ]
         try:
             _, reply = await self._first(sentinels, command)
         finally:

@@ -85,6 +85,8 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
     owner, lease, labels = more.get("owner"), more.get("lease", 0.0), more.get("labels", {})
     if not (owner is None or isinstance(owner, str)) or not isinstance(lease, int | float) or not is_object(labels):
         raise damaged(session)
+    if max(map(len, (seq, epoch, created, updated))) > 20 or not token.isascii():  # noqa: PLR2004 - digits of 64 bits
+        raise damaged(session)
     when = int(updated) / 1e6
     return Head(
         session=session,

@@ -89,29 +89,31 @@ class Place:
             unknown = re.findall(r"'(\w+)'", str(error))
             names = ", ".join(name for name in unknown if name in options) or "one"
             raise StoreUnavailable(f"the URL of the Redis store has an option that redis-py lacks: {names}") from None
-        except (ValueError, failures.RedisError):  # not chained: the message may quote a password
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+            failures.RedisError,
+        ):  # not chained: the message may quote a password
             raise StoreUnavailable(f"the URL of the Redis store cannot be read; use {FORMS}") from None
         self._options = options
         self.address: Address = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
 
-    def connection(self, address: Address, login: bool) -> Any:  # noqa: FBT001
+    def connection(self, address: Address, **others: Any) -> Any:
         """A new one, not connected yet."""
-        options = self._options | {"host": address[0], "port": address[1]}
-        if not login:
-            options |= {"username": None, "password": None, "db": 0}
-        return self._kind(**options)
+        return self._kind(**self._options | {"host": address[0], "port": address[1]} | others)
 
 
 class Server:
     """The connections to one server."""
 
-    def __init__(self, place: Place, address: Address, *, login: bool = True) -> None:
+    def __init__(self, place: Place, address: Address, *, login: bool = True, **others: Any) -> None:
         self.name = f"{address[0]}:{address[1]}"
         self.checked: object = None
         """What was found out about the server; ``None`` after each trouble."""
         self._place = place
         self._address = address
-        self._login = login
+        self._others = others if login else {**others, "username": None, "password": None}
         self._turns = asyncio.Semaphore(place.connections)
         self._idle: list[tuple[float, Any]] = []
         self._closed = False
@@ -146,7 +148,7 @@ class Server:
                 self._idle.append((time.monotonic(), connection))
         for number, reply in enumerate(replies):
             if isinstance(reply, failures.RedisError):
-                if number == 0:
+                if number == 0 and _is_refusal(reply):
                     call.sent = before
                 if "WRONGTYPE" not in str(reply):
                     raise trouble(reply, self.name)
@@ -159,7 +161,7 @@ class Server:
             if time.monotonic() - since < FRESH:
                 return connection
             await connection.disconnect(nowait=True)
-        return self._place.connection(self._address, self._login)
+        return self._place.connection(self._address, **self._others)
 
     async def drop(self) -> None:
         """Give up the connections that nobody uses: whatever broke one of them has broken them all."""
@@ -228,10 +230,20 @@ _PASSING: dict[str, tuple[str, dict[str, bool]]] = {
     "LOADING": ("is still loading its data; try again in a moment", {"soon": True}),
     "BUSY": ("is busy with a script of another program; try again later", {"soon": True}),
     "TRYAGAIN": ("is moving keys within its cluster; try again in a moment", {"soon": True}),
+    "UNBLOCKED": ("has become a replica", {"soon": True, "stale": True}),
     "MASTERDOWN": ("has lost its primary; see INFO replication", {"soon": True, "stale": True}),
     "CLUSTERDOWN": ("says that its cluster is down; see CLUSTER INFO", {"soon": True, "stale": True}),
 }
 _CODE = re.compile(rf"\b({'|'.join([*_PASSING, 'OOM', 'MISCONF', 'NOPERM'])})\b")
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server has certainly done nothing; a proxy before it may say anything."""
+    known = (failures.MovedError, failures.AskError, failures.NoScriptError, failures.AuthenticationError, *_CLASSES)
+    found = _CODE.search(str(error))
+    # A script that may use some commands and not others is carried out up to the first of these.
+    half = found is not None and found[0] == "NOPERM" and "script" in str(error)
+    return (isinstance(error, known) or found is not None) and not half
 
 
 def trouble(error: Exception, name: str) -> Trouble:
@@ -292,7 +304,8 @@ def _unreachable(error: BaseException) -> str:
     if isinstance(error, failures.InvalidResponse):
         return "does not speak the Redis protocol; check the port, and rediss:// for TLS"
     if isinstance(cause, ssl.SSLError):
-        return f"does not pass the TLS check: {cause.reason or cause}; check its certificate and ssl_ca_certs="
+        reason = getattr(cause, "reason", None) or cause
+        return f"does not pass the TLS check: {reason}; check its certificate and ssl_ca_certs="
     if cause is not None and cause.strerror:
         return f"cannot be reached: {cause.strerror}; check the host, the port and that it runs"
     if cause is not None:

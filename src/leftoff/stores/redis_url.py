@@ -54,8 +54,8 @@ def parse(url: str) -> Target:
     place, _, query = rest.partition("?")
     authority, _, path = place.partition("/")
     login, at, hosts = authority.rpartition("@")
-    if "@" in path + query:
-        raise _wrong("a / or ? stands before the @; write special characters of a password as %-escapes (/ as %2F)")
+    if "#" in rest or "@" in path + query or not url.isprintable():
+        raise _wrong("write the special characters of a password as %-escapes: / ? # @ as %2F %3F %23 %40")
     options = [option for option in query.split("&") if option.partition("=")[0] not in _OURS]
     ours = [option.partition("=") for option in query.split("&") if option not in options]
     theirs = "?" + "&".join(options) if any(options) else ""

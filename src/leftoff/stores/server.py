@@ -109,8 +109,15 @@ class ServerStore(ABC):
         return await self._try(lambda tries: self._head(session, tries), session, Tries(until))
 
     async def write(self, write: Write) -> Head:
+        tries = Tries(self._loop.time() + self._deadline)
         try:
-            return await self._apply(write)
+            return await self._apply(write, tries)
+        except StoreFull as full:
+            if not tries.sent:
+                raise
+            # Perhaps there is not even space for the answer that it was written before.
+            self._unsettled.setdefault(write.session, []).append(write)
+            raise OutcomeUnknown(str(full), session=write.session) from None
         except MovedOn:
             raise OutcomeUnknown(
                 f"session {write.session!r} was written by others since a write of unknown outcome; read it again",
@@ -125,7 +132,7 @@ class ServerStore(ABC):
         by = uuid.uuid4().hex
         return await self._try(lambda tries: self._delete(session, by, tries), session, Tries(until))
 
-    async def _apply(self, write: Write, tries: Tries | None = None) -> Head:
+    async def _apply(self, write: Write, tries: Tries) -> Head:
         return await self._try(lambda tries: self._write(write, tries), write.session, tries)
 
     async def _settle(self, session: str) -> float:
