@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.servers.shared import EMBEDDED, STORES, place
+from tools.servers.shared import STORES, place
 
 import leftoff
 
@@ -15,8 +15,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 
 
-# The second run of `make test` is there for AutoGen, and a server knows nothing of that.
-@pytest.fixture(params=EMBEDDED if os.environ.get("LEFTOFF_AUTOGEN") else STORES)
+# The second run of `make test` is there for AutoGen, of which stores know nothing.
+@pytest.fixture(params=("memory", "sqlite") if os.environ.get("LEFTOFF_AUTOGEN") else STORES)
 def url(request, tmp_path):
     return place(request.param, tmp_path / "store")
 

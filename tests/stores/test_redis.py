@@ -279,7 +279,7 @@ async def test_no_number_loses_its_precision(server, store, prefix, seq):
     assert (head.seq, head.epoch) == (seq + 2, seq + 1)
 
 
-@pytest.mark.parametrize("binary", [REDIS, VALKEY], ids=["redis", "valkey"])
+@pytest.mark.parametrize("binary", redis_binaries(), ids=lambda path: path.name)
 async def test_a_write_may_have_many_rows_and_large_ones(binary, prefix):
     with Redis(binary=binary) as server:
         async with opened(url(server, prefix=prefix)) as store:
@@ -945,7 +945,7 @@ async def test_strict_mode_waits_for_the_disk(prefix, caplog):
                 await store.write(a_write("another"))
 
 
-@pytest.mark.parametrize("binary", [REDIS, VALKEY], ids=["redis", "valkey"])
+@pytest.mark.parametrize("binary", redis_binaries(), ids=lambda path: path.name)
 async def test_strict_mode_waits_for_replicas(binary, prefix):
     with Redis({"appendfsync": "always"}, binary) as primary:
         replica = primary.replica()
@@ -957,7 +957,7 @@ async def test_strict_mode_waits_for_replicas(binary, prefix):
 
 
 async def _waits_for(primary, replica, prefix):
-    async with opened(url(primary, prefix=prefix, strict="true", replicas=1), deadline=3.0) as store:
+    async with opened(url(primary, prefix=prefix, strict="true", replicas=1), deadline=1.5) as store:
         written = await store.write(a_write(rows=[a_row(0)]))
         key = key_of(prefix, "case-42")
         assert replica.execute("ZRANGE", key, 0, -1) == primary.execute("ZRANGE", key, 0, -1)
@@ -994,7 +994,7 @@ async def _waits_for(primary, replica, prefix):
         assert written.created == (await store.head("case-42")).created
 
 
-@pytest.mark.parametrize("binary", [REDIS, VALKEY], ids=["redis", "valkey"])
+@pytest.mark.parametrize("binary", redis_binaries(), ids=lambda path: path.name)
 async def test_a_retry_waits_for_the_replicas_as_well(binary, prefix):
     with Redis({"appendfsync": "always"}, binary) as primary, Proxy(primary.port) as proxy:
         replica = primary.replica()
