@@ -297,11 +297,11 @@ async def test_a_migration_is_whole_or_not_at_all(path, monkeypatch):
     fresh = query(path, "SELECT sql FROM sqlite_schema")
     monkeypatch.setattr(sqlite, "SCHEMA", 2)
     for script in ("CREATE TABLE more (n);\nCREATE TABLE more (n);\n", "CREATE TABLE more (n);\nnonsense;\n"):
-        monkeypatch.setattr(sqlite, "_script", {"sqlite_0002.sql": script}.__getitem__)
+        monkeypatch.setattr(sqlite, "script", {"sqlite_0002.sql": script}.__getitem__)
         await refused(path)
         assert query(path, "PRAGMA user_version") == [(1,)]
         assert query(path, "SELECT sql FROM sqlite_schema") == fresh
-    monkeypatch.setattr(sqlite, "_script", {"sqlite_0002.sql": "CREATE TABLE more (n);\n"}.__getitem__)
+    monkeypatch.setattr(sqlite, "script", {"sqlite_0002.sql": "CREATE TABLE more (n);\n"}.__getitem__)
     for _ in range(2):
         async with opened(path) as store:
             assert (await store.head("case-42")).seq == 1

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from psycopg.abc import Params
 
     from leftoff.store import Profile
+
 _log = logging.getLogger(__name__)
 
 OLDEST = 14
@@ -42,7 +43,7 @@ class PostgresStore(ServerStore):
     """Sessions in one schema of a Postgres database; made by :meth:`open`."""
 
     profile: Profile = "strict"
-    newest = postgres_schema.SCHEMA
+    newest = postgres_schema.NEWEST
 
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema = _split(url)
@@ -107,7 +108,7 @@ class PostgresStore(ServerStore):
 
     async def _upgrade(self, tries: Tries) -> None:
         await postgres_schema.upgrade(self._pool, tries, self.schema)
-        self.version = postgres_schema.SCHEMA
+        self.version = postgres_schema.NEWEST
 
     async def heads(
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leftoff.stores.postgres_pool import Connection, Pool
     from leftoff.stores.server import Tries
 
-SCHEMA = 2
+NEWEST = 2
 """The number of the newest migration, ``postgres_0001.sql`` and so on."""
 
 
@@ -41,13 +41,13 @@ def check(found: int, schema: str) -> None:
         UnknownVersion: a newer leftoff made them.
         StoreUnavailable: an older one did.
     """
-    if found > SCHEMA:
+    if found > NEWEST:
         raise UnknownVersion(
             f"the tables in schema {schema!r} have version {found}, of a newer leftoff; upgrade leftoff"
         )
-    if found < SCHEMA:
+    if found < NEWEST:
         raise StoreUnavailable(
-            f"the tables in schema {schema!r} have version {found} and this leftoff needs {SCHEMA}; "
+            f"the tables in schema {schema!r} have version {found} and this leftoff needs {NEWEST}; "
             "type: leftoff db upgrade --store URL, with the role that owns them"
         )
 
@@ -69,9 +69,9 @@ async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
             cursor = await connection.execute("SELECT coalesce(max(number), 0) FROM migrations")
             found = await cursor.fetchone()
             before: int = found[0] if found else 0
-            if before > SCHEMA:
+            if before > NEWEST:
                 check(before, schema)
-            for number in range(before + 1, SCHEMA + 1):
+            for number in range(before + 1, NEWEST + 1):
                 await connection.execute(script(f"postgres_{number:04}.sql").encode())
                 await connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
             return before

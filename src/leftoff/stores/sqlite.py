@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import sqlite3
 import time
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,6 +30,7 @@ from leftoff.errors import (
 from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores.calls import Call
+from leftoff.stores.scripts import named, script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -55,12 +54,7 @@ _LAST_N = 2**63 - 1
 _STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
 
-def _script(name: str) -> str:
-    return files("leftoff.stores").joinpath(name).read_text(encoding="utf-8")
-
-
-_, *_parts = re.split(r"^-- name: (\w+)\n", _script("sqlite.sql"), flags=re.MULTILINE)
-_SQL = dict(zip(_parts[::2], _parts[1::2], strict=True))
+_SQL = named("sqlite.sql")
 
 
 class SqliteStore:
@@ -304,7 +298,7 @@ class SqliteStore:
             if not 0 <= version <= SCHEMA:
                 raise UnknownVersion(f"{self._path} has schema {version}, of a newer leftoff; upgrade leftoff")
             for number in range(version + 1, SCHEMA + 1):
-                for statement in _script(f"sqlite_{number:04}.sql").split(";\n"):  # executescript() commits first
+                for statement in script(f"sqlite_{number:04}.sql").split(";\n"):  # executescript() commits first
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
