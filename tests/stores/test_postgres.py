@@ -526,6 +526,19 @@ async def test_a_cancelled_call_costs_one_connection(server, url):
         assert len(store._pool._idle) >= before - 1 > 5
 
 
+async def test_a_connection_whose_caller_went_is_not_used_again(url):
+    async with opened(url) as store:
+        await asyncio.gather(*(store.head(f"case-{i}") for i in range(20)))
+        for ticks in range(12):
+            tasks = [asyncio.ensure_future(store.head(f"case-{i}")) for i in range(SIZE)]
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert await asyncio.gather(*(store.head(f"case-{i}") for i in range(20))) == [None] * 20
+
+
 async def test_closing_ends_the_calls_that_wait_for_a_connection(url):
     store = await PostgresStore.open(url)
     tasks = [asyncio.ensure_future(store.head(f"case-{i}")) for i in range(100)]
