@@ -158,7 +158,7 @@ async def recorded(turns: int) -> list[Write]:
         writes.append(write)
         return await apply(write)
 
-    store.write = write  # type: ignore[method-assign]
+    store.write = write  # type: ignore[method-assign]  # it listens
     case = Session(store, "case", lambda: AssistantAgent("support_agent", model_client=instant(answers)), AutoGen())
     for _ in range(turns):
         await case.run(text(SIZE, chance))

@@ -149,7 +149,7 @@ def _heard() -> Generator[list[str]]:
     """What leftoff warns of meanwhile."""
     heard: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]  # all that a handler is
     logger = logging.getLogger("leftoff")
     logger.addHandler(handler)
     try:

@@ -137,7 +137,7 @@ class Fleet:
     async def _check(self, server: Server) -> Checked:
         if server.checked is None:
             server.checked = await check(server, self._target)
-        checked: Checked = server.checked  # type: ignore[assignment]
+        checked: Checked = server.checked  # type: ignore[assignment]  # just set
         return checked
 
     async def _server(self, key: bytes, call: Call) -> tuple[Server, bool]:

@@ -92,7 +92,7 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
         session=session,
         seq=int(seq),
         epoch=int(epoch),
-        status=status.decode(),  # type: ignore[arg-type]
+        status=status.decode(),  # type: ignore[arg-type]  # one of them, as was checked
         labels=labels,
         owner=owner,
         # Stored as the lease: a sum of rounded numbers is not a rounded sum.
