@@ -159,7 +159,8 @@ async def recorded(turns: int) -> list[Write]:
         return await apply(write)
 
     store.write = write  # type: ignore[method-assign]  # it listens
-    case = Session(store, "case", lambda: AssistantAgent("support_agent", model_client=instant(answers)), AutoGen())
+    build = lambda: AssistantAgent("support_agent", model_client=instant(answers))  # noqa: E731 - it is one
+    case = Session(store, "case", build, AutoGen(), durability="turn")  # the calls have a benchmark of their own
     for _ in range(turns):
         await case.run(text(SIZE, chance))
     assert len(writes) == 2 * turns

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leftoff.blueprint import Blueprint
+from leftoff.calling import call_key, human
+from leftoff.effects import Call, tool
 from leftoff.errors import (
     Conflict,
     Drifted,
+    InDoubt,
     LeaseLost,
     LeftoffError,
     MissingExtra,
     MissingMigration,
     NotKept,
     OutcomeUnknown,
+    ReplayDiverged,
     SessionBusy,
     SessionDeleted,
     StateInvalid,
@@ -24,18 +28,21 @@ from leftoff.errors import (
 )
 from leftoff.history import Checkpoint, Turn
 from leftoff.opening import OpenStore, SessionInfo, open
+from leftoff.questions import Question, Waiting
 from leftoff.session import Session
 
 if TYPE_CHECKING:
-    from leftoff.autogen import TurnResult
+    from leftoff.autogen import TurnResult, replayed
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Blueprint",
+    "Call",
     "Checkpoint",
     "Conflict",
     "Drifted",
+    "InDoubt",
     "LeaseLost",
     "LeftoffError",
     "MissingExtra",
@@ -43,6 +50,8 @@ __all__ = [
     "NotKept",
     "OpenStore",
     "OutcomeUnknown",
+    "Question",
+    "ReplayDiverged",
     "Session",
     "SessionBusy",
     "SessionDeleted",
@@ -54,13 +63,18 @@ __all__ = [
     "TurnFailed",
     "TurnResult",
     "UnknownVersion",
+    "Waiting",
+    "call_key",
+    "human",
     "open",
+    "replayed",
+    "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TurnResult":
-        from leftoff.autogen import TurnResult
+    if name in ("TurnResult", "replayed"):
+        from leftoff import autogen
 
-        return TurnResult
+        return getattr(autogen, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

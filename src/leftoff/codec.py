@@ -97,6 +97,23 @@ def check(value: object, path: str = "$") -> None:
         raise StateInvalid(problem, path=part)
 
 
+def difference(one: Json, other: Json, path: str = "$") -> str | None:
+    """Where two values differ first, if they do."""
+    if is_object(one) and is_object(other):
+        for key in sorted({*one, *other}):
+            if key not in one or key not in other:
+                return f"{path}.{key}"
+            if found := difference(one[key], other[key], f"{path}.{key}"):
+                return found
+        return None
+    if is_array(one) and is_array(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=False)):
+            if found := difference(left, right, f"{path}[{index}]"):
+                return found
+        return None if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
+    return None if one == other and type(one) is type(other) else path
+
+
 def _good(value: object, depth: int) -> bool:
     if type(value) is str:
         return value.isascii() or _is_unicode(value)

@@ -1,7 +1,8 @@
 """Copying a session with its whole history from one store to another: nothing lost, nothing overwritten.
 
 The rows of a session never change, so a copy that was cut off is gone on with by adding the rows that are not there
-yet. Until the last of them is there, the head of the copy is :data:`leftoff.turns.COPYING`, and nobody can use it.
+yet, and by removing the calls that the source has removed. Until the last of them is there, the head of the copy is
+:data:`leftoff.turns.COPYING`, and nobody can use it.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ class _Transfer:
         self._on_write = on_write
         self._there: Head | None = None
         self._epoch = 0
+        self._prune = 0
         progress = progress_of(head)
         self._last = {
             Kind.BODY: progress.bodies,
@@ -137,6 +139,7 @@ class _Transfer:
             Kind.TURN: progress.turn,
             Kind.CHECKPOINT: progress.checkpoint,
             Kind.FAILURE: progress.failures,
+            Kind.CALL: progress.calls,
         }
 
     async def run(self) -> Outcome | None:
@@ -170,6 +173,8 @@ class _Transfer:
         missing = False
         differs: Row | None = None
         extra: Row | None = None
+        first: int | None = None
+        gone: list[Row] = []
         for page in self._pages():
             found = {row.n: row for row in await page.read(self._target, self._session)}
             for row in await page.read(self._source, self._session):
@@ -177,17 +182,33 @@ class _Transfer:
                 missing |= other is None
                 if other is not None and other.data != row.data:
                     differs = differs or other
-            extra = extra or next(iter(found.values()), None)
+                if row.kind is Kind.CALL and first is None:
+                    first = row.n
+            if page.kind is Kind.CALL:
+                gone += found.values()
+            else:
+                extra = extra or next(iter(found.values()), None)
         if await self._moved():
             return None
+        extra = extra or self._own_call(gone, first, followed=missing or there.token.startswith(TOKEN))
         if differs or extra:
             raise self._conflict(there, differs or extra, ahead=not (differs or missing))
         head = self._head
         if (there.data, there.status, there.labels) == (head.data, head.status, head.labels):
-            return not missing
+            return not missing and not gone
         if not missing and not there.token.startswith(TOKEN):
             raise self._conflict(there, None, ahead=False)
         return False
+
+    def _own_call(self, gone: Sequence[Row], first: int | None, *, followed: bool) -> Row | None:
+        """One of the calls that only the copy has, unless the source has removed them; then the copy will, too.
+
+        ``first`` is the first call in the source. ``followed``: it has gone on, or nobody has used the copy.
+        """
+        if not gone:
+            return None
+        self._prune = gone[-1].n + 1
+        return None if followed and (first is None or gone[-1].n < first) else gone[-1]
 
     def _conflict(self, there: Head, row: Row | None, *, ahead: bool) -> Conflict:
         """``row`` is one that is not that of the source; without it, only the head is another."""
@@ -247,6 +268,7 @@ class _Transfer:
                     token=_token(),
                     data=head.data if last else COPYING,
                     rows=tuple(rows),
+                    prune=self._prune if last else 0,
                 )
             )
         except Conflict:

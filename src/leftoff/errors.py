@@ -6,6 +6,8 @@
     ├── Conflict            the session changed between reading and writing it
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before it
+    ├── InDoubt             a crash left a tool's call in doubt, and a human has to say what became of it
+    ├── ReplayDiverged      an interrupted turn cannot be finished: the code has changed, and what was done does not fit
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
     │   └── Drifted         a state fits another agent or team than the one that was built
     ├── UnknownVersion      a record was written by a newer leftoff, or a state by a newer version of the blueprint
@@ -82,6 +84,33 @@ class TurnFailed(LeftoffError):
     def __init__(self, message: str, *, session: str, turn: int) -> None:
         super().__init__(message, session=session)
         self.turn = turn
+
+
+class InDoubt(LeftoffError):
+    """A crash left a call of an ``unsafe`` tool in doubt; ``answer()`` says what became of it.
+
+    ``question`` is the id of the question, ``tool`` and ``arguments`` are those of the call.
+    """
+
+    def __init__(self, message: str, *, session: str, question: str, tool: str, arguments: object) -> None:
+        super().__init__(message, session=session)
+        self.question = question
+        self.tool = tool
+        self.arguments = arguments
+
+
+class ReplayDiverged(LeftoffError):
+    """What an interrupted turn had done does not fit what the code does now.
+
+    ``recorded`` names the calls that were completed and are not made any more, ``now`` the call made in their place,
+    if there is one.
+    """
+
+    def __init__(self, message: str, *, session: str, turn: int, recorded: Sequence[str], now: str | None) -> None:
+        super().__init__(message, session=session)
+        self.turn = turn
+        self.recorded = tuple(recorded)
+        self.now = now
 
 
 class StateInvalid(LeftoffError):

@@ -6,9 +6,9 @@ import asyncio
 import time
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
-from leftoff import turns
+from leftoff import recorded, turns
 from leftoff.errors import (
     LeaseLost,
     LeftoffError,
@@ -20,6 +20,9 @@ from leftoff.errors import (
 )
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
+from leftoff.journal import Journal, Suspended
+from leftoff.questions import Waiting
+from leftoff.recorded import Recorded
 from leftoff.records import Kind, Row
 from leftoff.stopping import settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, TurnRow
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
     from leftoff.framework import Framework
     from leftoff.instance import Instance
     from leftoff.ledger import Ledger
+    from leftoff.questions import Question
     from leftoff.stopping import Stop
-    from leftoff.turns import Ended, Origin
+    from leftoff.turns import CallRow, Ended, Origin
+
+Durability: TypeAlias = Literal["call", "turn"]
+"""``call``: every call inside a turn is recorded. ``turn``: a turn that was interrupted is run again whole."""
+Diverged: TypeAlias = Literal["raise", "continue"]
 
 
 class Execution(Generic[EventT_co, ResultT_co]):
@@ -43,12 +51,23 @@ class Execution(Generic[EventT_co, ResultT_co]):
         ledger: Ledger,
         instance: Instance[EventT_co, ResultT_co],
         framework: Framework[EventT_co, ResultT_co],
+        *,
+        durability: Durability,
+        journals: int,
     ) -> None:
         self._ledger = ledger
         self._instance = instance
         self._framework = framework
+        self._durability = durability
+        self._journals = journals
+        """Of how many turns the calls are kept at least."""
         self._accepted: list[Json] | None = None
         """The input of the turn that is about to run."""
+        self._born = 0.0
+        """When that was accepted."""
+        self._recorded = Recorded()
+        """The calls that were made for it before."""
+        self._notes: list[str] = []
 
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
         """Accept an input: durable, with the lease, before anything runs."""
@@ -60,11 +79,12 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if task is not None:
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
-        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, self._turn_row(numbers, key, repairs))]
+        row = self._turn_row(numbers, key, repairs)
+        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, row)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
-        self._accepted = task
-        progress = replace(progress, turn=turn, bodies=archive.bodies, open="running")
+        self._accepted, self._born, self._recorded = task, row.at, Recorded()
+        progress = replace(progress, turn=turn, bodies=archive.bodies, journal=progress.calls, open="running")
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
@@ -72,7 +92,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
-        self._accepted = await self._task()
+        await self._read_turn()
         progress = replace(self._ledger.progress, open="running")
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
@@ -85,15 +105,17 @@ class Execution(Generic[EventT_co, ResultT_co]):
                 await self._abort("cancelled", error)
             raise
 
-    async def perform(self, stop: Stop, *, own: bool) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+    async def perform(
+        self, stop: Stop, *, own: bool, diverged: Diverged = "raise"
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run the open turn, whose lease is held, and commit it: its events, then its result.
 
         A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
         """
-        turn = self._ledger.progress.turn
+        turn, waiting = self._ledger.progress.turn, None
+        outcome: Outcome | None = None
         try:
-            outcome: Outcome | None = None
-            async with aclosing(self._events(self._accepted, stop)) as events:
+            async with aclosing(self._events(self._accepted, stop, diverged)) as events:
                 async for item in events:
                     if isinstance(item, Outcome):
                         outcome = item
@@ -101,6 +123,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
                         yield item
             tree = await self._framework.capture(self._instance.live)
             await self._commit(turn, tree, outcome, "run", [])
+        except Suspended as suspended:
+            waiting = suspended.waiting
+            await self._suspend(suspended.rows)
         except (asyncio.CancelledError, GeneratorExit) as error:
             if own:
                 await self._abort("cancelled", error)
@@ -125,24 +150,94 @@ class Execution(Generic[EventT_co, ResultT_co]):
                 turn=turn,
             ) from error
         yield self._framework.result(
-            self._instance.live, turn=turn, checkpoint=turn, outcome=outcome or Outcome(messages=[])
+            self._instance.live,
+            turn=turn,
+            checkpoint=self._ledger.progress.checkpoint,
+            outcome=outcome or Outcome(messages=[]),
+            waiting=waiting,
         )
 
-    async def _events(self, task: Sequence[Json] | None, stop: Stop) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """What the framework's run yields, until it ends, is stopped, or the lease is lost."""
+    async def _events(
+        self, task: Sequence[Json] | None, stop: Stop, diverged: Diverged
+    ) -> AsyncGenerator[EventT_co | Outcome, None]:
+        """What the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
         lost: Stop = asyncio.get_running_loop().create_future()
         holding = asyncio.create_task(self._ledger.hold(lost))
-        stream = self._framework.stream(self._instance.live, task)
+        journal = None
+        if self._durability == "call":
+            journal = Journal(
+                self._ledger, self._instance.archive, self._recorded, born=self._born, halt=lost, diverged=diverged
+            )
+        stream = self._framework.stream(self._instance.live, task, journal, self._instance.blueprint.effects)
         try:
             while (item := await unless(anext(stream, None), stop, lost)) is not None:
                 yield item
+            self._notes = journal.finish() if journal is not None else []
         finally:
-            try:
-                await settled(stream.aclose())
-            finally:
-                if not lost.done():
-                    lost.set_result(None)
-                await settled(holding)
+
+            async def end() -> None:
+                try:
+                    await stream.aclose()
+                finally:
+                    if journal is not None:
+                        await journal.close()
+                    if not lost.done():
+                        lost.set_result(None)
+                    await holding
+
+            await settled(end())
+
+    async def _suspend(self, asked: Sequence[CallRow]) -> None:
+        """Leave the turn to whoever answers."""
+        progress, archive = self._ledger.progress, self._instance.archive
+        rows = [_row(Kind.CALL, progress.calls + index, row) for index, row in enumerate(asked)]
+        write = self._ledger.write(
+            status="waiting",
+            progress=replace(progress, calls=progress.calls + len(rows), bodies=archive.bodies, open="waiting"),
+            rows=[*archive.new_bodies(), *rows],
+            release=True,
+        )
+        try:
+            await settled(write)
+        except LeftoffError:
+            self._instance.forget()  # as far as the store knows, the turn was interrupted
+            raise
+        await settled(self._instance.go_back())
+
+    async def waiting(self) -> Waiting:
+        """The questions of the open turn that nobody has answered."""
+        await self._read_turn()
+        return Waiting(tuple(question for question, _ in self._recorded.questions.values()))
+
+    async def answer(self, question: Question, value: dict[str, Any]) -> None:
+        """Record an answer, with the lease; the turn can go on then."""
+        await self._instance.read(self._ledger)
+        progress, archive = self._ledger.progress, self._instance.archive
+        row = replace(self._recorded.questions[question.id][1], stage="done", value=archive.inline(value, "answer"))
+        await self._ledger.write(
+            status="running",
+            progress=replace(progress, calls=progress.calls + 1, bodies=archive.bodies, open="running"),
+            rows=[*archive.new_bodies(), _row(Kind.CALL, progress.calls, row)],
+        )
+
+    async def discard(self) -> None:
+        """Give the open turn up for good."""
+        await self._instance.read(self._ledger)
+        progress = self._ledger.progress
+        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=_now())
+        await self._ledger.write(
+            status="idle",
+            progress=replace(progress, failures=progress.failures + 1, open=None),
+            rows=[_row(Kind.FAILURE, progress.failures, failure)],
+            release=True,
+        )
+
+    def unfinished(self, waiting: Waiting) -> ResultT_co:
+        """The result of the open turn, which waits."""
+        progress = self._ledger.progress
+        return self._framework.result(
+            None, turn=progress.turn, checkpoint=progress.checkpoint, outcome=Outcome(messages=[]), waiting=waiting
+        )
 
     async def save(self, tree: Any, origin: Origin) -> int:
         """Commit a state that no turn has made; the number of its checkpoint."""
@@ -175,7 +270,14 @@ class Execution(Generic[EventT_co, ResultT_co]):
             version=self._instance.version,
             stop_reason=outcome.stop_reason if outcome is not None else None,
             usage=outcome.usage if outcome is not None else (0, 0),
+            calls=(progress.journal, progress.calls) if origin == "run" else (0, 0),
+            notes=tuple(self._notes) if origin == "run" else (),
         )
+        first, number = progress.generation
+        prune = 0
+        if turn - first >= self._journals:  # what is older than this generation is old enough
+            prune = number if self._journals else progress.calls
+            progress = replace(progress, generation=(turn + 1, progress.calls))
         if packed.appends:
             rows.append(Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends)))
         rows.append(_row(Kind.CHECKPOINT, turn, checkpoint))
@@ -183,6 +285,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             status="idle",
             progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=archive.logs, open=None),
             rows=[*archive.new_bodies(), *rows],
+            prune=prune,
             release=True,
         )
         self._instance.end(turn)
@@ -223,13 +326,16 @@ class Execution(Generic[EventT_co, ResultT_co]):
             await self._instance.load(self._ledger)
             return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
 
-    async def _task(self) -> list[Json] | None:
-        """The input of the open turn, as it was accepted."""
-        turn = self._ledger.progress.turn
-        row = await self._ledger.read(Kind.TURN, TurnRow, turn)
+    async def _read_turn(self) -> None:
+        """Know the input of the open turn, as it was accepted, and its calls."""
+        progress = self._ledger.progress
+        row = await self._ledger.read(Kind.TURN, TurnRow, progress.turn)
         if row is None:
-            raise StateInvalid("is missing", path=self._ledger.name(Kind.TURN, turn), session=self._ledger.session)
-        return messages_of(await read_bodies(self._ledger, self._ledger.progress.bodies), row.task)
+            name = self._ledger.name(Kind.TURN, progress.turn)
+            raise StateInvalid("is missing", path=name, session=self._ledger.session)
+        bodies = await read_bodies(self._ledger, progress.bodies)
+        self._accepted, self._born = messages_of(bodies, row.task), row.at
+        self._recorded = await recorded.read(self._ledger, progress.journal, progress.calls, bodies)
 
 
 def _row(kind: Kind, n: int, record: object) -> Row:

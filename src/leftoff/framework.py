@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from leftoff.codec import Json
+    from leftoff.effects import Call, Effect, tool
+    from leftoff.questions import Waiting
+    from leftoff.turns import What
 
 EventT_co = TypeVar("EventT_co", covariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -36,6 +39,62 @@ class Outcome:
     """Prompt and completion tokens."""
     native: Any = None
     """The framework's own result, if the turn ran in this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A call that an agent is about to make."""
+
+    path: str
+    """Who calls what, by names that are the same in every process: ``participants/ann/model_client``."""
+    agent: str
+    """The part of the path that names the agent."""
+    what: What
+    key: str
+    """A digest of what is asked."""
+    name: str = ""
+    """The tool's name."""
+    arguments: Any = None
+    effect: Effect = "read"
+    approval: bool = False
+    reconcile: Callable[[Call], Any] | None = None
+    told: Callable[[str, bool], dict[str, Any]] | None = None
+    """The result that stands for what a human said became of the call; the flag says that it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a call."""
+
+    value: dict[str, Any]
+    """As JSON."""
+    native: Any = None
+    """As the framework has it; ``None`` if it was recorded earlier."""
+    starts: Sequence[str] = ()
+    """The keys of the unsafe calls of tools that begin with it."""
+    spent: float | None = None
+    """How long the turn had run until then, if it was recorded earlier."""
+
+
+class Calls(Protocol):
+    """What a framework does with the calls inside a turn: each is made through this, and made once."""
+
+    @property
+    def replaying(self) -> bool:
+        """Whether what happens now has happened before, in an attempt that was interrupted."""
+        ...
+
+    async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        """What came of a call: recorded, or made now with these arguments and then recorded."""
+        ...
+
+    async def ask(self, request: Request, question: str) -> str:
+        """What a human says to a question; if nobody has said it yet, this does not return and the turn waits."""
+        ...
+
+    async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        """What is to be seen at a path; it is recorded with the next call."""
+        ...
 
 
 class Framework(Protocol[EventT_co, ResultT_co]):
@@ -97,10 +156,17 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """What makes two messages of two tasks the same: all but ids and times."""
         ...
 
-    def stream(self, live: Any, task: Sequence[Json] | None) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """Run a turn: its events, then its outcome. Closing the generator ends the run at once."""
+    def stream(
+        self, live: Any, task: Sequence[Json] | None, calls: Calls | None, effects: Mapping[str, tool]
+    ) -> AsyncGenerator[EventT_co | Outcome, None]:
+        """Run a turn: its events, then its outcome. Closing the generator ends the run at once.
+
+        With ``calls``, every call inside is made through them, as ``effects`` says for tools by their names.
+        """
         ...
 
-    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> ResultT_co:
+    def result(
+        self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
+    ) -> ResultT_co:
         """What ``run`` returns; ``live`` knows the types of its messages."""
         ...

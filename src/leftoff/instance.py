@@ -74,6 +74,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             self.blueprint = Blueprint("", lambda: what)
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+        self.is_runnable = what is not None
         self._versioned = self._given is None and what is not None
         self.version = self.blueprint.version
         """The version that a checkpoint gets: the blueprint's, or that of the state it goes on from."""

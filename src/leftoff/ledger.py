@@ -101,7 +101,7 @@ class Ledger:
             await self.refresh()
 
     async def write(
-        self, *, status: Status, progress: Progress, rows: Sequence[Row] = (), release: bool = False
+        self, *, status: Status, progress: Progress, rows: Sequence[Row] = (), prune: int = 0, release: bool = False
     ) -> None:
         """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
 
@@ -111,7 +111,7 @@ class Ledger:
             SessionDeleted: the session was deleted meanwhile.
         """
         async with self._writing:
-            await self._write(status, progress, rows, release=release)
+            await self._write(status, progress, rows, prune=prune, release=release)
 
     async def hold(self, lost: Stop) -> None:
         """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
@@ -136,7 +136,9 @@ class Ledger:
                     self._doubtful = True
                     raise
 
-    async def _write(self, status: Status, progress: Progress, rows: Sequence[Row], *, release: bool) -> None:
+    async def _write(
+        self, status: Status, progress: Progress, rows: Sequence[Row], *, prune: int = 0, release: bool
+    ) -> None:
         if self._doubtful:
             found = await self.store.head(self.session)
             if found is not None and found.owner == self._owner:
@@ -157,6 +159,7 @@ class Ledger:
             token=uuid.uuid4().hex[:12],
             data=turns.encode(progress),
             rows=tuple(rows),
+            prune=prune,
         )
         try:
             await settled(self._apply(write))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from leftoff import codec, turns
 from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
 from leftoff.records import NO_LABELS, Status, check_id, check_labels
-from leftoff.session import Session
+from leftoff.session import JOURNALS, Session
 from leftoff.turns import Progress
 from leftoff.urls import POSTGRES, REDIS, open_store
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from leftoff.autogen import AutoGen, Event, TurnResult
+    from leftoff.execution import Durability
     from leftoff.session import Busy
     from leftoff.store import Store
 
@@ -96,14 +97,28 @@ class OpenStore:
         labels: Mapping[str, str] | None = None,
         busy: Busy = "wait",
         timeout: float = 30.0,
+        durability: Durability = "call",
+        journals: int = JOURNALS,
     ) -> Session[Event, TurnResult]:
         """A session: the one with this id, or a new one once its first turn runs.
 
         ``what`` is a factory that builds an agent or a team, a :class:`~leftoff.Blueprint`, or a live agent or team;
         without it the session can be read and deleted.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
+        ``durability="call"`` records every call inside a turn, so that one that was interrupted is finished without
+        repeating any; with ``"turn"`` it is run again whole. The calls of the last ``journals`` turns are kept.
         """
-        return Session(self.store, check_id(session), what, _autogen(), labels=labels, busy=busy, timeout=timeout)
+        return Session(
+            self.store,
+            check_id(session),
+            what,
+            _autogen(),
+            labels=labels,
+            busy=busy,
+            timeout=timeout,
+            durability=durability,
+            journals=journals,
+        )
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; its number."""

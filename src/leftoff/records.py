@@ -18,9 +18,10 @@ FORMAT = 1
 
 MAX_ID = 200
 
-Status: TypeAlias = Literal["idle", "running", "failed", "deleted"]
-"""``idle``: the last turn is complete. ``running``: a turn is open (its worker may have died). ``failed``: the last
-turn failed or was cancelled, and its caller was told. ``deleted``: only the id is left."""
+Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "deleted"]
+"""``idle``: the last turn is complete. ``running``: a turn is open (its worker may have died). ``waiting``: the open
+turn needs an answer from a human. ``failed``: the last turn failed or was cancelled, and its caller was told.
+``deleted``: only the id is left."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -40,6 +41,8 @@ class Kind(IntEnum):
     """A turn that ended without a checkpoint; ``n`` counts them."""
     KEY = 6
     """Which turn a caller's key belongs to; ``n`` is derived from the key."""
+    CALL = 7
+    """One call inside a turn: what was asked and what came back; ``n`` counts the calls of a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,8 @@ class Write:
     token: str
     data: bytes
     rows: tuple[Row, ...] = ()
+    prune: int = 0
+    """``CALL`` rows with a lower number are removed by this write, after its own were added; 0 removes nothing."""
 
     def follows(self, head: Head | None) -> bool:
         """Whether this is the head that the writer saw."""

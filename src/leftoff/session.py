@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, get_args
 
 from leftoff import codec, turns
-from leftoff.errors import Conflict, LeftoffError, SessionBusy, StateInvalid, StoreUnavailable, TurnFailed
-from leftoff.execution import Execution
+from leftoff.errors import Conflict, InDoubt, SessionBusy, StateInvalid, TurnFailed
+from leftoff.execution import Diverged, Durability, Execution
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import Checkpoint, history
 from leftoff.instance import Instance
 from leftoff.ledger import Ledger
+from leftoff.questions import read_answer
 from leftoff.records import check_labels
-from leftoff.stopping import settled, stop_of, unless
+from leftoff.stopping import stop_of
+from leftoff.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from leftoff.codec import Json
     from leftoff.framework import Cancellation, Framework
     from leftoff.history import Turn
-    from leftoff.stopping import Stop
+    from leftoff.questions import Question
     from leftoff.store import Store
     from leftoff.turns import Origin
 
 Busy: TypeAlias = Literal["wait", "raise"]
 
 MAX_KEY = 500
+
+JOURNALS = 50
+"""Of how many turns the recorded calls are kept at least."""
 
 
 class Session(Generic[EventT_co, ResultT_co]):
@@ -48,20 +51,23 @@ class Session(Generic[EventT_co, ResultT_co]):
         labels: Mapping[str, str] | None = None,
         busy: Busy = "wait",
         timeout: float = 30.0,
+        durability: Durability = "call",
+        journals: int = JOURNALS,
     ) -> None:
         if busy not in get_args(Busy):
             raise StateInvalid(f"is {busy!r}; it can be 'wait' or 'raise'", path="busy")
+        if durability not in get_args(Durability):
+            raise StateInvalid(f"is {durability!r}; it can be 'call' or 'turn'", path="durability")
+        if type(journals) is not int or journals < 0:
+            raise StateInvalid(f"is {journals!r}; it is a number of turns from 0 on", path="journals")
         if type(timeout) not in (int, float) or not timeout >= 0:
             raise StateInvalid(f"is {timeout!r}; it is a number of seconds from 0 on", path="timeout")
         self.id = session
         self._ledger = Ledger(store, session, labels=None if labels is None else check_labels(labels))
         self._framework = framework
         self._instance = Instance(session, what, framework)
-        self._execution = Execution(self._ledger, self._instance, framework)
-        self._busy: Busy = busy
-        self._timeout = timeout
-        self._mutex = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._execution = Execution(self._ledger, self._instance, framework, durability=durability, journals=journals)
+        self._turnstile = Turnstile(self._ledger, self._instance, timeout if busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -96,25 +102,119 @@ class Session(Generic[EventT_co, ResultT_co]):
             async for item in stream:
                 yield item
 
-    async def resume(self, *, cancellation_token: Cancellation | None = None) -> ResultT_co | None:
+    async def resume(
+        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+    ) -> ResultT_co | None:
         """Finish a turn that crashed, or try again one that failed or was cancelled; ``None`` if there is none.
+
+        A turn that waits for a human is returned as it is. ``diverged="continue"`` goes on with a turn whose recorded
+        calls do not fit the code any more, knowing that what they did is done.
 
         Raises:
             TurnFailed: it failed again.
+            ReplayDiverged: the code has changed, and what was done does not fit.
         """
+        if diverged not in get_args(Diverged):
+            raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
         stop = stop_of(cancellation_token)
-        async with self._alone(stop) as until:
+        async with self._turnstile.alone(stop) as until:
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 if self._ledger.progress.open is None:
                     return None
+                if self._ledger.progress.open == "waiting":
+                    return await self._still_waiting(own=True)
                 try:
                     await self._execution.reopen(own=True)
                 except Conflict:
                     self._instance.forget()
                     continue
+                return await self._last(self._execution.perform(stop, own=True, diverged=diverged))
+
+    async def answer(
+        self,
+        answer: str,
+        *,
+        question: str | None = None,
+        arguments: Mapping[str, Json] | None = None,
+        cancellation_token: Cancellation | None = None,
+    ) -> ResultT_co | None:
+        """Answer what the open turn asks, and go on with it; its result, which may ask again.
+
+        To an agent that stands for a human: any text. To a tool that wants approval: ``approve``, also with other
+        ``arguments``, or ``deny: <reason>``. To a call in doubt: ``retry``, ``done: <result>`` or ``fail``.
+        ``question`` is the id of the question; it is needed if there are several.
+        A session without an agent or team only records the answer and returns ``None``; ``resume()`` goes on then.
+
+        Raises:
+            Conflict: the question is not asked, or not any more.
+            StateInvalid: this cannot be answered to it.
+        """
+        stop = stop_of(cancellation_token)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                asked = await self._asked(question)
+                try:
+                    await self._execution.answer(asked, read_answer(asked, answer, arguments))
+                except Conflict:
+                    self._instance.forget()
+                    continue
+                if not self._instance.is_runnable:
+                    return None
+                await self._execution.reopen(own=True)
                 return await self._last(self._execution.perform(stop, own=True))
+
+    async def discard(self) -> bool:
+        """Give up the open turn, which waits, failed or was interrupted; whether there was one. What it did is done."""
+        stop = stop_of(None)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                if self._ledger.progress.open is None:
+                    return False
+                try:
+                    await self._execution.discard()
+                except Conflict:
+                    self._instance.forget()
+                    continue
+                return True
+
+    async def _asked(self, question: str | None) -> Question:
+        """The open question that is meant."""
+        waits = self._ledger.progress.open == "waiting"
+        open_ = {each.id: each for each in (await self._execution.waiting()).questions} if waits else {}
+        if question is not None and question in open_:
+            return open_[question]
+        if question is not None or not open_:
+            which = "no answer" if question is None else f"no answer to question {question!r}"
+            raise Conflict(f"session {self.id!r} waits for {which}; it may have been answered", session=self.id)
+        if len(open_) > 1:
+            listed = "\n".join(f"{each.id}: {each.question}" for each in open_.values())
+            raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=self.id)
+        return next(iter(open_.values()))
+
+    async def _still_waiting(self, *, own: bool) -> ResultT_co:
+        """The result of the open turn, which waits, if that is the caller's ``own``.
+
+        Raises:
+            InDoubt: it is not, and the open turn waits for somebody to say what became of a call.
+            SessionBusy: it is not, and the open turn waits for another answer.
+        """
+        waiting = await self._execution.waiting()
+        if own:
+            return self._execution.unfinished(waiting)
+        asked = waiting.questions[0]
+        text = (
+            f"turn {self._ledger.progress.turn} of session {self.id!r} waits for an answer to {asked.question!r}: "
+            "answer(...) it, or give the turn up: discard()"
+        )
+        if asked.kind == "doubt":
+            raise InDoubt(text, session=self.id, question=asked.id, tool=asked.tool or "", arguments=asked.arguments)
+        raise SessionBusy(text, session=self.id, owner="a human")
 
     async def history(self) -> AsyncGenerator[Turn, None]:
         """All turns, oldest first, also those that failed."""
@@ -140,7 +240,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         if tree is None:
             tree = await self._framework.capture(self._instance.given())
         stop = stop_of(None)
-        async with self._alone(stop) as until:
+        async with self._turnstile.alone(stop) as until:
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
@@ -162,7 +262,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: the state does not fit; the instance has its old state again.
         """
-        async with self._alone(stop_of(None)):
+        async with self._turnstile.alone(stop_of(None)):
             await self._ledger.refresh()
             return await self._instance.load_given(self._ledger)
 
@@ -173,7 +273,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         digest = turns.task_digest(task and [self._framework.identity(message) for message in task])
         contended = False
         stop = stop_of(token)
-        async with self._alone(stop) as until:
+        async with self._turnstile.alone(stop) as until:
             while True:
                 if self._instance.live is None:
                     await self._ledger.refresh()
@@ -183,6 +283,9 @@ class Session(Generic[EventT_co, ResultT_co]):
                     yield recorded
                     return
                 progress = self._ledger.progress
+                if progress.open == "waiting":
+                    yield await self._still_waiting(own=progress.turn == known)
+                    return
                 try:
                     if progress.open is not None and progress.turn == known:
                         await self._execution.reopen(own=True)
@@ -220,61 +323,6 @@ class Session(Generic[EventT_co, ResultT_co]):
         head = self._ledger.head
         if not self._ledger.owned:
             await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
-
-    @asynccontextmanager
-    async def _alone(self, stop: Stop) -> AsyncGenerator[float]:
-        """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
-        self._move_to(asyncio.get_running_loop())
-        wait = self._timeout if self._busy == "wait" else 0.0
-        until = time.monotonic() + wait
-        acquiring = asyncio.ensure_future(self._mutex.acquire())
-        try:
-            async with asyncio.timeout(wait if self._mutex.locked() else None):
-                await unless(acquiring, stop)
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if not acquiring.cancelled():  # it came in the same moment
-                self._mutex.release()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            raise SessionBusy(
-                f"session {self.id!r} still runs a turn in this process; wait longer: session(..., timeout=60)",
-                session=self.id,
-                owner="this process",
-            ) from None
-        try:
-            yield until
-        except GeneratorExit:
-            raise  # a caller that has its result needs no more; a turn that is left in the middle forgets by itself
-        except BaseException:
-            self._instance.doubt()
-            raise
-        finally:
-            try:
-                await settled(self._release())
-            finally:
-                self._mutex.release()
-
-    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to this event loop, after the one before has ended."""
-        if self._loop is not None and self._loop is not loop:
-            if self._loop.is_running():
-                raise StoreUnavailable(
-                    f"session {self.id!r} is in use in another event loop or process; "
-                    "make one in each: store.session(...)",
-                    session=self.id,
-                )
-            self._instance.forget()
-            self._mutex = asyncio.Lock()
-            self._ledger.move()
-        self._loop = loop
-
-    async def _release(self) -> None:
-        """Give back a lease that was taken for nothing."""
-        head = self._ledger.head
-        if head is not None and self._ledger.owned:
-            self._instance.forget()
-            with suppress(LeftoffError):  # it expires by itself
-                await self._ledger.write(status=head.status, progress=self._ledger.progress, release=True)
 
     async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
         """The last item of a turn's stream, which is its result."""

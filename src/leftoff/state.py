@@ -115,12 +115,20 @@ class Archive:
         Raises:
             StateInvalid: the message cannot be stored; ``path`` names the part.
         """
+        return self._add(self.inline(value, path), path)
+
+    def inline(self, value: Json, path: str) -> list[Any]:
+        """An object as a record of its own holds it: the number of its form, then its values, long texts as bodies.
+
+        Raises:
+            StateInvalid: the object cannot be stored; ``path`` names the part.
+        """
         codec.check(value, path)
         if not is_object(value):
             raise StateInvalid("a message must be an object", path=path)
         form: list[Json] = [[key, item] if _is_steady(key, item) else key for key, item in value.items()]
         values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
-        return self._add([self._add(form, path), *values], path)
+        return [self._add(form, path), *values]
 
     def new_bodies(self) -> list[Row]:
         """The rows of bodies added since the last call, if there are any; they count as stored from now on."""
@@ -264,23 +272,6 @@ def plain(tree: Any, without: Collection[int] = ()) -> Any:
     return tree
 
 
-def difference(one: Json, other: Json, path: str = "$") -> str | None:
-    """Where two states differ first, if they do."""
-    if is_object(one) and is_object(other):
-        for key in sorted({*one, *other}):
-            if key not in one or key not in other:
-                return f"{path}.{key}"
-            if found := difference(one[key], other[key], f"{path}.{key}"):
-                return found
-        return None
-    if is_array(one) and is_array(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=False)):
-            if found := difference(left, right, f"{path}[{index}]"):
-                return found
-        return None if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
-    return None if one == other and type(one) is type(other) else path
-
-
 def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any]:
     """The values of all bodies, by number."""
     values: list[Any] = []
@@ -300,7 +291,12 @@ def expand(values: Sequence[Any], number: int, path: str) -> Json:
     found = values[number] if 0 <= number < len(values) else None
     if not is_array(found) or not found:
         raise StateInvalid(f"body {number} is missing or is not a message", path=path)
-    return {key: _long(values, item, path) for key, item in _keyed(values, found, path)}
+    return outline(values, found, path)
+
+
+def outline(values: Sequence[Any], array: list[Any], path: str) -> dict[str, Json]:
+    """The object that :meth:`Archive.inline` made an array of."""
+    return {key: _long(values, item, path) for key, item in _keyed(values, array, path)}
 
 
 def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:

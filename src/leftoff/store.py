@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from leftoff.records import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from leftoff.records import Head, Kind, Row, Status, Write
 
@@ -76,4 +77,42 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Give back files, threads and connections; the store is of no use afterwards. Closing twice is fine."""
+        ...
+
+
+class Transaction(Protocol):
+    """Statements of the caller's and one write of the store's, of which all take effect or none does.
+
+    Made by :meth:`Transactional.transaction`. Every call has the store's deadline. After a call that was cancelled or
+    that the store could not carry out, the transaction is over.
+    """
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement of the caller's; its rows, if it has any.
+
+        Parameters are written as the database does: ``?`` or ``:name`` for SQLite, ``%s`` or ``%(name)s`` for Postgres.
+        What is wrong with the statement is told by the driver's own exception; the statement has no effect then, and
+        the transaction goes on unless the database has ended it.
+
+        Raises:
+            StateInvalid: the statement would begin, end or divide the transaction or write to leftoff's tables, or the
+                transaction is over.
+        """
+        ...
+
+    async def write(self, write: Write) -> Head:
+        """As :meth:`Store.write`, in this transaction, which it commits; with an error, all of it is rolled back.
+
+        Nothing can be done in it afterwards. A constraint of the caller's that the database only checks at the end is
+        told by the driver's own exception.
+        """
+        ...
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """What a store also is if the caller's own tables can be in its database."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction; leaving the block without :meth:`Transaction.write` rolls it back."""
         ...

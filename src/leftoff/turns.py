@@ -11,6 +11,7 @@ import orjson
 
 from leftoff import codec
 from leftoff.codec import is_array
+from leftoff.effects import Effect
 from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Row, versioned
 from leftoff.state import Append
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 Origin: TypeAlias = Literal["run", "save", "import"]
 """What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside."""
 Ended: TypeAlias = Literal["failed", "cancelled"]
-Opened: TypeAlias = Literal["running", "failed", "cancelled"]
+Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
+What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
+"""What was called. ``approval`` and ``doubt`` are questions about a tool, ``tools`` is a workbench's list of tools."""
+Stage: TypeAlias = Literal["started", "asked", "done"]
 
 Pair: TypeAlias = "tuple[int, int]"
 
@@ -49,6 +53,12 @@ class Progress:
     bodies: int = 0
     logs: int = 0
     failures: int = 0
+    calls: int = 0
+    """How many calls were ever recorded."""
+    journal: int = 0
+    """The number of the first call of the last turn."""
+    generation: Pair = (0, 0)
+    """The first turn of those whose calls are surely kept, and the number of its first call."""
     open: Opened | None = None
     """How the last turn stands if it has no checkpoint."""
 
@@ -81,6 +91,34 @@ class CheckpointRow:
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
+    calls: Pair = (0, 0)
+    """The numbers of the turn's first call and of the one after its last."""
+    notes: Sequence[str] = ()
+    """What was not as it had been when the turn was finished after an interruption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """A call inside a turn. It is known by its path, what it asks, and how many equal ones came before it."""
+
+    path: str
+    """Who called what, by names: ``participants/ann/model_client``."""
+    what: What
+    key: str
+    """A digest of the request."""
+    nth: int = 0
+    stage: Stage = "done"
+    spent: float
+    """How long the turn had run until then, in seconds; the time that it waited for people is not counted."""
+    name: str = ""
+    """The tool's."""
+    about: str = ""
+    """The beginning of its arguments, for people to read."""
+    effect: Effect = "read"
+    value: Sequence[Any] | None = None
+    """What came back, or what is asked of a human."""
+    starts: Sequence[str] = ()
+    """The keys of the tool calls that begin with this answer of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +269,10 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
+    "What": lambda value: value in get_args(What),
+    "Stage": lambda value: value in get_args(Stage),
+    "Effect": lambda value: value in get_args(Effect),
+    "Sequence[Any] | None": is_array,
     "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004 - a pair
     "Sequence[int] | None": lambda value: value is None or _ints(value),
     "Sequence[Span]": _spans,

@@ -14,16 +14,16 @@ def url(tmp_path):
 def test_a_database_without_tables_says_so_and_is_left_as_it_is(cli, url):
     result = cli("db", "status", "--json", "--store", url)
     facts = result.json
-    assert (facts["version"], facts["newest"], facts["profile"]) == (0, 2, "strict")
+    assert (facts["version"], facts["newest"], facts["profile"]) == (0, 3, "strict")
     result = cli("ls", "--store", url, code=3)
     assert "no tables of leftoff yet" in result.err
     assert cli("db", "status", "--json", "--store", url).json["version"] == 0
 
 
 def test_the_tables_are_made_once(cli, url):
-    assert "made the tables, version 2" in cli("db", "upgrade", "--store", url).out
-    assert "nothing to do: the tables have version 2" in cli("db", "upgrade", "--store", url).out
-    assert cli("db", "upgrade", "--json", "--store", url).json == {"before": 2, "version": 2}
+    assert "made the tables, version 3" in cli("db", "upgrade", "--store", url).out
+    assert "nothing to do: the tables have version 3" in cli("db", "upgrade", "--store", url).out
+    assert cli("db", "upgrade", "--json", "--store", url).json == {"before": 3, "version": 3}
     result = cli("db", "status", "--store", url)
     assert "PostgreSQL" in result.out
     assert "the tables:" not in result.err

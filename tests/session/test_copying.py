@@ -249,6 +249,71 @@ async def test_a_copy_is_brought_up_to_date(pair, monkeypatch, chunk):
     assert not set(before) & {row for write in written for row in write.rows}
 
 
+FIRST = 10_000
+"""A number far from those of the calls that turns record."""
+
+
+def call(n):
+    return Row(kind=Kind.CALL, n=FIRST + n, data=b"{}")
+
+
+@pytest.mark.parametrize("chunk", [1, copying.CHUNK])
+async def test_calls_are_copied_and_those_that_the_source_has_removed_are_removed(pair, monkeypatch, chunk):
+    source, target = pair
+    monkeypatch.setattr(copying, "CHUNK", chunk)
+    await fill(source)
+    await add(source, [call(n) for n in range(300)])
+    await add(source, prune=FIRST + 200)
+    assert await transfer(source, target) == "copied"
+    assert await content(target) == await content(source)
+    assert await transfer(source, target) == "unchanged"
+    for prune, rows in [(250, []), (250, [call(300)]), (301, []), (301, [call(301)])]:
+        await add(source, rows, prune=FIRST + prune)
+        assert await transfer(source, target) == "copied"
+        assert await content(target) == await content(source)
+    await add(source, prune=FIRST + 302)
+    await transfer(source, target)
+    for task in ("third", "fourth", "fifth"):  # each may remove calls of those before it
+        await source.session("case", agents()[0]).run(task=task)
+        assert await transfer(source, target) == "copied"
+        assert await content(target) == await content(source)
+
+
+async def test_a_half_copy_is_finished_after_its_source_was_pruned(both, monkeypatch):
+    monkeypatch.setattr(copying, "CHUNK", 1)
+    monkeypatch.setattr(copying, "LEASE", 0.0)  # this process, which holds it, lives on
+    source, target = both
+    await fill(source)
+    await add(source, [call(n) for n in range(8)])
+    total = len((await content(source))[3])
+    await die_after(total - 3, source, target)
+    assert await target.store.rows("case", Kind.CALL, start=FIRST)
+    await add(source, prune=FIRST + 8)
+    assert await transfer(source, target) == "copied"
+    assert await content(target) == await content(source)
+
+
+async def test_a_session_comes_back_whose_calls_were_removed_elsewhere(both):
+    source, target = both
+    await fill(source)
+    await add(source, [call(1), call(2)])
+    await transfer(source, target)
+    await add(target, [Row(kind=Kind.KEY, n=7, data=b"{}"), call(3)], prune=FIRST + 3)
+    assert await transfer(target, source) == "copied"
+    assert await content(target) == await content(source)
+
+
+@pytest.mark.parametrize(("here", "there"), [([], [1]), ([1], [2]), ([2], [1, 3])])
+async def test_calls_of_the_copy_itself_are_kept(both, here, there):
+    source, target = both
+    await fill(source)
+    await add(source, prune=FIRST)
+    await transfer(source, target)
+    await add(source, [call(n) for n in here])
+    await add(target, [call(n) for n in there])
+    await refused(source, target, f"call {FIRST + there[-1]} ")
+
+
 async def test_a_session_comes_back_after_it_has_gone_on_elsewhere(both):
     source, target = both
     await fill(source)

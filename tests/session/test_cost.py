@@ -1,4 +1,4 @@
-"""What a turn costs while its session lives: two writes, and nothing is read or built again."""
+"""What a turn costs while its session lives: two writes and one for each call, and nothing is read or built again."""
 
 import pytest
 from cast import agents
@@ -25,16 +25,24 @@ class Counting:
         return call
 
 
-@pytest.mark.parametrize("kind", ["assistant", "round_robin"])
-async def test_a_turn_is_two_writes_and_reads_nothing_while_the_session_lives(store, kind):
+@pytest.mark.parametrize(
+    ("kind", "durability", "writes"),
+    [
+        ("assistant", "turn", 2),
+        ("assistant", "call", 3),
+        ("round_robin", "turn", 2),
+        ("round_robin", "call", 4),
+    ],
+)
+async def test_a_turn_is_two_writes_and_one_for_each_call_and_reads_nothing(store, kind, durability, writes):
     counting = Counting(store.store)
-    session = Session(counting, "case", KINDS[kind], AutoGen())
+    session = Session(counting, "case", KINDS[kind], AutoGen(), durability=durability)
     await session.run(task="one")
-    assert counting.calls.count("write") == 2
+    assert counting.calls.count("write") == writes
     counting.calls.clear()
     for task in ("two", "three", "four"):
         await session.run(task=task)
-    assert counting.calls == ["write"] * 6
+    assert counting.calls == ["write"] * 3 * writes
 
 
 async def test_a_factory_is_called_once_while_the_session_lives(store):

@@ -23,7 +23,7 @@ async def test_another_blueprint_cannot_run_the_session(store):
 
 
 async def test_an_unknown_status_is_refused_and_not_an_empty_list(memory):
-    with pytest.raises(leftoff.StateInvalid, match="idle, running, failed, deleted"):
+    with pytest.raises(leftoff.StateInvalid, match="idle, running, waiting, failed, deleted"):
         [info async for info in memory.sessions(status="interrupted")]
 
 

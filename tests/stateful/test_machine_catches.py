@@ -19,7 +19,8 @@ FAULTS = [
     *("TheRangeHasItsStop", "TheRangeLacksItsStart", "RowsOfTheNeighboursToo", "IdsAreCaseBlind", "NumbersAreFloats"),
     *("ThePrefixIsALikePattern", "AnyLabelMatches", "ThePageHasOneMore", "DeleteKeepsTheRows", "DeleteForgetsTheId"),
     *("AWriteAfterDeleteIsAccepted", "TheSeqIsCheckedTooEarly", "ACancelledWriteStaysHalf", "ACachePerHandle"),
-    *("OpeningMakesThePlaceAnew", "DeletionsAreNotKept"),
+    *("OpeningMakesThePlaceAnew", "DeletionsAreNotKept", "TheFirstCallThatStaysGoes", "EveryKindIsPruned"),
+    *("PrunedBeforeTheWriteIsChecked", "OnlyTheHandlePrunes"),
 ]
 
 

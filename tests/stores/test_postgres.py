@@ -32,7 +32,7 @@ from leftoff.stores import postgres_schema
 from leftoff.stores.postgres import PostgresStore
 from leftoff.stores.postgres_pool import SIZE
 from leftoff.testing import a_row, a_write
-from leftoff.turns import Progress
+from leftoff.turns import Progress, encode
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -243,7 +243,7 @@ async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
 
 async def test_older_tables_are_not_used_until_somebody_upgrades_them(server, url, schema):
     apply(server, schema, 1)
-    with pytest.raises(StoreUnavailable, match="have version 1 and this leftoff needs 2; type: leftoff db upgrade"):
+    with pytest.raises(StoreUnavailable, match="have version 1 and this leftoff needs 3; type: leftoff db upgrade"):
         await PostgresStore.open(url)
     assert server.execute(f"SELECT max(number) FROM {schema}.migrations") == [(1,)]
     stores = [await PostgresStore.connect(url) for _ in range(4)]
@@ -751,6 +751,17 @@ async def test_people_can_look_with_sql(server, url, schema):
     assert [row[3] for row in messages] == [
         message | {"content": message["content"].replace("\0", "\ufffd")} for _, message in expected
     ]
+
+
+@pytest.mark.parametrize(("status", "shown"), [("running", "running"), ("waiting", "waiting"), ("failed", "running")])
+async def test_a_turn_that_waits_for_a_human_is_shown_so(server, url, schema, status, shown):
+    async with opened(url) as store:
+        data = encode(Progress(turn=2, checkpoint=1, open="waiting" if status == "waiting" else "running"))
+        rows = [a_row(n, b'{"v":1,"at":1.0}', kind=Kind.TURN) for n in (1, 2)]
+        done = a_row(1, b'{"v":1,"at":2.0}', kind=Kind.CHECKPOINT)
+        await store.write(a_write(status=status, data=data, rows=[*rows, done]))
+    assert server.execute(f"SELECT turn, status FROM {schema}.turns ORDER BY 1") == [(1, "done"), (2, shown)]
+    assert server.execute(f"SELECT status FROM {schema}.sessions") == [(status,)]
 
 
 POISON = (

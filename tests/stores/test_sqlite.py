@@ -434,7 +434,7 @@ async def test_a_read_that_takes_too_long_is_stopped(store):
 
 
 async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypatch):
-    monkeypatch.setattr(sqlite, "_STEPS", 1)
+    monkeypatch.setattr(sqlite, "STEPS", 1)
     async with opened(path) as store:
 
         def go():

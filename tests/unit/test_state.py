@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leftoff import codec, state, turns
+from leftoff.codec import difference
 from leftoff.errors import StateInvalid
 from leftoff.records import Kind, Row
-from leftoff.state import LONG, MAX_SHARING, Append, Archive, Grown, difference, plain
+from leftoff.state import LONG, MAX_SHARING, Append, Archive, Grown, plain
 
 
 @dataclass

@@ -11,17 +11,20 @@ from leftoff import turns
 from leftoff.errors import StateInvalid, UnknownVersion
 from leftoff.records import FORMAT, Kind, Row
 from leftoff.state import Append
-from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
+from leftoff.turns import CallRow, CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 SMALLEST = {
     Progress: Progress(),
     TurnRow: TurnRow(at=1.5),
     CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
+    CallRow: CallRow(path="model_client", what="model", key="00ff", spent=0.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
 }
 FULL = {
-    Progress: Progress(turn=3, checkpoint=2, bodies=17, logs=2, failures=1, open="cancelled"),
+    Progress: Progress(
+        turn=3, checkpoint=2, bodies=17, logs=2, failures=1, calls=9, journal=7, generation=[2, 4], open="cancelled"
+    ),
     TurnRow: TurnRow(blueprint="support", at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
     CheckpointRow: CheckpointRow(
         parent=1,
@@ -35,6 +38,21 @@ FULL = {
         messages=[4, 6],
         stop_reason="max turns",
         usage=[10, 2],
+        calls=[3, 5],
+        notes=["asked again"],
+    ),
+    CallRow: CallRow(
+        path="participants/ann/workbench",
+        what="tool",
+        key="00ff",
+        nth=1,
+        stage="asked",
+        spent=0.5,
+        name="refund",
+        about='{"order":"A1"}',
+        effect="unsafe",
+        value=[3, {"$": 4}],
+        starts=["ff00"],
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
@@ -68,7 +86,8 @@ def test_what_has_not_its_default_is_written(cls):
 def test_the_bytes_of_a_checkpoint_are_these():
     assert turns.encode(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"bodies":12,"at":2.5,"origin":"import",'
-        b'"blueprint":"support","version":3,"messages":[4,6],"stop_reason":"max turns","usage":[10,2]}'
+        b'"blueprint":"support","version":3,"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
+        b'"calls":[3,5],"notes":["asked again"]}'
     )
 
 
@@ -113,6 +132,10 @@ WRONG = {
     "str | None": [1, None, True, ["x"], {}],  # None is the default, and a default is never written
     "Origin": ["ran", "", None, 1, ["run"], {}],
     "Ended": ["running", "", None, 1, ["failed"], {}],
+    "What": ["ran", "", None, 1, ["tool"], {}],
+    "Stage": ["answered", "", None, 1, ["done"], {}],
+    "Effect": ["harmless", "", None, 1, ["read"], {}],
+    "Sequence[Any] | None": [1, None, "12", {}],
     "Opened | None": ["done", "", None, 1, [], {}],
     "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]]],
     "Pair": [1, None, "12", {}, [1], [1, 2, 3], [1, -2]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogen_agentchat.base import ChatAgent, Team
@@ -9,18 +10,22 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core import AgentRuntime
 
 from leftoff.autogen import complete, kinds, messages, parts, private, resuming, running, unkept
-from leftoff.autogen.messages import TurnResult
+from leftoff.autogen.journaling import Run
+from leftoff.autogen.messages import TurnResult, replayed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from leftoff.autogen.parts import Part
+    from leftoff.autogen.requests import Digests
     from leftoff.codec import Json
-    from leftoff.framework import Outcome
+    from leftoff.effects import tool
+    from leftoff.framework import Calls, Outcome
+    from leftoff.questions import Waiting
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
 
-__all__ = ["AutoGen", "Event", "TurnResult"]
+__all__ = ["AutoGen", "Event", "TurnResult", "replayed"]
 
 
 class AutoGen:
@@ -32,6 +37,8 @@ class AutoGen:
         """The paths of the parts of the live instance as it was built."""
         self._before: unkept.Seen = {}
         """What the things in it that cannot be kept were like before the turn."""
+        self._digests: dict[str, Digests] = {}
+        """Of the requests to models, by the paths from which they are made."""
 
     def is_live(self, what: object) -> bool:
         return isinstance(what, ChatAgent | Team) or kinds.is_stateful(what)
@@ -66,6 +73,8 @@ class AutoGen:
         """Remember what an instance was made of when it was new: only that can be given its state again."""
         live = found[0].live
         if self._live is not live or isinstance(live, AgentRuntime):  # a runtime builds its agents when they are needed
+            if self._live is not live:
+                self._digests = {}
             self._live = live
             self._built = frozenset(part.path for part in found)
             self._before = unkept.look(found, self._built)
@@ -79,8 +88,15 @@ class AutoGen:
     def identity(self, message: Json) -> Json:
         return messages.identity(message)
 
-    def stream(self, live: Any, task: Sequence[Json] | None) -> AsyncGenerator[Event | Outcome, None]:
-        return running.stream(live, task)
+    async def stream(
+        self, live: Any, task: Sequence[Json] | None, calls: Calls | None, effects: Mapping[str, tool]
+    ) -> AsyncGenerator[Event | Outcome, None]:
+        with Run(parts.walk(live), calls, effects, self._digests).installed() if calls else nullcontext():
+            async with aclosing(running.stream(live, task, calls)) as items:
+                async for item in items:
+                    yield item
 
-    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnResult:
-        return messages.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome)
+    def result(
+        self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
+    ) -> TurnResult:
+        return messages.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome, waiting=waiting)

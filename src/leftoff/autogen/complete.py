@@ -9,7 +9,7 @@ from autogen_agentchat.state import BaseState
 from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
-from leftoff import state
+from leftoff import codec, state
 from leftoff.autogen import private
 from leftoff.autogen.fitting import Read, build_agents, inside, without
 from leftoff.autogen.keeping import kept
@@ -165,7 +165,7 @@ def _unlike(step: Step, found: Any) -> str | None:
     """Where what is found in a part differs from what it was given, as far as that can be told."""
     at, read = _at(step.keep.path), step.read
     if not isinstance(read, Read):
-        compare = _lost if step.keep.is_opaque else state.difference
+        compare = _lost if step.keep.is_opaque else codec.difference
         return compare(step.stored, state.plain(found), at)
     found = state.plain(found, {id(items) for _, items in read.lists})
     for path in read.opaque:
@@ -173,7 +173,7 @@ def _unlike(step: Step, found: Any) -> str | None:
             continue  # it has the two methods only since
         if (lost := _lost(inside(read.expected, path), inside(found, path), ".".join((at, *path)))) is not None:
             return lost
-    return state.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
+    return codec.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
 
 
 def _lost(stored: Json, found: Json, at: str) -> str | None:

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from leftoff.autogen import private
 from leftoff.autogen.capture import Shape, capture, shape
 from leftoff.autogen.kinds import class_of
-from leftoff.codec import is_array, is_object
+from leftoff.codec import difference, is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
-from leftoff.state import Grown, difference
+from leftoff.state import Grown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ def held(live: Any) -> Iterator[tuple[str, str, Any]]:
         if attribute not in private.NOT_WALKED:
             bare = attribute.lstrip("_")
             name = attribute if bare != attribute and bare in attributes else bare
-            for key, part in _in(value, DEPTH):
+            for key, part in parts_in(value):
                 yield attribute, join(name, key), part
     for name, part in _elsewhere(live):
         yield "", name, part
@@ -45,7 +45,7 @@ def _elsewhere(live: Any) -> Iterator[tuple[str, Any]]:
         for name, agent in private.instantiated(live).items():
             yield f"agents/{_quote(name)}", agent
     if isinstance(live, GraphFlow):
-        for key, part in _in(private.edge_conditions(live), DEPTH):
+        for key, part in parts_in(private.edge_conditions(live)):
             yield f"graph/{key}", part
     if isinstance(live, BaseGroupChat) and (manager := private.manager(live)) is not None:
         yield "manager", manager
@@ -56,7 +56,7 @@ def join(path: str, name: str) -> str:
     return f"{path}/{name}" if path and name else path or name
 
 
-def _in(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def parts_in(value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
     """The parts that a value is or has, with their names in it."""
     if isinstance(value, str | int | float | bytes | None):
         return
@@ -72,7 +72,7 @@ def _in(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, list | tuple):
             items = _named(islice(cast("list[Any]", value), many))
         for own, item in items:
-            for name, part in _in(item, depth - 1):
+            for name, part in parts_in(item, depth - 1):
                 yield join(own, name), part
 
 
@@ -85,13 +85,13 @@ def _behind(function: Any, depth: int) -> Iterator[tuple[str, Any]]:
             with suppress(ValueError):  # what is defined further down is not there yet
                 inside = cell.cell_contents
                 if is_part(inside) or (callable(inside) and depth):
-                    for key, part in _in(inside, depth - 1):
+                    for key, part in parts_in(inside, depth - 1):
                         yield join(name, key), part
     elif isinstance(function, partial):
         bound = cast("Any", function)
-        yield from _in(bound.func, depth)
-        yield from _in([item for item in bound.args if is_part(item)], depth)
-        yield from _in({name: item for name, item in bound.keywords.items() if is_part(item)}, depth)
+        yield from parts_in(bound.func, depth)
+        yield from parts_in([item for item in bound.args if is_part(item)], depth)
+        yield from parts_in({name: item for name, item in bound.keywords.items() if is_part(item)}, depth)
     elif not isinstance(function, type | BuiltinFunctionType):
         yield "", function
 

@@ -11,10 +11,10 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from leftoff.autogen import exact, private
-from leftoff.codec import is_object
+from leftoff.codec import difference, is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
-from leftoff.state import difference
+from leftoff.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,9 @@ MEMORIES = "memories"
 """Where a stored message has the memories that AutoGen's JSON of it does not bring back."""
 
 
+REPLAYED = "leftoff.replayed"
+
+
 class TurnResult(TaskResult):
     """A ``TaskResult`` that also knows its turn."""
 
@@ -37,6 +40,8 @@ class TurnResult(TaskResult):
     """The number of the checkpoint that it made."""
     usage: RequestUsage
     """The tokens that its messages say they took."""
+    waiting: Waiting | None = None
+    """What a human has to say before the turn can go on; ``None`` if it is complete."""
 
 
 def accept(task: Any) -> list[Json] | None:
@@ -51,7 +56,7 @@ def accept(task: Any) -> list[Json] | None:
     for index, message in enumerate(messages):
         if not isinstance(message, BaseChatMessage):
             raise StateInvalid(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
-    return [_dump(message) for message in messages]
+    return [dump(message) for message in messages]
 
 
 def identity(message: Json) -> Json:
@@ -78,24 +83,34 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
             found = _load(factory, message, path)
         except (ValueError, TypeError, AttributeError) as error:
             raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
-        if (dumped := _dump(found)) != message:
+        if (dumped := dump(found)) != message:
             raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
         loaded.append(found)
     return loaded
+
+
+def mark(event: Any) -> Any:
+    """An event that has happened before, in an attempt that was interrupted; what the agents have is not marked."""
+    return event.model_copy(update={"metadata": {**event.metadata, REPLAYED: "true"}})
+
+
+def replayed(event: Any) -> bool:
+    """Whether an event of ``run_stream`` has happened before, in an attempt that was interrupted."""
+    return REPLAYED in getattr(event, "metadata", {})
 
 
 def outcome(result: TaskResult) -> Outcome:
     """What came out of a run."""
     usages = [message.models_usage for message in result.messages if message.models_usage is not None]
     return Outcome(
-        messages=[_dump(message) for message in result.messages],
+        messages=[dump(message) for message in result.messages],
         stop_reason=result.stop_reason,
         usage=(sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)),
         native=result,
     )
 
 
-def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnResult:
+def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
     """What a session's ``run`` returns."""
     native = outcome.native
     return TurnResult.model_construct(
@@ -104,6 +119,7 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> TurnRe
         turn=turn,
         checkpoint=checkpoint,
         usage=RequestUsage(prompt_tokens=outcome.usage[0], completion_tokens=outcome.usage[1]),
+        waiting=waiting,
     )
 
 
@@ -116,7 +132,8 @@ def _load(factory: MessageFactory, message: Json, path: str) -> Any:
     return found
 
 
-def _dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
+def dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
+    """A message as JSON that brings back all of it."""
     dumped = exact.dump(message)
     if isinstance(message, MemoryQueryEvent) and exact.is_missing(message):
         dumped[MEMORIES] = exact.memories(message)

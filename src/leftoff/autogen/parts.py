@@ -18,7 +18,7 @@ from leftoff.autogen.holding import held, join
 from leftoff.autogen.kinds import is_pure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,16 @@ class Part:
         return join(self.path, name)
 
 
-def walk(live: Any) -> list[Part]:
-    """An agent or team and all that is in it, each once, what holds before what is held."""
+def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
+    """An agent or team and all that is in it, each once, what holds before what is held.
+
+    Nothing is looked at whose ``id()`` is in ``without``.
+    """
     found: dict[int, Part] = {}
 
     def visit(part: Part) -> None:
+        if id(part.live) in without:
+            return
         if known := found.get(id(part.live)):
             known.others.append(part.path)
             return

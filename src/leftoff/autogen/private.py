@@ -8,6 +8,7 @@ AutoGen has no public way to reach them. ``tests/autogen/test_private.py`` fails
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
@@ -26,17 +27,20 @@ from autogen_agentchat.conditions import (
 )
 from autogen_agentchat.messages import HandoffMessage, StructuredMessage
 from autogen_agentchat.teams import SelectorGroupChat
+from autogen_agentchat.tools._task_runner_tool import TaskRunnerTool
 from autogen_core import AgentId, SingleThreadedAgentRuntime
+from autogen_core.tools import StaticWorkbench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
-    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.agents import AssistantAgent, CodeExecutorAgent
     from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
     from autogen_agentchat.messages import MessageFactory
     from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat, RoundRobinGroupChat, Swarm
     from autogen_core import MessageContext
     from autogen_core.model_context import ChatCompletionContext
+    from autogen_core.tools import BaseTool, Workbench
 
 AGENT_CONTEXT = "_model_context"
 CONTEXT_MESSAGES = "_messages"
@@ -47,6 +51,9 @@ SOCIETY_TEAM = "_team"
 TEAM_PARTICIPANTS = "_participants"
 
 GRAPH_PARTICIPANTS = "_input_participants"
+
+INPUT, INPUT_IS_ASYNC = "input_func", "_is_async"
+APPROVAL, APPROVAL_IS_ASYNC = "_approval_func", "_approval_func_is_async"
 
 NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
 """Lists in which no parts have to be looked for: of messages, which may be many, and of participants once more."""
@@ -303,3 +310,32 @@ def is_canvas(cls: type) -> bool:
 def clear_canvas(canvas: Any) -> None:
     """Have no files on a canvas."""
     canvas._files.clear()
+
+
+def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
+    """The tool that a workbench has under a name, if its tools never change."""
+    if not isinstance(workbench, StaticWorkbench):
+        return None
+    original = workbench._override_name_to_original.get(name, name)
+    return next((tool for tool in workbench._tools if tool.name == original), None)
+
+
+def function_of(workbench: Workbench, name: str) -> Any:
+    """The function that a tool calls, or the tool itself."""
+    tool = find_tool(workbench, name)
+    return getattr(tool, "_func", tool)
+
+
+def runs_a_task(workbench: Workbench, name: str) -> bool:
+    """Whether a tool does nothing but run an agent or a team, whose own calls are recorded."""
+    return isinstance(find_tool(workbench, name), TaskRunnerTool)
+
+
+def asks_first(agent: CodeExecutorAgent) -> bool:
+    """Whether somebody is asked before code is executed."""
+    return agent._approval_func is not None
+
+
+def set_elapsed(condition: TimeoutTermination, seconds: float) -> None:
+    """Let so much time have gone by since a condition's clock was started."""
+    condition._start_time = time.monotonic() - seconds

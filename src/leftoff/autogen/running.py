@@ -11,13 +11,14 @@ from autogen_agentchat.base import TaskResult
 from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from leftoff.autogen import private
-from leftoff.autogen.messages import load, outcome
+from leftoff.autogen.messages import load, mark, outcome
 from leftoff.autogen.parts import teams, walk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
     from leftoff.codec import Json
+    from leftoff.framework import Calls
 
 GRACE = 0.2
 """Seconds that a cancelled run gets to end by itself before it is cancelled again."""
@@ -26,12 +27,12 @@ TRIES = 5
 """How often a run is cancelled before it is left to itself: AutoGen waits in `finally` for what never ends."""
 
 
-async def stream(live: Any, task: Sequence[Json] | None) -> AsyncGenerator[Any, None]:
+async def stream(live: Any, task: Sequence[Json] | None, calls: Calls | None) -> AsyncGenerator[Any, None]:
     """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
     token = CancellationToken()
     queue: asyncio.Queue[Any] = asyncio.Queue()
     messages = None if task is None else load(live, task, "task")
-    driver = asyncio.create_task(_drive(live, messages, token, queue))
+    driver = asyncio.create_task(_drive(live, messages, token, queue, calls))
     driver.add_done_callback(lambda _: queue.put_nowait(None))
     complete = False
     try:
@@ -44,9 +45,12 @@ async def stream(live: Any, task: Sequence[Json] | None) -> AsyncGenerator[Any, 
             await _stop(live, driver, token)
 
 
-async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any]) -> None:
+async def _drive(
+    live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls | None
+) -> None:
     async for item in live.run_stream(task=task, cancellation_token=token):
-        queue.put_nowait(item)
+        replayed = calls is not None and calls.replaying and not isinstance(item, TaskResult)
+        queue.put_nowait(mark(item) if replayed else item)
 
 
 async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -30,13 +31,14 @@ from leftoff.errors import (
 from leftoff.records import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores.calls import Call
-from leftoff.stores.lines import SUFFIX, Index, change_line, glance, header_line, name_of, opened
+from leftoff.stores.glancing import glance
+from leftoff.stores.lines import SUFFIX, Index, change_line, header_line, kept_lines, name_of, opened
 
 if sys.platform != "win32":
     import fcntl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from leftoff.store import Profile
 
@@ -45,6 +47,8 @@ T = TypeVar("T")
 MARKER = "leftoff.json"
 MAX_INDEXES = 64
 """Sessions of which the places of their rows are kept in memory, at 32 bytes a row."""
+WASTE = 65_536
+"""Bytes that a prune may leave in a file, or half of it, before the file is written anew without them."""
 
 _CHANGE = os.O_RDWR | os.O_APPEND
 
@@ -132,7 +136,7 @@ class FileStore:
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         def read(call: Call) -> list[Row]:
             with self._locked(call, session, os.O_RDONLY) as held:
-                return [] if held is None else held[1].rows(held[0], kind, start, stop)
+                return [] if held is None else list(held[1].rows(held[0], kind, start, stop))
 
         return await self._run(read, session)
 
@@ -194,7 +198,7 @@ class FileStore:
             call.check()
             with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
                 _sync_directory(root.parent)
-            spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), encode({"leftoff": "files", "v": FORMAT}))
+            spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), [encode({"leftoff": "files", "v": FORMAT})])
             spare.replace(marker)
         match decode(marker.read_bytes(), str(marker)):
             case {"leftoff": "files", "v": int(version)} if version <= FORMAT:
@@ -240,7 +244,7 @@ class FileStore:
         """Make durable what another process wrote, because it may have died before it did so, and we rely on it."""
         try:
             _sync(file)
-            if index.lines == 2:  # noqa: PLR2004 - header and one write: the file is new, or new since a deletion
+            if index.changes == 1:  # the file is new, or was replaced
                 _sync_directory(self._sessions)
         except OSError:
             _reread(file, index)
@@ -258,10 +262,24 @@ class FileStore:
                 raise Conflict.of(write.session)
             now = time.time()
             head = write.head(now=now, created=old.created if old else now)
-            line = change_line(head, write.rows)
+            line = change_line(head, write.rows, write.prune)
+            header = header_line(write.session, head.created)
+            spare: Path | None = None
+            if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
+                with suppress(OSError):  # then the file grows instead, if there is space for that
+                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
             call.check(writing=True)
-            self._append(file, index, [line] if old else [header_line(write.session, now), line])
+            if spare:
+                self._replace(index, spare)
+            else:
+                self._append(file, index, [line] if old else [header, line])
             return head
+
+    def _replace(self, index: Index, spare: Path) -> None:
+        """Put a new file in the place of the session's."""
+        index.clear()
+        spare.replace(index.path)  # whoever waits for the lock of the old file will notice
+        _sync_directory(self._sessions)
 
     def _append(self, file: int, index: Index, lines: Sequence[bytes]) -> None:
         end = index.end if index.head else 0
@@ -294,12 +312,10 @@ class FileStore:
         with self._locked(call, session, _CHANGE) as held:
             if held is None or (old := held[1].head) is None or old.status == "deleted":
                 return False
-            path = held[1].path
             left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
-            spare = _spare(path.with_name(f"{path.name}.tmp"), left)
+            spare = _spare(_beside(held[1]), [left])
             call.check(writing=True)
-            spare.replace(path)  # whoever waits for the lock of the old file will notice
-            _sync_directory(self._sessions)
+            self._replace(held[1], spare)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:
@@ -330,13 +346,18 @@ class FileStore:
         return StoreUnavailable(message, session=session)
 
 
-def _spare(path: Path, content: bytes) -> Path:
+def _beside(index: Index) -> Path:
+    return index.path.with_name(f"{index.path.name}.tmp")
+
+
+def _spare(path: Path, content: Iterable[bytes]) -> Path:
     """A whole and durable file, to be put in the place of another."""
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
-            _write_all(file, content)
+            for piece in content:
+                _write_all(file, piece)
             _sync(file)
-    except OSError:
+    except (OSError, LeftoffError):
         path.unlink(missing_ok=True)
         raise
     return path

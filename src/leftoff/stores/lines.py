@@ -10,18 +10,19 @@ each item of ``data``: a row is found without parsing those before it and comes 
 written. What cannot stand in a line as JSON becomes a string with one character for each byte, marked by a fourth item
 ``"bytes"`` in ``rows``, or by the key ``bytes`` in the place of ``head``.
 
+``"prune":7`` in a line says that the ``CALL`` rows below 7 are gone, those of the line itself as well. When much of the
+file is of no use any more, it is written anew: after the header come lines with ``"kept":true``, which have the rows
+that are left and no head, and then the line of the write, which may have any ``seq``.
+
 Only a line with a newline was written; what follows the last newline is the rest of a write that was cut off.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
 import zlib
-from array import array
-from bisect import bisect_left
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from operator import index
@@ -33,6 +34,7 @@ import orjson
 from leftoff.codec import encode
 from leftoff.errors import LeftoffError, StateInvalid, UnknownVersion
 from leftoff.records import FORMAT, Head, Kind, Row, Status
+from leftoff.stores.places import Places, Span
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -48,8 +50,7 @@ _DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner
 _TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float}
 _KINDS = {kind.name: kind for kind in Kind}
 _STATUSES = frozenset(get_args(Status))
-_WINDOW = 8192  # more than the longest header
-_log = logging.getLogger(__name__)
+_BATCH = 1_000_000  # bytes of rows in a line, about
 
 
 class Damaged(LeftoffError):
@@ -79,8 +80,8 @@ def read_header(line: bytes) -> tuple[str, float]:
             raise Damaged("it is not the header of a session")
 
 
-def change_line(head: Head, rows: Iterable[Row] = ()) -> bytes:
-    """The line of the write that makes a head and adds rows.
+def change_line(head: Head, rows: Iterable[Row] = (), prune: int = 0) -> bytes:
+    """The line of the write that makes a head, adds rows and removes calls.
 
     Raises:
         StateInvalid: it could not be read again, so it must not be written.
@@ -88,6 +89,32 @@ def change_line(head: Head, rows: Iterable[Row] = ()) -> bytes:
     members: dict[str, object] = {"v": FORMAT, "seq": head.seq, "epoch": head.epoch, "at": head.updated}
     optional = {name: getattr(head, name) for name in _DEFAULTS} | {"labels": dict(head.labels)}
     members |= {name: value for name, value in optional.items() if value != _DEFAULTS[name]}
+    members |= {"prune": prune} if prune else {}
+    rest = b"]}"
+    if head.data:
+        rest = b'],"head":%b}' % head.data if _fits(head.data) else b'],"bytes":%b}' % _escaped(head.data)
+    where = f"{head.session} head"
+    line = _line(members, rows, rest, where)
+    with suppress(Damaged):
+        if read_change(line).head(head.session, head.created) == head:
+            return line
+    raise StateInvalid("cannot be stored so that it comes back exactly", path=where, session=head.session)
+
+
+def kept_lines(rows: Iterable[Row]) -> Iterator[bytes]:
+    """Lines of rows that were written before, without a head; at least one, which says that the file is a new one."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        if size > _BATCH:
+            yield _line({"v": FORMAT, "kept": True}, batch, b"]}", "rows")
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row.data)
+    yield _line({"v": FORMAT, "kept": True}, batch, b"]}", "rows")
+
+
+def _line(members: dict[str, object], rows: Iterable[Row], rest: bytes, where: str) -> bytes:
     listed: list[list[str | int]] = []
     data: list[bytes] = []
     for row in rows:
@@ -97,26 +124,7 @@ def change_line(head: Head, rows: Iterable[Row] = ()) -> bytes:
         listed.append([row.kind.name, row.n, len(text), *([] if fits else ["bytes"])])
         data += (b",", text)
     members |= {"rows": listed} if listed else {}
-    rest = b"]}"
-    if head.data:
-        rest = b'],"head":%b}' % head.data if _fits(head.data) else b'],"bytes":%b}' % _escaped(head.data)
-    where = f"{head.session} head"
-    line = _sealed([encode(members, where)[1:-1], _DATA, *data[1:], rest])
-    with suppress(Damaged):
-        if read_change(line).head(head.session, head.created) == head:
-            return line
-    raise StateInvalid("cannot be stored so that it comes back exactly", path=where, session=head.session)
-
-
-class Span(NamedTuple):
-    """Where the data of a row is, counted from the start of its line or of its file."""
-
-    kind: Kind
-    n: int
-    at: int
-    size: int
-    crc: int
-    escaped: bool
+    return _sealed([encode(members, where)[1:-1], _DATA, *data[1:], rest])
 
 
 class Change(NamedTuple):
@@ -126,6 +134,13 @@ class Change(NamedTuple):
     spans: list[Span]
     rest: bytes
     """What follows the rows."""
+
+    def prune(self) -> int:
+        """The number below which there are no calls any more."""
+        prune = self.members.get("prune", 0)
+        if not isinstance(prune, int):
+            raise Damaged("it does not tell which calls are gone")
+        return prune
 
     def head(self, session: str, created: float) -> Head:
         """The head that the write made."""
@@ -177,46 +192,6 @@ def opened(path: Path, flags: int) -> Generator[int]:
         os.close(file)
 
 
-def glance(path: Path) -> Head | None:
-    """The head that the last readable line of a file tells, reading no more than is needed; ``None`` if there is none.
-
-    For listings, hence without the session's lock: nobody holds up all others.
-    """
-    try:
-        with opened(path, os.O_RDONLY) as file:
-            return _latest(file, path.name)
-    except FileNotFoundError:
-        return None
-    except (Damaged, UnknownVersion) as error:
-        _log.warning("%s is left out of the list of sessions: %s", path, error)
-        return None
-
-
-def _latest(file: int, name: str) -> Head | None:
-    start = os.pread(file, _WINDOW, 0)
-    header = start[: start.find(b"\n") + 1]
-    if not header and len(start) < _WINDOW:
-        return None
-    session, created = read_header(header)
-    if name_of(session) != name:
-        raise Damaged(f"it is the file of session {session!r}")
-    first = len(header) - 1
-    size = begin = os.fstat(file).st_size
-    window = _WINDOW
-    lines: list[bytes] = []
-    while begin > first:
-        # A line is complete between two newlines, and the header's is the first.
-        begin = max(first, size - window)
-        lines = os.pread(file, size - begin, begin).split(b"\n")[1:-1]
-        for line in reversed(lines):
-            with suppress(Damaged):
-                return read_change(line + b"\n").head(session, created)
-        window *= 8
-    if lines:
-        raise Damaged("none of its lines can be read")
-    return None
-
-
 class Index:
     """What the file of a session says up to ``end``: the head, and where the rows are."""
 
@@ -231,10 +206,14 @@ class Index:
         self.head: Head | None = None
         self.end = 0
         self.lines = 0
+        self.changes = 0
+        """How many of the lines are writes."""
+        self.live = 0
+        """How many bytes the rows have."""
         self._created = 0.0
         self._seq = 0
         self._mark = (0, b"")
-        self._places = {kind: _Places() for kind in Kind}
+        self._places = {kind: Places() for kind in Kind}
 
     def catch_up(self, file: int) -> bool:
         """Read what was written since the last time, or everything if that is no longer there; whether there was any.
@@ -255,16 +234,15 @@ class Index:
                     lines.seek(known)
                     self.add(line for line in lines if line.endswith(b"\n"))
             except (Damaged, UnknownVersion, OSError) as error:
-                where = f"{self.path}:{self.lines}"
+                where, changes = f"{self.path}:{self.lines}", self.changes
                 self.clear()
                 if isinstance(error, OSError):
                     raise
                 if isinstance(error, UnknownVersion):
                     raise UnknownVersion(f"{where}: {error}", session=self.session) from None
-                message = (
-                    f"this line is damaged: {error}; restore the file from a backup, or remove this line and all"
-                    " after it to go back to what the session was before"
-                )
+                message = f"this line is damaged: {error}; restore the file from a backup"
+                if changes:
+                    message += ", or remove this line and all after it to go back to what the session was before"
                 raise StateInvalid(message, path=where, session=self.session) from None
         return self.end > known
 
@@ -289,56 +267,45 @@ class Index:
         """Whether one of the rows is there already."""
         return any(self._places[row.kind].holds(row.n) for row in rows)
 
-    def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> list[Row]:
+    def dead(self, prune: int) -> int:
+        """How many bytes of the file are neither rows nor anything that they need, once calls are pruned."""
+        return self.end - self.live + self._places[Kind.CALL].size(prune)
+
+    def left(self, file: int, prune: int) -> Iterator[Row]:
+        """All rows but the calls that are pruned."""
+        for kind in Kind:
+            yield from self.rows(file, kind, prune if kind is Kind.CALL else 0, None)
+
+    def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> Iterator[Row]:
         """The rows with ``start <= n < stop``, in order."""
-        found: list[Row] = []
         for span in self._places[kind].spans(kind, start, stop):
             data = os.pread(file, span.size, span.at)
             if zlib.crc32(data) != span.crc:
                 self.clear()
                 self.catch_up(file)  # tells the line that was damaged since it was first read
                 raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
-            found.append(Row(kind=kind, n=span.n, data=_unescaped(data) if span.escaped else data))
-        return found
+            yield Row(kind=kind, n=span.n, data=_unescaped(data) if span.escaped else data)
 
     def _follow(self, new: Change) -> None:
-        seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
-        if seq != self._seq + 1 and not (last and self.lines == 2):  # noqa: PLR2004 - all that a deletion leaves
-            raise Damaged("it does not follow from the line before it")
-        # Nothing follows a deletion.
-        self._seq = -1 if last else self._seq + 1
+        if "kept" in new.members:
+            if self.changes:
+                raise Damaged("it keeps the rows of lines that are there")
+        else:
+            seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
+            anew = not self.changes and (last or self.lines > 2)  # noqa: PLR2004 - a deletion, or after lines of rows
+            if not isinstance(seq, int) or (seq != self._seq + 1 and not anew):
+                raise Damaged("it does not follow from the line before it")
+            # Nothing follows a deletion.
+            self._seq = -1 if last else seq
+            self.changes += 1
         for span in new.spans:
             if self._places[span.kind].holds(span.n):
                 raise Damaged(f"it repeats {span.kind.name} {span.n}")
             self._places[span.kind].add(span, self.end)
-
-
-class _Places:
-    """Where the rows of one kind are, ordered by number: four integers a row, because there are many rows."""
-
-    def __init__(self) -> None:
-        self._data = array("q")
-
-    def holds(self, n: int) -> bool:
-        at = 4 * self._find(n)
-        return at < len(self._data) and self._data[at] == n
-
-    def add(self, span: Span, line: int) -> None:
-        at = 4 * self._find(span.n)
-        size = -span.size if span.escaped else span.size
-        self._data[at:at] = array("q", (span.n, line + span.at, size, span.crc))
-
-    def spans(self, kind: Kind, start: int, stop: int | None) -> Iterator[Span]:
-        last = len(self._data) // 4 if stop is None else self._find(stop)
-        for number in range(self._find(start), last):
-            n, at, size, crc = self._data[4 * number : 4 * number + 4]
-            yield Span(kind, n, at, abs(size), crc, size < 0)
-
-    def _find(self, n: int) -> int:
-        count = len(self._data) // 4
-        if count == 0 or self._data[-4] < n:  # as most are when they are added
-            return count
-        return bisect_left(range(count), n, key=lambda number: self._data[4 * number])
+            self.live += span.size
+        if prune := new.prune():
+            self.live -= self._places[Kind.CALL].size(prune)
+            self._places[Kind.CALL].drop(prune)
 
 
 def _sealed(parts: list[bytes]) -> bytes:

@@ -65,7 +65,11 @@ class MemoryStore:
         now = time.time()
         head = write.head(now=now, created=old.created if old else now)
         self._heads[write.session] = head
-        self._rows.setdefault(write.session, {}).update(new)
+        kept = self._rows.setdefault(write.session, {})
+        kept.update(new)
+        if write.prune:
+            for key in [key for key in kept if key[0] is Kind.CALL and key[1] < write.prune]:
+                del kept[key]
         return head
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import psycopg
@@ -19,15 +21,16 @@ from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import postgres_schema
 from leftoff.stores.postgres_pool import Pool, not_a_url
+from leftoff.stores.postgres_transaction import PostgresTransaction, fence, values_of
 from leftoff.stores.scripts import named
 from leftoff.stores.server import MovedOn, ServerStore, Tries, Unreached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from psycopg.abc import Params
 
-    from leftoff.store import Profile
+    from leftoff.store import Profile, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class PostgresStore(ServerStore):
         super().__init__(_place(conninfo), deadline)
         self._pool = Pool(conninfo, self._place, deadline)
         self._sql = {name: text.replace("leftoff.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
+        self._doubtful: dict[str, list[Write]] = {}
         self.server = 0
         """The version of PostgreSQL."""
         self.version = 0
@@ -136,6 +140,32 @@ class PostgresStore(ServerStore):
         found = await self._try(lambda tries: self._read(tries, "rows", values), session)
         return [Row(kind=kind, n=n, data=data) for n, data in found]
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        def doubt(write: Write) -> None:
+            self._doubtful.setdefault(write.session, []).append(write)
+
+        transaction = PostgresTransaction(self._pool, self._place, self._deadline, self._sql["finish"], doubt)
+        try:
+            await self._try(transaction.begin)
+            yield transaction
+        finally:
+            await transaction.end()
+
+    async def _settle(self, session: str) -> float:
+        until = await super()._settle(session)
+        while doubtful := self._doubtful.get(session):
+            write = doubtful[0]
+            await self._try(partial(self._fence, write), session, Tries(until))
+            if write in doubtful:  # no other call was quicker
+                doubtful.remove(write)
+                if not doubtful:
+                    self._doubtful.pop(session, None)
+        return until
+
+    async def _fence(self, write: Write, tries: Tries) -> None:
+        await fence(self._pool, tries, self._sql["write"], write)
+
     async def close(self) -> None:
         if not self._closed and os.getpid() == self._pid:
             self._pool.close()
@@ -146,24 +176,9 @@ class PostgresStore(ServerStore):
         return _as_head(found[0]) if found else None
 
     async def _write(self, write: Write, tries: Tries) -> Head:
-        values = (
-            write.session,
-            write.seq,
-            write.after,
-            write.epoch,
-            write.status,
-            encode(dict(write.labels), "labels").decode(),
-            write.owner,
-            write.lease,
-            write.token,
-            write.data,
-            # As text: by measurement, psycopg takes longer to write a list than to do all the rest.
-            _array(row.kind for row in write.rows),
-            _array(row.n for row in write.rows),
-            [row.data for row in write.rows],
-        )
+        query, values = self._sql["write"], values_of(write)
         try:
-            [(outcome, created, updated)] = await self._pool.run(tries, self._sql["write"], values, writes=True)
+            [(outcome, created, updated)] = await self._pool.run(tries, query, values, writes=True)
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
         match outcome:
@@ -227,10 +242,6 @@ def _place(conninfo: str) -> str:
         raise not_a_url()
     names = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports * len(hosts), strict=False)]
     return f"Postgres {','.join(names)}/{parts.get('dbname', '')}"
-
-
-def _array(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(str(int(number)) for number in numbers) + "}"
 
 
 def _readable(rows: Iterable[Sequence[Any]]) -> Iterable[Head]:

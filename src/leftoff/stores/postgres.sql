@@ -24,7 +24,13 @@ ORDER BY name
 -- name: write
 SELECT outcome, created, updated
 FROM leftoff.write(
-    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[]
+    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[], %s
+)
+
+-- name: finish
+SELECT outcome, created, updated, set_config('idle_in_transaction_session_timeout', %s, true)
+FROM leftoff.write(
+    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[], %s
 )
 
 -- name: rows

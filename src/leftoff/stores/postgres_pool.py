@@ -7,6 +7,7 @@ not why, and it waits for a server that does not answer longer than a deadline a
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -18,7 +19,7 @@ from leftoff.errors import LeftoffError, StoreFull, StoreUnavailable
 from leftoff.stores.server import Slow, Tries, Unreached
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from psycopg.abc import Params, PQGen
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 SIZE = 10
 """How many connections one store has at most."""
+HELD = SIZE // 2
+"""How many of them transactions may have, so that something is left for all other calls."""
 MAX_IDLE = 60.0
 """Seconds after which a connection that nobody used is not trusted any more: firewalls forget such ones."""
 PASSING = (
@@ -70,6 +73,7 @@ class Pool:
         self._place = place
         self._idle: list[tuple[Connection, float]] = []
         self._slots = asyncio.Semaphore(SIZE)
+        self._held = asyncio.Semaphore(HELD)
         self._closed = False
         self._options: dict[str, Any] = {}
         hosts = str(conninfo_to_dict(conninfo).get("host") or "").count(",") + 1
@@ -115,9 +119,29 @@ class Pool:
         except ALREADY_THERE:
             raise
         except psycopg.Error as error:
-            if lost or isinstance(error, GONE) or (error.sqlstate or "").startswith("08"):
-                raise Unreached(_said(error), sent=writes) from None
-            raise self._translated(error) from None
+            if lost or is_gone(error):
+                raise Unreached(message_of(error), sent=writes) from None
+            raise self.translated(error) from None
+
+    @asynccontextmanager
+    async def hold(self, until: float) -> AsyncGenerator[Connection]:
+        """A connection for somebody who takes his time; it is cut if he leaves a transaction open.
+
+        Raises:
+            Unreached: there is none until then.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(until):
+                    await stack.enter_async_context(self._held)
+                    await stack.enter_async_context(self._slots)
+                    if self._closed:
+                        raise StoreUnavailable.closed()
+                    connection = self._take() or await self._connect()
+                    stack.callback(self._give_back, connection)
+            except TimeoutError:
+                raise Slow("it does not answer in time, or other transactions have all connections") from None
+            yield connection
 
     def forget(self) -> None:
         """Close the connections that nobody uses; the next calls make new ones."""
@@ -161,19 +185,19 @@ class Pool:
             raise not_a_url() from None
         except psycopg.OperationalError as error:
             # The driver gives no code for what a server says before it lets one in.
-            _, fatal, said = _said(error).rpartition("FATAL:")
+            _, fatal, said = message_of(error).rpartition("FATAL:")
             passing = any(word in said for word in SOON)
             hint = "; check the user, the password and the database in the URL" if fatal and not passing else ""
             said = said.replace("Is the server running on that host", "; is the server running on that host")
             raise Unreached(said.strip() + hint, absent=not passing) from None
 
-    def _translated(self, error: psycopg.Error) -> Exception:
+    def translated(self, error: psycopg.Error) -> Exception:
         """What a server's answer means."""
         if isinstance(error, pg.ReadOnlySqlTransaction):
             self.forget()
         if isinstance(error, PASSING):
-            return Unreached(_said(error))
-        said = f"{_said(error)} ({error.sqlstate})"
+            return Unreached(message_of(error))
+        said = f"{message_of(error)} ({error.sqlstate})"
         for kinds, meaning, text in _MEANINGS:
             if isinstance(error, kinds):
                 return meaning(f"{self._place} {text}: {said}")
@@ -195,6 +219,11 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[LeftoffError], str]
 )
 
 
+def is_gone(error: psycopg.Error) -> bool:
+    """Whether it is not the server's answer to what was asked."""
+    return isinstance(error, GONE) or (error.sqlstate or "").startswith("08")
+
+
 def not_a_url() -> StoreUnavailable:
     """For a URL that the driver does not understand; what it says of it would quote it."""
     return StoreUnavailable(
@@ -203,6 +232,6 @@ def not_a_url() -> StoreUnavailable:
     )
 
 
-def _said(error: psycopg.Error) -> str:
+def message_of(error: psycopg.Error) -> str:
     """What went wrong, without the statement and the values that an error quotes."""
     return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

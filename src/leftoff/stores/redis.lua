@@ -45,8 +45,8 @@ end
 
 -- name: write
 -- ARGV: seq, the next seq, = and the token of the head that was seen or nothing, token, epoch, status, the rest of the head, whether an earlier attempt may have come
--- through, ttl, replicas, then the rows.
-local key, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted = KEYS[1], unpack(ARGV, 1, 10)
+-- through, ttl, replicas, the name of the first call that stays or nothing, then the rows.
+local key, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 11)
 local found = read(key)
 if found.problem then return {found.problem} end
 if found.status == 'deleted' then return {'deleted'} end
@@ -57,7 +57,7 @@ if again == '1' and found.seq == next_seq and found.token == token then
 end
 if found.seq ~= seq or (after ~= '' and after ~= '=' .. found.token) then return {'conflict', found.seq} end
 local seen = {}
-for at = 11, #ARGV do
+for at = 12, #ARGV do
     local name = string.sub(ARGV[at], 1, 17)
     if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
         return {'conflict', found.seq}
@@ -70,7 +70,7 @@ local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
 -- ZADD comes first: a server without memory refuses a script's first command, never a later one.
 local batch = {0, head}
-for at = 11, #ARGV do
+for at = 12, #ARGV do
     batch[#batch + 1] = 0
     batch[#batch + 1] = ARGV[at]
     if #batch >= 1000 then
@@ -80,6 +80,7 @@ for at = 11, #ARGV do
 end
 if #batch > 0 then redis.call('ZADD', key, unpack(batch)) end
 if found.member then redis.call('ZREM', key, found.member) end
+if prune ~= '' then redis.call('ZREMRANGEBYLEX', key, '[7', '(' .. prune) end
 expire(key, ttl)
 return {'written', created, now}
 

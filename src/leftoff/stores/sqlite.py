@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sqlite3
 import time
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
-from leftoff.codec import decode, encode
+from leftoff.codec import encode
 from leftoff.errors import (
     Conflict,
     LeftoffError,
@@ -31,16 +30,14 @@ from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores.calls import Call
 from leftoff.stores.scripts import named, script
+from leftoff.stores.sqlite_records import FIELDS, as_head, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-    from types import UnionType
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
-    from leftoff.store import Profile
+    from leftoff.store import Profile, Transaction
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4C656674  # "Left"
 SCHEMA = 1
@@ -48,10 +45,8 @@ SCHEMA = 1
 PAGE_SIZE = 16384
 """By measurement: with rows of 1 to 2 KB, the file is 12 % larger than they are; with smaller pages up to 30 %."""
 
-_FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
-_TYPES: tuple[type | UnionType, ...] = (str, int, int, str, str, str | None, float, str, float, float, bytes)
 _LAST_N = 2**63 - 1
-_STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
+STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
 
 _SQL = named("sqlite.sql")
@@ -98,7 +93,7 @@ class SqliteStore:
 
     async def head(self, session: str) -> Head | None:
         row = await self._run(lambda: self._db.execute(_SQL["head"], (session,)).fetchone(), session)
-        return row and _as_head(row)
+        return row and as_head(row)
 
     async def heads(
         self,
@@ -116,7 +111,7 @@ class SqliteStore:
         def read() -> list[Head]:
             with closing(self._db.execute(_SQL["heads"], values)) as cursor:
                 # Compared here because SQLite's JSON functions cut a string at its first NUL.
-                found = (head for head in _readable(cursor) if labels.items() <= head.labels.items())
+                found = (head for head in readable(cursor) if labels.items() <= head.labels.items())
                 return list(islice(found, limit))
 
         return await self._run(read)
@@ -140,6 +135,19 @@ class SqliteStore:
     async def delete(self, session: str) -> bool:
         return await self._run(lambda: self._bury(session), session)
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        from leftoff.stores.sqlite_transaction import SqliteTransaction
+
+        self._check_usable()
+        transaction = SqliteTransaction(self._path, self._deadline, self._file)
+        try:
+            await transaction.begin()
+            yield transaction
+        finally:
+            self._jobs.put(transaction.ended)  # until it is certain what became of it, nobody is told anything
+            await transaction.end()
+
     async def close(self) -> None:
         if os.getpid() != self._pid:
             return
@@ -154,10 +162,7 @@ class SqliteStore:
 
     async def _run(self, work: Callable[[], T], session: str | None = None) -> T:
         """The result of ``work`` in the worker thread, which drops it if the caller goes before it takes effect."""
-        if os.getpid() != self._pid:
-            raise StoreUnavailable(f"{self._path} was opened by the parent process; open the store again in this one")
-        if self._closed:
-            raise StoreUnavailable.closed()
+        self._check_usable()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         call = Call(time.monotonic() + self._deadline)
@@ -181,6 +186,12 @@ class SqliteStore:
         finally:
             timer.cancel()
             call.drop()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._path} was opened by the parent process; open the store again in this one")
+        if self._closed:
+            raise StoreUnavailable.closed()
 
     # From here on, everything runs in the worker thread.
 
@@ -245,7 +256,7 @@ class SqliteStore:
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
         finally:
-            db.set_progress_handler(self._caller_has_gone, _STEPS)
+            db.set_progress_handler(self._caller_has_gone, STEPS)
 
     def _start(self) -> None:
         self._close()  # what an attempt left that found the file locked
@@ -308,13 +319,15 @@ class SqliteStore:
         with self._transaction(write.session) as db:
             now = time.time()
             head = write.head(now=now, created=now)
-            values = {field: getattr(head, field) for field in _FIELDS} | {"labels": labels, "after": write.after}
+            values = {field: getattr(head, field) for field in FIELDS} | {"labels": labels, "after": write.after}
             found = db.execute(_SQL["swap" if write.seq else "create"], values).fetchall()
             if not found:
                 status = db.execute(_SQL["status"], (write.session,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(write.session)
             ((session, created),) = found
             db.executemany(_SQL["append"], [(session, int(row.kind), row.n, row.data) for row in write.rows])
+            if write.prune:
+                db.execute(_SQL["prune"], (session, int(Kind.CALL), write.prune))
             self._check_place()
         return write.head(now=now, created=created)
 
@@ -366,23 +379,6 @@ class SqliteStore:
             case _:
                 message = f"{path} cannot be used: {error}; check the disk"
         return kind(f"{message} ({error.sqlite_errorname})", session=session)
-
-
-def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Head]:
-    for row in rows:
-        try:
-            yield _as_head(row)
-        except StateInvalid as error:
-            _log.warning("a session is left out of the list: %s", error)
-
-
-def _as_head(row: tuple[Any, ...]) -> Head:
-    fields = dict(zip(_FIELDS, row, strict=True))
-    if all(map(isinstance, row, _TYPES)) and fields["status"] in get_args(Status):
-        fields["labels"] = decode(fields["labels"].encode(), f"labels of {fields['session']!r}")
-        if isinstance(fields["labels"], dict):
-            return Head(**fields, now=time.time())
-    raise StateInvalid("the record is damaged", path=f"head of {fields['session']!r}", session=str(fields["session"]))
 
 
 def _code(error: sqlite3.Error) -> int | None:

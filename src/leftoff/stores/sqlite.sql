@@ -46,6 +46,9 @@ SELECT status FROM sessions WHERE name = ?
 -- name: append
 INSERT INTO rows (session, kind, n, data) VALUES (?, ?, ?, ?)
 
+-- name: prune
+DELETE FROM rows WHERE session = ? AND kind = ? AND n < ?
+
 -- name: rows
 SELECT n, data
 FROM rows

@@ -11,6 +11,7 @@ pytest.register_assert_rewrite(
     "leftoff.testing.handles",
     "leftoff.testing.listing",
     "leftoff.testing.machine",
+    "leftoff.testing.pruning",
     "leftoff.testing.racing",
     "leftoff.testing.reading",
     "leftoff.testing.writing",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from leftoff.testing.deleting import Deleting
 from leftoff.testing.handles import Lasting, Sharing
 from leftoff.testing.listing import Listing
+from leftoff.testing.pruning import Pruning
 from leftoff.testing.racing import Racing
 from leftoff.testing.reading import Reading
 from leftoff.testing.writing import Writing
 
 
-class StoreConformance(Writing, Reading, Listing, Deleting, Racing, Sharing, Lasting):
+class StoreConformance(Writing, Reading, Pruning, Listing, Deleting, Racing, Sharing, Lasting):
     """Subclass it in a test file, say how the store is opened, and run pytest.
 
         class TestMyStore(StoreConformance):

@@ -15,6 +15,7 @@ from leftoff.codec import encode
 from leftoff.errors import Conflict, SessionDeleted
 from leftoff.records import Head, Kind
 from leftoff.store import DEADLINE
+from leftoff.testing.pruning import a_call, calls
 from leftoff.testing.racing import interrupt, race, settle, watch
 from leftoff.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_row, a_write
 from leftoff.testing.subject import Suite, ids, snapshot, timeless
@@ -64,6 +65,22 @@ class Sharing(Suite):
         with pytest.raises(SessionDeleted):
             await store.write(a_write(seq=held.seq, owner="me", lease=60.0))
         assert await store.delete("case-42") is False
+
+    async def test_another_handle_sees_a_prune_at_once(self, store: Store, other: Store) -> None:
+        """Also one that makes a store tidy up: there is much to remove."""
+        large = encode("x" * 40_000)
+        handles = (store, other)
+        for number in range(6):
+            writer, reader = handles[number % 2], handles[1 - number % 2]
+            for n in range(4):
+                await writer.write(
+                    a_write(seq=5 * number + n, rows=[a_call(4 * number + n, large), a_row(4 * number + n)])
+                )
+            assert await calls(reader) == [4 * number + n for n in range(4)]
+            written = await writer.write(a_write(seq=5 * number + 4, prune=4 * number + 4))
+            rows = tuple(a_row(n) for n in range(4 * number + 4))
+            assert await snapshot(reader, "case-42") == (timeless(written), rows)
+            assert [timeless(head) for head in await reader.heads()] == [timeless(written)]
 
     async def test_a_race_between_handles_has_one_winner(self, store: Store, other: Store) -> None:
         await race([store, other], "case-42", rounds=5)
@@ -189,16 +206,43 @@ class Lasting(Suite):
                     assert head == timeless(result)
                 assert rows == (write.rows if head else ())
 
-    async def test_a_deletion_gives_the_space_back(self, where: Path) -> None:
-        def kept() -> int:
-            return sum(path.stat().st_size for path in where.parent.rglob("*") if path.is_file())
+    async def test_what_was_pruned_is_gone_after_opening_again(self, where: Path) -> None:
+        large = encode("x" * 30_000)
+        async with self.open_store(where) as store:
+            await store.write(a_write("small", rows=[a_call(n) for n in range(4)]))
+            await store.write(a_write("small", seq=1, prune=2))
+            await store.write(a_write(rows=[*(a_call(n, large) for n in range(9)), *(a_row(n) for n in range(3))]))
+            await store.write(a_write(seq=1, prune=7, labels={"team": "claims"}))
+        for seq in range(2, 5):
+            async with self.open_store(where) as store:
+                assert await calls(store, "small") == [2, 3]
+                head, rows = await snapshot(store, "case-42")
+                more = range(9, 7 + seq)
+                assert rows == (*map(a_row, range(3)), a_call(7, large), a_call(8, large), *map(a_call, more))
+                assert head is not None
+                assert (head.seq, head.labels) == (seq, {"team": "claims"})
+                await store.write(a_write(seq=seq, labels=head.labels, rows=[a_call(7 + seq)]))
 
+    async def test_a_deletion_gives_the_space_back(self, where: Path) -> None:
         async with self.open_store(where) as store:
             await store.write(a_write("kept"))
-        before = kept()
+        before = _size(where)
         async with self.open_store(where) as store:
             for number in range(4):
                 large = encode(random.Random(number).randbytes(500_000).hex())  # noqa: S311 - no secret
                 await store.write(a_write(f"large-{number}", rows=[a_row(n, large) for n in range(2)]))
                 assert await store.delete(f"large-{number}")
-        assert kept() - before < 500_000
+        assert _size(where) - before < 500_000
+
+    async def test_pruning_gives_the_space_back(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            for number in range(20):
+                large = encode(random.Random(number).randbytes(100_000).hex())  # noqa: S311 - no secret
+                await store.write(a_write(seq=2 * number, rows=[a_call(number, large)]))
+                await store.write(a_write(seq=2 * number + 1, prune=number + 1, rows=[a_row(number)]))
+        assert _size(where) < 2_000_000
+
+
+def _size(where: Path) -> int:
+    """How many bytes a store has in files."""
+    return sum(path.stat().st_size for path in where.parent.rglob("*") if path.is_file())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_HANDLES = 3
-STATUSES: tuple[Status, ...] = ("idle", "running", "failed")
+STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(
@@ -41,7 +41,7 @@ label_sets = st.dictionaries(st.sampled_from(["team", "tier", "a.b"]), st.sample
 payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000]) | text.map(encode)
 # Few kinds and numbers, so that rows collide.
 numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
-rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.LOG, Kind.KEY]), n=numbers, data=payloads)
+rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.LOG, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
 plans = st.builds(
     Write,
     session=st.just(""),
@@ -54,6 +54,7 @@ plans = st.builds(
     token=text,
     data=payloads | st.binary(max_size=9),
     rows=st.lists(rows, max_size=4).map(tuple),
+    prune=st.just(0) | numbers,
 )
 anything = st.integers(0, 1_000)
 
@@ -132,8 +133,9 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             return await settle(self._store(other), write.session, write.seq, write.token)
 
         head = self._run(calls())
-        fence = replace(write, epoch=head.epoch, status=head.status, labels={}, owner=None, token=head.token, rows=())
-        self._accept(write if head.token == write.token else replace(fence, data=head.data), head)
+        fence = replace(write, epoch=head.epoch, status=head.status, labels={}, owner=None, token=head.token)
+        fence = replace(fence, data=head.data, rows=(), prune=0)
+        self._accept(write if head.token == write.token else fence, head)
 
     @rule(which=anything, handle=anything)
     def delete(self, which: int, handle: int) -> None:
@@ -302,8 +304,9 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         created = known.head.created if known else head.updated
         assert timeless(head) == timeless(write.head(now=head.updated, created=created))
         assert head.updated >= (known.head.updated if known else 0.0)
-        old = known.rows if known else {}
-        self._known[write.session] = Known(timeless(head), old | {(row.kind, row.n): row for row in write.rows})
+        rows = (known.rows if known else {}) | {(row.kind, row.n): row for row in write.rows}
+        left = {key: row for key, row in rows.items() if row.kind is not Kind.CALL or row.n >= write.prune}
+        self._known[write.session] = Known(timeless(head), left)
 
     # The store
 

@@ -32,6 +32,7 @@ def a_write(
     token: str = "",
     data: bytes = b"{}",
     rows: Iterable[Row] = (),
+    prune: int = 0,
 ) -> Write:
     """A write with a token of its own, by default the first one of ``case-42``."""
     return Write(
@@ -46,6 +47,7 @@ def a_write(
         token=token or f"token-{next(_tokens)}",
         data=data,
         rows=tuple(rows),
+        prune=prune,
     )
 
 

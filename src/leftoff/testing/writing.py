@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leftoff.records import Status, Write
     from leftoff.store import Store
 
-STATUSES: tuple[Status, ...] = ("idle", "running", "failed")
+STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
 
 
 async def _is_refused(store: Store, write: Write) -> None:

@@ -1,0 +1,199 @@
+"""Having every call inside a run made through the journal, for as long as the run lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent, UserProxyAgent
+from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.conditions import TimeoutTermination
+from autogen_core.memory import Memory
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import StaticWorkbench, Workbench
+
+from leftoff import calling, effects
+from leftoff.autogen import private
+from leftoff.autogen.holding import DEPTH, MANY, join, parts_in
+from leftoff.autogen.keeping import kept
+from leftoff.autogen.kinds import has_parts, is_mapping
+from leftoff.autogen.parts import Part, walk
+from leftoff.autogen.requests import Digests
+from leftoff.autogen.sites import UNSAFE, ClientSite, CodeSite, HumanSite, MemorySite, ToolSite, called, tool_key
+from leftoff.autogen.stand_ins import kind_of, stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+
+    from autogen_core import FunctionCall
+
+    from leftoff.autogen.keeping import Kept
+    from leftoff.effects import tool
+    from leftoff.framework import Calls
+
+
+class Run:
+    """A run of an agent or a team whose calls are recorded."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        calls: Calls,
+        declared: Mapping[str, tool],
+        digests: dict[str, Digests],
+    ) -> None:
+        self.calls = calls
+        self.effects = declared
+        self.live = parts[0].live
+        self._parts = parts
+        self._digests = digests
+        self._workbenches: dict[str, list[Workbench]] = {}
+        self._holders = {id(part.live) for part in parts if isinstance(part.live, ChatAgent | Team)}
+        self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
+        self._heard: dict[int, Sequence[Any]] = {}
+        """What was last said to the agents that stand for humans, by their ``id()``."""
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """Have stand-ins in the place of all that is called."""
+        real: list[tuple[Any, str, Any]] = []
+        try:
+            for part in self._parts:
+                attributes: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
+                for attribute, value in attributes.items():
+                    changed = self._changed(part, attribute, value)
+                    if changed is not value:
+                        real.append((part.live, attribute, value))
+                        setattr(part.live, attribute, changed)
+                if isinstance(part.live, UserProxyAgent):
+                    self._listen(part.live)
+            yield
+        finally:
+            for holder, attribute, value in reversed(real):
+                setattr(holder, attribute, value)
+            for part in self._parts:
+                if isinstance(part.live, UserProxyAgent):
+                    del part.live.on_messages_stream
+
+    def _changed(self, part: Part, attribute: str, value: Any) -> Any:
+        """A value with stand-ins in it; itself, if nothing in it is called."""
+        if isinstance(part.live, UserProxyAgent):
+            if attribute == private.INPUT:
+                return self._input(part, value)
+            if attribute == private.INPUT_IS_ASYNC:
+                return True
+        if isinstance(part.live, CodeExecutorAgent) and private.asks_first(part.live):
+            if attribute == private.APPROVAL:
+                return self._approval(part, value)
+            if attribute == private.APPROVAL_IS_ASYNC:
+                return True
+        if attribute in private.NOT_WALKED:
+            return value
+        return self._with_stand_ins(part, attribute.lstrip("_"), value)
+
+    def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
+        if (kind := kind_of(value)) is not None:
+            return stand_in(value, self._site(kind, part, name, value))
+        if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
+            return value
+        if is_mapping(value):
+            found = {key: self._with_stand_ins(part, f"{name}/{key}", item, depth - 1) for key, item in value.items()}
+            return value if all(found[key] is value[key] for key in found) else found
+        items: list[Any] | tuple[Any, ...] = value
+        named = [f"{name}#{i + 1}" if i else name for i in range(len(items))]
+        changed = [self._with_stand_ins(part, *each, depth - 1) for each in zip(named, items, strict=True)]
+        return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
+
+    def _site(self, kind: type[Any], part: Part, name: str, value: Any) -> Any:
+        where: dict[str, Any] = {"run": self, "path": join(part.path, name), "agent": part.path}
+        if kind is ChatCompletionClient:
+            return ClientSite(**where, digests=self._digests.setdefault(where["path"], Digests()))
+        if kind is Workbench:
+            self._workbenches.setdefault(part.path, []).append(value)
+            return ToolSite(**where, workbench=value)
+        return MemorySite(**where, memory=value) if kind is Memory else CodeSite(**where, executor=value)
+
+    # People.
+
+    def _listen(self, agent: UserProxyAgent) -> None:
+        """Know what is said to an agent that stands for a human: that is the question."""
+        real: Any = agent.on_messages_stream
+
+        async def on_messages_stream(messages: Sequence[Any], token: Any) -> AsyncGenerator[Any, None]:
+            self._heard[id(agent)] = messages
+            async for item in real(messages, token):
+                yield item
+
+        agent.on_messages_stream = on_messages_stream  # type: ignore[method-assign, assignment]  # for as long as the run lasts
+
+    def _input(self, part: Part, real: Any) -> Any:
+        """What asks a human in the name of an agent."""
+        agent, site = part.live, HumanSite(run=self, path=join(part.path, "input_func"), agent=part.path)
+
+        async def ask(prompt: str, token: Any = None) -> Any:
+            heard = self._heard.get(id(agent))
+            question = heard[-1].to_text() if heard else prompt
+            if real is calling.human:
+                return await site.ask(question)
+
+            async def hear() -> Any:
+                if iscoroutinefunction(real):
+                    return await real(prompt, token)
+                return await asyncio.get_running_loop().run_in_executor(None, real, prompt)
+
+            return await site.hear(question, hear, str, real)
+
+        return ask
+
+    def _approval(self, part: Part, real: Any) -> Any:
+        """What asks whether code may be executed."""
+        site = HumanSite(run=self, path=join(part.path, "approval_func"), agent=part.path)
+
+        async def ask(request: Any) -> Any:
+            async def hear() -> Any:
+                said = real(request)
+                return await said if isawaitable(said) else said
+
+            return await site.hear(request.code, hear, ApprovalResponse.model_validate, real)
+
+        return ask
+
+    # Tools.
+
+    def declared(self, workbench: Workbench, name: str) -> tool:
+        """What is said about the effect of a tool."""
+        if name in self.effects:
+            return self.effects[name]
+        return effects.marked(private.function_of(workbench, name)) or UNSAFE
+
+    def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
+        """The keys of the calls among these that begin at once and must not be repeated."""
+        found: list[str] = []
+        for call in calls:
+            arguments = called(call)
+            if arguments is not None and any(
+                self._begins(each, call.name) for each in self._workbenches.get(agent, ())
+            ):
+                found.append(tool_key(agent, call.name, arguments))
+        return found
+
+    def _begins(self, workbench: Workbench, name: str) -> bool:
+        declared = self.declared(workbench, name)
+        known = not isinstance(workbench, StaticWorkbench) or private.find_tool(workbench, name) is not None
+        return known and declared.effect == "unsafe" and not declared.approval
+
+    def kept_by(self, value: Any) -> list[Kept]:
+        """What can be kept of the things that a tool or a function works with, but for what runs it."""
+        found: list[Part] = []
+        for name, root in () if value is None else parts_in(value):
+            inside = walk(root, without=self._holders)
+            found += [replace(part, path=join(join("in", name), part.path)) for part in inside]
+        return [keep for part in found for keep in kept(part)]
+
+    def pass_time(self, spent: float) -> None:
+        """Have as much time gone by for the team's clocks as when a recorded call was complete."""
+        for clock in self._clocks:
+            private.set_elapsed(clock, spent)

@@ -1,0 +1,47 @@
+"""What tells one request to a model from another, without looking twice at what it has in common with the last one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel
+
+from leftoff.codec import is_array
+from leftoff.recorded import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Digests:
+    """Digests of the requests that are made from one place: each mostly begins like the one before."""
+
+    def __init__(self) -> None:
+        self._last: list[Any] = []
+        self._state = blake2b(digest_size=12)
+
+    def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
+        """The digest of a request."""
+        last, found = self._last, list(messages)
+        if found[: len(last)] != last:  # quick where they are the same objects
+            self._state, last = blake2b(digest_size=12), []
+        for message in found[len(last) :]:
+            self._state.update(message.model_dump_json().encode())
+        self._last = found
+        return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
+
+
+def _plain(value: Any) -> Any:
+    """An option of a request as JSON, as far as it is any."""
+    if is_array(value):
+        return [_plain(item) for item in value]
+    if isinstance(value, type):
+        return _schema(cast("Any", value))
+    return getattr(value, "schema", value)  # tools have one
+
+
+@lru_cache(maxsize=256)
+def _schema(model: Any) -> Any:
+    return model.model_json_schema() if issubclass(model, BaseModel) else model.__qualname__

@@ -1,0 +1,122 @@
+"""The calls of a turn as they are recorded: what is done, what was begun, what is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from leftoff import state, turns
+from leftoff.errors import StateInvalid
+from leftoff.ordering import Place
+from leftoff.questions import Question
+from leftoff.records import Kind
+from leftoff.turns import CallRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leftoff.ledger import Ledger
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Place):
+    """A recorded call."""
+
+    row: CallRow = field(kw_only=True)
+    value: dict[str, Any] = field(kw_only=True)
+    claimed: bool = False
+    """Whether the call was made again."""
+
+
+def digest(*parts: Any) -> str:
+    """What tells one request from another."""
+    return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS, default=foreign), digest_size=12).hexdigest()
+
+
+def foreign(value: Any) -> str:
+    """What stands for a value that is not JSON: nothing that would differ between processes."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def question_of(row: CallRow, value: dict[str, Any]) -> Question:
+    """The question that a row asks."""
+    return Question(
+        id=digest(row.path, row.what, row.key, row.nth)[:8],
+        kind=row.what,  # type: ignore[arg-type]  # only rows that ask have the stage for it
+        question=value.get("question", ""),
+        agent=value.get("agent", ""),
+        tool=row.name or None,
+        arguments=value.get("arguments"),
+    )
+
+
+class Recorded:
+    """The journal of a turn as it was read: what is done, what was begun, what is asked."""
+
+    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = ()) -> None:
+        self.entries: list[Entry] = []
+        self.questions: dict[str, tuple[Question, CallRow]] = {}
+        """Those without an answer and their rows, by their ids."""
+        self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
+        self._known: dict[tuple[str, str, str, int], Entry] = {}
+        self._announced: Counter[str] = Counter()
+        self._started: Counter[tuple[str, int]] = Counter()
+        self.spent = max((row.spent for row, _ in rows), default=0.0)
+        for row, value in rows:
+            self._add(row, value)
+
+    def _add(self, row: CallRow, value: dict[str, Any]) -> None:
+        if row.what == "tools":
+            self.seen.setdefault(row.path, []).append((row.nth, value["tools"]))
+        elif row.stage == "started":
+            self._started[row.key, row.nth] += 1
+        elif row.stage == "asked":
+            question = question_of(row, value)
+            self.questions[question.id] = question, row
+        else:
+            entry = Entry(row=row, value=value)
+            self.entries.append(entry)
+            self._known[row.path, row.what, row.key, row.nth] = entry
+            self._announced.update(row.starts)
+            if row.what in ("human", "approval", "doubt"):
+                self.questions.pop(question_of(row, {}).id, None)
+
+    def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
+        """A completed call."""
+        return self._known.get((path, what, key, nth))
+
+    def begun(self, key: str, nth: int, *, announced: bool) -> int:
+        """How often a call of a tool was begun, or may have been."""
+        return self._started[key, nth] + (announced and self._announced[key] > nth)
+
+    def announced(self, key: str) -> bool:
+        """Whether a recorded answer of a model asks for this call."""
+        return self._announced[key] > 0
+
+    def unclaimed(self, **same: str) -> list[Entry]:
+        """Completed calls that were not made again, and are alike in this."""
+        found = [entry for entry in self.entries if not entry.claimed]
+        return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
+
+
+async def read(ledger: Ledger, start: int, stop: int, bodies: Sequence[Any]) -> Recorded:
+    """The recorded calls with ``start <= number < stop``.
+
+    Raises:
+        StateInvalid: one is missing or damaged.
+    """
+    found: list[tuple[CallRow, dict[str, Any]]] = []
+    for row in await ledger.store.rows(ledger.session, Kind.CALL, start=start, stop=stop) if stop > start else ():
+        name = ledger.name(Kind.CALL, row.n)
+        if row.n != start + len(found):
+            break
+        call = turns.decode(CallRow, row.data, name)
+        found.append((call, {} if call.value is None else state.outline(bodies, list(call.value), name)))
+    if len(found) < stop - start:
+        name = ledger.name(Kind.CALL, start + len(found))
+        raise StateInvalid("is missing", path=name, session=ledger.session)
+    return Recorded(found)

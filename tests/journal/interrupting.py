@@ -1,0 +1,89 @@
+"""Interrupting a turn at one of its writes, as if the process had died there, and finishing it in another session."""
+
+from generated_parts import timeless
+from kinds import transcript
+
+from leftoff.autogen import AutoGen
+from leftoff.errors import StoreUnavailable
+from leftoff.session import Session
+
+
+class Mortal:
+    """A store that cannot be reached any more from its ``at``-th write on, which is still done if ``after`` is set."""
+
+    def __init__(self, store, at=0, *, after=False):
+        self._store, self._left, self._after = store, at, after
+        self.writes = 0
+        self.dead = False
+
+    @property
+    def profile(self):
+        return self._store.profile
+
+    async def write(self, write):
+        self.writes += 1
+        self._left -= 1
+        if self._left == 0:
+            if self._after:
+                await self._store.write(write)
+            self.dead = True
+        self._check()
+        return await self._store.write(write)
+
+    def __getattr__(self, name):
+        self._check()
+        return getattr(self._store, name)
+
+    def _check(self):
+        if self.dead:
+            raise StoreUnavailable("the worker is dead")
+
+
+async def finish(session, result, settle):
+    """Answer whatever is asked, until the turn is done."""
+    for _ in range(20):
+        if result is None or result.waiting is None:
+            return result
+        asked = result.waiting.questions[0]
+        result = await session.answer(settle(asked), question=asked.id)
+    raise AssertionError("it asks for ever")
+
+
+def retry(_question):
+    """Nothing was done."""
+    return "retry"
+
+
+async def outcome(store, build, tasks, *, session="whole", settle=retry):
+    """What the tasks lead to: what is said, and the state in the end; and how many writes each turn took."""
+    writes = []
+    for task in tasks:
+        mortal = Mortal(store.store)
+        case = Session(mortal, session, build, AutoGen())
+        await finish(case, await case.run(task=task), settle)
+        writes.append(mortal.writes)
+    return *await told(store, session), writes
+
+
+async def told(store, session):
+    """What was said in each turn, and the state in the end."""
+    case = store.session(session)
+    turns = [turn async for turn in case.history()]
+    checkpoint = case.at(turns[-1].number)
+    state = [await checkpoint.state(), await checkpoint.beside()]
+    return [timeless(transcript(turn)) for turn in turns], timeless(state)
+
+
+async def interrupted(store, build, tasks, at, *, after, session, settle=retry):
+    """The same, when the worker dies at a write of the last task, and another one finishes it."""
+    for number, task in enumerate(tasks, 1):
+        last = number == len(tasks)
+        mortal = Mortal(store.store, at if last else 0, after=after)
+        case = Session(mortal, session, build, AutoGen())
+        try:
+            await finish(case, await case.run(task=task, key=f"{number}"), settle)
+        except StoreUnavailable:
+            assert last
+            case = Session(store.store, session, build, AutoGen())
+            await finish(case, await case.run(task=task, key=f"{number}"), settle)
+    return await told(store, session)
