@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks import journal
 from benchmarks.long_session import SEED, SIZE, WINDOW, Figures, long_session
 from benchmarks.servers import SESSIONS, ServerFigures, servers
 from benchmarks.team_state import EARLY, NAMES, TEAMS, TeamFigures, team_state
@@ -55,7 +56,7 @@ def size_table(figures: list[TeamFigures]) -> Table:
             f"{row.messages:,}",
             f"{row.raw_bytes / 1024:,.0f} KB",
             f"{row.stored_bytes / 1024:,.0f} KB",
-            f"[{'red' if row.bytes_ratio > BUDGET else 'green'}]{row.bytes_ratio:.2f}x",
+            _within(row.bytes_ratio, BUDGET, "{:.2f}x"),
         )
     return shown
 
@@ -139,6 +140,80 @@ def rate_table(figures: list[ServerFigures]) -> Table:
     return shown
 
 
+def append_table(figures: list[journal.AppendFigures]) -> Table:
+    shown = _table(
+        f"The journal: recording a call whose answer has {SIZE} characters (budget {journal.APPEND_BUDGET}x)",
+        ("store",),
+        ("recorded call", "in the store", "bare INSERT", "call /", "store /", "call -"),
+    )
+    for row in figures:
+        ratios = row.as_dict()
+        shown.add_row(
+            row.store,
+            f"{row.call_ms:.2f} ms",
+            f"{row.write_ms:.2f} ms",
+            f"{row.bare_ms:.2f} ms",
+            _within(ratios["append_ratio"], journal.APPEND_BUDGET, "{:.2f}x"),
+            f"{ratios['write_ratio']:.2f}x",
+            f"{row.call_ms - row.bare_ms:.2f} ms",
+        )
+    return shown
+
+
+def replay_table(row: journal.ReplayFigures) -> Table:
+    shown = _table(
+        f"The same: an interrupted turn of {row.calls} calls is finished (budget {journal.REPLAY_BUDGET_MS} ms)",
+        ("clock",),
+        ("finished from the journal", "AutoGen alone", "our own"),
+    )
+    for clock, ours, plain, own in (
+        ("wall", row.replay_ms, row.plain_ms, row.own_ms),
+        ("processor", row.replay_cpu_ms, row.plain_cpu_ms, row.own_cpu_ms),
+    ):
+        within = _within(own, journal.REPLAY_BUDGET_MS, "{:.0f} ms")
+        shown.add_row(clock, f"{ours:.0f} ms", f"{plain:.0f} ms", within)
+    return shown
+
+
+def context_table(figures: list[journal.ContextFigures]) -> Table:
+    shown = _table(
+        "The same: a model is called with one message more than the last time",
+        (),
+        ("messages", "recorded call", "growth", "without journal", "hashing the new one"),
+    )
+    for row in figures:
+        shown.add_row(
+            f"{row.messages:,}",
+            f"{row.journaled_us:.0f} us",
+            f"{row.growth:.2f}x",
+            f"{row.plain_us:.0f} us",
+            f"{row.hashing_us:.0f} us",
+        )
+    return shown
+
+
+def turn_table(figures: list[journal.TurnFigures]) -> Table:
+    shown = _table(
+        "The same: whole turns in SQLite, with a model that answers at once",
+        (),
+        ("calls", 'durability="call"', 'durability="turn"', "call / turn", "for each call"),
+    )
+    for row in figures:
+        ratios = row.as_dict()
+        shown.add_row(
+            f"{row.calls}",
+            f"{row.call_ms:.2f} ms",
+            f"{row.turn_ms:.2f} ms",
+            f"{ratios['ratio']:.2f}x",
+            f"{ratios['each_ms']:.2f} ms",
+        )
+    return shown
+
+
+def _within(value: float, budget: float, shape: str) -> str:
+    return f"[{'red' if value > budget else 'green'}]{shape.format(value)}"
+
+
 def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
     shown = Table(title=title, title_justify="left")
     for name in texts:
@@ -197,7 +272,40 @@ async def run_servers(console: Console, options: argparse.Namespace) -> list[Ser
     return figures
 
 
-BENCHMARKS = {"long_session": run_long_session, "team_state": run_team_state, "servers": run_servers}
+async def run_journal(console: Console, options: argparse.Namespace) -> list[journal.AnyFigures]:
+    with Progress(console=console, transient=True) as progress:
+
+        def bar(title: str, total: int) -> partial[None]:
+            return partial(progress.advance, progress.add_task(title, total=total))
+
+        appends = [
+            await journal.appends(kind, options.calls, bar(f"{kind}: {options.calls} calls", options.calls))
+            for kind in ("sqlite", "postgres")
+        ]
+        replay = await journal.replay(bar("replay", journal.TIMES))
+        contexts = await journal.contexts(bar("contexts", len(journal.CONTEXTS)))
+        turns = [
+            await journal.turns(steps, journal.TURNS, bar(f"turns of {2 * steps + 1} calls", journal.TURNS))
+            for steps in journal.TURN_STEPS
+        ]
+    for table in (append_table(appends), replay_table(replay), context_table(contexts), turn_table(turns)):
+        console.print(table)
+    console.print(
+        "Medians; what is compared is timed in turn. A recorded call is timed from the call of the journal to its "
+        "durable return, with a model that takes no time. A bare INSERT has the same bytes, a transaction of its own, "
+        "the same durability and driver, and a connection of its own. A turn is finished with a new instance, from "
+        "reading its journal to its commit, with one call that was not made before. Contexts are timed by the "
+        "processor's clock, with a store in memory.\n"
+    )
+    return [*appends, replay, *contexts, *turns]
+
+
+BENCHMARKS: dict[str, Any] = {
+    "long_session": run_long_session,
+    "team_state": run_team_state,
+    "servers": run_servers,
+    "journal": run_journal,
+}
 
 
 async def main() -> None:
@@ -205,6 +313,7 @@ async def main() -> None:
     parser.add_argument("--only", choices=BENCHMARKS, help="run this one alone")
     parser.add_argument("--turns", type=int, default=2000, help="long_session, servers: length of the conversation")
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
+    parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

@@ -22,8 +22,6 @@ from leftoff.session import Session
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from leftoff.framework import Outcome
-
 SIZE = 1024
 WINDOW = 100
 SEED = 7
@@ -54,14 +52,14 @@ class Timed(AutoGen):
         self.ended = 0.0
         self.commits: list[float] = []
 
-    async def stream(self, live: Any, task: Any) -> AsyncGenerator[Any, None]:
-        async for item in super().stream(live, task):
+    async def stream(self, live: Any, task: Any, calls: Any, effects: Any) -> AsyncGenerator[Any, None]:
+        async for item in super().stream(live, task, calls, effects):
             yield item
         self.ended = time.perf_counter()
 
-    def result(self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome) -> Any:
+    def result(self, live: Any, **facts: Any) -> Any:
         self.commits.append(time.perf_counter() - self.ended)
-        return super().result(live, turn=turn, checkpoint=checkpoint, outcome=outcome)
+        return super().result(live, **facts)
 
 
 async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Figures:

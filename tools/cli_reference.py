@@ -35,6 +35,8 @@ turn   when               status   said                                         
 * **Interrupting** a turn of `chat`, with Ctrl-C or SIGTERM, cancels it: the session is as it was before the turn, and
   `leftoff resume` tries it again. A second Ctrl-C ends the process at once; if the turn was not cancelled by then, it
   counts as crashed, and the next turn or `leftoff resume` finishes it first.
+* **A turn that needs an answer from a human** asks at a terminal. Elsewhere its questions are printed, it is stored as
+  `waiting`, and the exit code is 0; with `--json` they are in `waiting`. `leftoff answer` goes on from any process.
 * **Control characters** in what agents, tools and users said are shown as text such as `\\x1b`.
 
 | exit code | meaning |
@@ -43,7 +45,7 @@ turn   when               status   said                                         
 | 1 | an error, or a turn that failed |
 | 2 | wrong usage, or an APP that cannot be loaded |
 | 3 | no such store, session or checkpoint |
-| 4 | another worker holds the session |
+| 4 | another worker holds the session, or its turn waits for an answer |
 | 130 | interrupted by Ctrl-C (143: by SIGTERM) |
 """
 

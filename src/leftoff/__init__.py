@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leftoff.blueprint import Blueprint
-from leftoff.calling import call_key, human
+from leftoff.calling import call_key, human, transaction
 from leftoff.effects import Call, tool
 from leftoff.errors import (
     Conflict,
@@ -29,6 +29,7 @@ from leftoff.errors import (
 from leftoff.history import Checkpoint, Turn
 from leftoff.opening import OpenStore, SessionInfo, open
 from leftoff.questions import Question, Waiting
+from leftoff.replaying import Replay
 from leftoff.session import Session
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ __all__ = [
     "OpenStore",
     "OutcomeUnknown",
     "Question",
+    "Replay",
     "ReplayDiverged",
     "Session",
     "SessionBusy",
@@ -69,6 +71,7 @@ __all__ = [
     "open",
     "replayed",
     "tool",
+    "transaction",
 ]
 
 

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping, Sequence
 
-_KEY: ContextVar[str | None] = ContextVar("leftoff_call_key", default=None)
+    from leftoff.store import Transaction
+
+
+class Statements(Protocol):
+    """What a tool can do with the store's transaction."""
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement; its rows, if it has any."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The call that is being made."""
+
+    key: str
+    transaction: Transaction | None
+
+
+_CURRENT: ContextVar[Current | None] = ContextVar("leftoff_call", default=None)
 
 
 def call_key() -> str:
@@ -20,25 +40,40 @@ def call_key() -> str:
     Raises:
         LookupError: no tool is being called by a session.
     """
-    key = _KEY.get()
-    if key is None:
+    current = _CURRENT.get()
+    if current is None:
         raise LookupError("leftoff.call_key() is for the inside of a tool that a session calls")
-    return key
+    return current.key
+
+
+def transaction() -> Statements:
+    """Inside a tool with ``effect="transactional"``: the store's own transaction, for statements of the tool's.
+
+    ``await leftoff.transaction().execute("UPDATE ...", (...))``. They take effect together with the record of the
+    call, or not at all.
+
+    Raises:
+        LookupError: there is none here.
+    """
+    current = _CURRENT.get()
+    if current is None or current.transaction is None:
+        raise LookupError('leftoff.transaction() is for the inside of a tool with effect="transactional"')
+    return current.transaction
 
 
 def is_inside() -> bool:
     """Whether a call is being made; whatever is called inside it belongs to it."""
-    return _KEY.get() is not None
+    return _CURRENT.get() is not None
 
 
 @contextmanager
-def inside(key: str) -> Generator[None]:
-    """Make a call that has this key."""
-    token = _KEY.set(key)
+def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
+    """Make a call that has this key, and perhaps a transaction."""
+    token = _CURRENT.set(Current(key, transaction))
     try:
         yield
     finally:
-        _KEY.reset(token)
+        _CURRENT.reset(token)
 
 
 async def human(prompt: str, cancellation_token: object = None) -> NoReturn:

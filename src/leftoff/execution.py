@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
-from leftoff import recorded, turns
+from leftoff import turns
 from leftoff.errors import (
     LeaseLost,
     LeftoffError,
@@ -20,12 +20,13 @@ from leftoff.errors import (
 )
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
+from leftoff.inquiry import OpenTurn, read_open_turn
 from leftoff.journal import Journal, Suspended
-from leftoff.questions import Waiting
 from leftoff.recorded import Recorded
 from leftoff.records import Kind, Row
 from leftoff.stopping import settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, TurnRow
+from leftoff.unrecorded import Unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from leftoff.framework import Framework
     from leftoff.instance import Instance
     from leftoff.ledger import Ledger
-    from leftoff.questions import Question
     from leftoff.stopping import Stop
     from leftoff.turns import CallRow, Ended, Origin
 
@@ -61,12 +61,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
         self._durability = durability
         self._journals = journals
         """Of how many turns the calls are kept at least."""
-        self._accepted: list[Json] | None = None
-        """The input of the turn that is about to run."""
-        self._born = 0.0
-        """When that was accepted."""
-        self._recorded = Recorded()
-        """The calls that were made for it before."""
+        self._turn = OpenTurn(recorded=Recorded())
+        """The turn that is about to run."""
         self._notes: list[str] = []
 
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
@@ -83,7 +79,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         rows = [*archive.new_bodies(), _row(Kind.TURN, turn, row)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
-        self._accepted, self._born, self._recorded = task, row.at, Recorded()
+        self._turn = OpenTurn(task=task, born=row.at, recorded=Recorded())
         progress = replace(progress, turn=turn, bodies=archive.bodies, journal=progress.calls, open="running")
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
@@ -92,7 +88,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
-        await self._read_turn()
+        self._turn = await read_open_turn(self._ledger)
         progress = replace(self._ledger.progress, open="running")
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
@@ -114,17 +110,19 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """
         turn, waiting = self._ledger.progress.turn, None
         outcome: Outcome | None = None
+        said: list[EventT_co] = []
         try:
-            async with aclosing(self._events(self._accepted, stop, diverged)) as events:
+            async with aclosing(self._events(stop, diverged)) as events:
                 async for item in events:
                     if isinstance(item, Outcome):
                         outcome = item
                     else:
+                        said.append(item)
                         yield item
             tree = await self._framework.capture(self._instance.live)
             await self._commit(turn, tree, outcome, "run", [])
         except Suspended as suspended:
-            waiting = suspended.waiting
+            waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
             await self._suspend(suspended.rows)
         except (asyncio.CancelledError, GeneratorExit) as error:
             if own:
@@ -157,30 +155,30 @@ class Execution(Generic[EventT_co, ResultT_co]):
             waiting=waiting,
         )
 
-    async def _events(
-        self, task: Sequence[Json] | None, stop: Stop, diverged: Diverged
-    ) -> AsyncGenerator[EventT_co | Outcome, None]:
+    async def _events(self, stop: Stop, diverged: Diverged) -> AsyncGenerator[EventT_co | Outcome, None]:
         """What the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
         lost: Stop = asyncio.get_running_loop().create_future()
         holding = asyncio.create_task(self._ledger.hold(lost))
-        journal = None
+        turn = self._turn
+        journal: Journal | Unrecorded
         if self._durability == "call":
             journal = Journal(
-                self._ledger, self._instance.archive, self._recorded, born=self._born, halt=lost, diverged=diverged
+                self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=lost, diverged=diverged
             )
-        stream = self._framework.stream(self._instance.live, task, journal, self._instance.blueprint.effects)
+        else:
+            journal = Unrecorded(self._ledger, born=turn.born, halt=lost)
+        stream = self._framework.stream(self._instance.live, turn.task, journal, self._instance.blueprint.effects)
         try:
             while (item := await unless(anext(stream, None), stop, lost)) is not None:
                 yield item
-            self._notes = journal.finish() if journal is not None else []
+            self._notes = journal.finish()
         finally:
 
             async def end() -> None:
                 try:
                     await stream.aclose()
                 finally:
-                    if journal is not None:
-                        await journal.close()
+                    await journal.close()
                     if not lost.done():
                         lost.set_result(None)
                     await holding
@@ -203,41 +201,6 @@ class Execution(Generic[EventT_co, ResultT_co]):
             self._instance.forget()  # as far as the store knows, the turn was interrupted
             raise
         await settled(self._instance.go_back())
-
-    async def waiting(self) -> Waiting:
-        """The questions of the open turn that nobody has answered."""
-        await self._read_turn()
-        return Waiting(tuple(question for question, _ in self._recorded.questions.values()))
-
-    async def answer(self, question: Question, value: dict[str, Any]) -> None:
-        """Record an answer, with the lease; the turn can go on then."""
-        await self._instance.read(self._ledger)
-        progress, archive = self._ledger.progress, self._instance.archive
-        row = replace(self._recorded.questions[question.id][1], stage="done", value=archive.inline(value, "answer"))
-        await self._ledger.write(
-            status="running",
-            progress=replace(progress, calls=progress.calls + 1, bodies=archive.bodies, open="running"),
-            rows=[*archive.new_bodies(), _row(Kind.CALL, progress.calls, row)],
-        )
-
-    async def discard(self) -> None:
-        """Give the open turn up for good."""
-        await self._instance.read(self._ledger)
-        progress = self._ledger.progress
-        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=_now())
-        await self._ledger.write(
-            status="idle",
-            progress=replace(progress, failures=progress.failures + 1, open=None),
-            rows=[_row(Kind.FAILURE, progress.failures, failure)],
-            release=True,
-        )
-
-    def unfinished(self, waiting: Waiting) -> ResultT_co:
-        """The result of the open turn, which waits."""
-        progress = self._ledger.progress
-        return self._framework.result(
-            None, turn=progress.turn, checkpoint=progress.checkpoint, outcome=Outcome(messages=[]), waiting=waiting
-        )
 
     async def save(self, tree: Any, origin: Origin) -> int:
         """Commit a state that no turn has made; the number of its checkpoint."""
@@ -270,7 +233,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             version=self._instance.version,
             stop_reason=outcome.stop_reason if outcome is not None else None,
             usage=outcome.usage if outcome is not None else (0, 0),
-            calls=(progress.journal, progress.calls) if origin == "run" else (0, 0),
+            calls=(progress.journal, progress.calls) if origin == "run" and self._durability == "call" else (),
             notes=tuple(self._notes) if origin == "run" else (),
         )
         first, number = progress.generation
@@ -325,17 +288,6 @@ class Execution(Generic[EventT_co, ResultT_co]):
         except StateInvalid:  # messages of types that only the agent or team itself knows
             await self._instance.load(self._ledger)
             return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
-
-    async def _read_turn(self) -> None:
-        """Know the input of the open turn, as it was accepted, and its calls."""
-        progress = self._ledger.progress
-        row = await self._ledger.read(Kind.TURN, TurnRow, progress.turn)
-        if row is None:
-            name = self._ledger.name(Kind.TURN, progress.turn)
-            raise StateInvalid("is missing", path=name, session=self._ledger.session)
-        bodies = await read_bodies(self._ledger, progress.bodies)
-        self._accepted, self._born = messages_of(bodies, row.task), row.at
-        self._recorded = await recorded.read(self._ledger, progress.journal, progress.calls, bodies)
 
 
 def _row(kind: Kind, n: int, record: object) -> Row:

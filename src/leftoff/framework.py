@@ -38,7 +38,7 @@ class Outcome:
     usage: tuple[int, int] = (0, 0)
     """Prompt and completion tokens."""
     native: Any = None
-    """The framework's own result, if the turn ran in this process."""
+    """The framework's own result, if the turn ran in this process; the events up to now, if it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ class Answer:
     """As JSON."""
     native: Any = None
     """As the framework has it; ``None`` if it was recorded earlier."""
+    failed: bool = False
+    """Whether a tool says that it failed."""
     starts: Sequence[str] = ()
     """The keys of the unsafe calls of tools that begin with it."""
     spent: float | None = None
@@ -99,6 +101,10 @@ class Calls(Protocol):
 
 class Framework(Protocol[EventT_co, ResultT_co]):
     """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
+
+    def another(self) -> Framework[EventT_co, ResultT_co]:
+        """One for another instance, of which it knows nothing yet."""
+        ...
 
     def is_live(self, what: object) -> bool:
         """Whether this has a state to save and load, as agents and teams have, and is not something that builds one."""
@@ -157,11 +163,11 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def stream(
-        self, live: Any, task: Sequence[Json] | None, calls: Calls | None, effects: Mapping[str, tool]
+        self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[EventT_co | Outcome, None]:
         """Run a turn: its events, then its outcome. Closing the generator ends the run at once.
 
-        With ``calls``, every call inside is made through them, as ``effects`` says for tools by their names.
+        Every call inside is made through ``calls``; ``effects`` says of tools, by their names, what they do.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leftoff import state, turns
@@ -28,13 +28,15 @@ class Turn:
     """One turn of a session's history; messages are JSON, exactly as the framework dumped them."""
 
     number: int
-    status: Literal["done", "running", "failed", "cancelled"]
+    status: Literal["done", "running", "waiting", "failed", "cancelled"]
     origin: Origin
     task: Sequence[Json] | None
     messages: Sequence[Json] = ()
     key: str | None = None
     repairs: Sequence[str] = ()
     """What was broken in the state before the turn and was mended for it."""
+    notes: Sequence[str] = ()
+    """What was not as it had been when the turn was finished after an interruption."""
     error: str | None = None
     stop_reason: str | None = None
     usage: tuple[int, int] = (0, 0)
@@ -54,16 +56,24 @@ class Checkpoint:
 
     async def state(self) -> Any:
         """The state exactly as the framework's own ``save_state()`` returned it."""
-        return (await self._tree())["state"]
+        return (await self.tree())["state"]
 
     async def beside(self) -> dict[str, Any]:
         """What the framework's own ``save_state()`` leaves out, by the path of the part that it belongs to."""
-        beside: dict[str, Any] = (await self._tree()).get("beside", {})
+        beside: dict[str, Any] = (await self.tree()).get("beside", {})
         return beside
 
-    async def _tree(self) -> Any:
+    async def tree(self) -> Any:
+        """Both, and how many parts there are beside."""
+        return (await self._read())[1]
+
+    async def version(self) -> int:
+        """The version of the blueprint that wrote it."""
+        return (await self._read())[0].version
+
+    async def _read(self) -> tuple[CheckpointRow, Any]:
         await self._ledger.refresh()
-        return (await read_checkpoint(self._ledger, self.number, state.Archive()))[1]
+        return await read_checkpoint(self._ledger, self.number, state.Archive())
 
     async def turn(self) -> Turn:
         """The turn that made it."""
@@ -91,8 +101,9 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
         }
         for row in await store.rows(session, Kind.TURN, **limits):
             turn = turns.decode(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
-            running = row.n == progress.turn and progress.open == "running"
-            yield _turn(row.n, turn, done.get(row.n), None if running else failures.get(row.n), bodies)
+            going = row.n == progress.turn and progress.open in ("running", "waiting")
+            found = _turn(row.n, turn, done.get(row.n), None if going else failures.get(row.n), bodies)
+            yield replace(found, status="waiting") if going and progress.open == "waiting" else found
 
 
 def _turn(
@@ -108,6 +119,7 @@ def _turn(
             messages=messages_of(bodies, done.messages) or (),
             key=turn.key,
             repairs=turn.repairs,
+            notes=done.notes,
             stop_reason=done.stop_reason,
             usage=(done.usage[0], done.usage[1]),
             started=turn.at,

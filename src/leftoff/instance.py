@@ -75,7 +75,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
         self.is_runnable = what is not None
-        self._versioned = self._given is None and what is not None
+        self.is_built = self._given is None and what is not None
+        """Whether a factory builds it."""
         self.version = self.blueprint.version
         """The version that a checkpoint gets: the blueprint's, or that of the state it goes on from."""
         self.live: Any = None
@@ -182,7 +183,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     async def _build(self) -> Any:
         live = await self.blueprint.build()
-        if live is None and self._versioned:
+        if live is None and self.is_built:
             raise StateInvalid("returned None; is its return missing?", path="factory", session=self.session)
         if live is None:
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
@@ -225,7 +226,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._last = ref(live)
 
     def _check_version(self, row: CheckpointRow, session: str) -> None:
-        if not self._versioned:
+        if not self.is_built:
             self.version = row.version
         if row.blueprint and self.blueprint.name and row.blueprint != self.blueprint.name:
             raise StateInvalid(

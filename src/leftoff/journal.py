@@ -6,25 +6,23 @@ which it came then; what was not, is called now. ``docs/turn.md`` tells it in pr
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from leftoff import turns
+from leftoff.appending import Appender
 from leftoff.calling import inside, is_inside
 from leftoff.effects import Call
 from leftoff.errors import LeftoffError, ReplayDiverged
 from leftoff.framework import Answer
-from leftoff.ordering import Order, Place, quiet
+from leftoff.ordering import Order, quiet
 from leftoff.questions import Waiting
 from leftoff.recorded import digest, foreign, question_of
-from leftoff.records import Kind, Row
 from leftoff.turns import CallRow
 
 if TYPE_CHECKING:
@@ -73,16 +71,12 @@ class Journal:
         self._recorded = recorded
         self._born = born
         """When the turn was begun: no other turn of the session has the same time and number."""
-        self._halt = halt
         self._diverged = diverged
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._order = Order(recorded.entries, self._rest)
         self._asking: dict[str, tuple[Question, CallRow]] = {}
-        self._pending: list[tuple[CallRow, asyncio.Future[Place] | None]] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._waiters: set[asyncio.Future[Any]] = set()
-        self._closed = False
+        self._appender = Appender(ledger, archive, self._order, halt)
         self._notes: dict[str, None] = {}
         self._seen: dict[str, list[Any]] = {}
         self._announced: Counter[str] = Counter()
@@ -96,31 +90,32 @@ class Journal:
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         if is_inside():
             return await make(request.arguments)
-        self._check_open()
+        self._appender.check_open()
         nth = self._count(request)
         entry = self._recorded.find(request.path, request.what, request.key, nth)
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
         await self._check_new(request)
-        arguments = request.arguments
         if request.approval:
             decision = await self._question(request, "approval", nth, _may(request))
             if decision["decision"] == "deny":
                 return await self._complete(request, nth, _told(request, _denied(decision["text"]), failed=True))
-            arguments = dict(arguments) | dict(decision["arguments"] or {})
+            request = replace(request, arguments={**request.arguments, **(decision["arguments"] or {})})
         if request.effect == "unsafe":
             known = await self._settle(request, nth)
             if known is not None:
                 return await self._complete(request, nth, known)
-        return await self._make(request, nth, arguments, make)
+        if request.effect == "transactional":
+            return await self._transact(request, nth, make)
+        return await self._make(request, nth, make)
 
     async def ask(self, request: Request, question: str) -> str:
-        self._check_open()
+        self._appender.check_open()
         return str((await self._question(request, "human", self._count(request), question))["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        self._check_open()
+        self._appender.check_open()
         nth = self._counts[path, "tools", ""]
         self._counts[path, "tools", ""] += 1
         for first, known in reversed(self._recorded.seen.get(path, ())):
@@ -131,7 +126,7 @@ class Journal:
             self._seen[path] = tools
             value = self._archive.inline({"tools": tools}, path)
             row = CallRow(path=path, what="tools", key="", nth=nth, spent=self._spent(), value=value)
-            self._pending.append((row, None))
+            self._appender.append_later(row)
         return tools
 
     def finish(self) -> list[str]:
@@ -149,12 +144,8 @@ class Journal:
 
     async def close(self) -> None:
         """Make no more calls; what is being written is written to its end, and whoever waits is cancelled."""
-        self._closed = True
         await self._order.close()
-        if self._flushing is not None:
-            await self._flushing
-        for waiter in list(self._waiters):
-            waiter.cancel()
+        await self._appender.close()
 
     # One call.
 
@@ -179,15 +170,16 @@ class Journal:
             await quiet()  # what runs beside it may be about to claim its own
             done = self._recorded.unclaimed(path=request.path, name=request.name, effect=request.effect)
             if done and self._diverged != "continue":
-                await self._stop(self._divergence(done, f"{request.name}({_about(request.arguments)})"))
+                await self._appender.stop(self._divergence(done, f"{request.name}({_about(request.arguments)})"))
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
         """What became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
         begun = self._recorded.begun(request.key, nth, announced=not request.approval)
         if begun and request.reconcile is not None:
-            found = request.reconcile(self._facts(request, nth))
-            if isawaitable(found):
-                found = await found
+            with self._running():
+                found = request.reconcile(self._facts(request, nth))
+                if isawaitable(found):
+                    found = await found
             return None if found is None else _told(request, str(found), failed=False)
         for attempt in range(begun):
             decision = await self._question(request, "doubt", nth, _did(request), attempt)
@@ -200,16 +192,31 @@ class Journal:
                     continue
         return None
 
-    async def _make(
-        self, request: Request, nth: int, arguments: Any, make: Callable[[Any], Awaitable[Answer]]
-    ) -> Answer:
+    async def _make(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         begun = self._recorded.begun(request.key, nth, announced=True)
         with self._running():
             if request.effect == "unsafe" and (begun or request.approval or not self._announced[request.key] > nth):
-                await self._append(self._row(request, nth, stage="started"))
+                await self._appender.append(self._row(request, nth, stage="started"))
             with inside(self._key(request, nth)):
-                answer = await make(arguments)
+                answer = await make(request.arguments)
         return await self._complete(request, nth, answer)
+
+    async def _transact(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        """Make a call in the store's transaction, which also records it: both happen, or neither does."""
+        place = None
+        with self._running():
+            try:
+                async with self._appender.transaction() as transaction:
+                    with inside(self._key(request, nth), transaction):
+                        answer = await make(request.arguments)
+                    if not answer.failed:  # else what it did is undone
+                        place = await self._appender.commit(transaction, self._row(request, nth, value=answer.value))
+            except LeftoffError as error:
+                await self._appender.stop(error)
+        if place is None:
+            return await self._complete(request, nth, answer)
+        await self._order.take(place)
+        return answer
 
     async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
         """Record what came of a call, and wait for its place in the order."""
@@ -217,8 +224,8 @@ class Journal:
             try:
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
             except LeftoffError as error:  # it cannot be stored
-                await self._stop(error)
-            place = await self._append(row)
+                await self._appender.stop(error)
+            place = await self._appender.append(row)
         self._announced.update(answer.starts)
         await self._order.take(place)
         return answer
@@ -236,14 +243,13 @@ class Journal:
         question = question_of(row, facts)
         self._asking[question.id] = question, row
         self._order.ask()
-        await self._wait(self._waiter())
-        raise AssertionError
+        return await self._appender.wait()
 
     def _rest(self) -> None:
         """Nothing runs any more: if somebody was asked, the turn waits."""
         if self._asking:
             new = [row for id_, (_, row) in self._asking.items() if id_ not in self._recorded.questions]
-            self._halt_with(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))
+            self._appender.halt(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))
 
     # What is written.
 
@@ -270,45 +276,6 @@ class Journal:
             starts=tuple(starts),
         )
 
-    async def _append(self, row: CallRow) -> Place:
-        """Write a row; its place in the order, which only what is done has."""
-        self._check_open()
-        written = self._waiter()
-        self._pending.append((row, written))
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush())
-        return await self._wait(written)
-
-    async def _flush(self) -> None:
-        """Write all that is pending, and what comes while that is written, until nothing is left."""
-        try:
-            while self._pending:
-                batch, self._pending = self._pending, []
-                progress = self._ledger.progress
-                rows = [
-                    Row(kind=Kind.CALL, n=progress.calls + index, data=turns.encode(row))
-                    for index, (row, _) in enumerate(batch)
-                ]
-                await self._ledger.write(
-                    status="running",
-                    progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
-                    rows=[*self._archive.new_bodies(), *rows],
-                )
-                for row, written in batch:
-                    self._tell(row, written)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the turn ends with it
-            self._halt_with(error)
-
-    def _tell(self, row: CallRow, written: asyncio.Future[Place] | None) -> None:
-        """Tell the one who made a call that it is recorded."""
-        if written is None:
-            return
-        place = self._order.add() if row.stage == "done" else Place()
-        if written.done():  # the caller has gone
-            self._order.leave(place)
-        else:
-            written.set_result(place)
-
     # The rest.
 
     @contextmanager
@@ -318,33 +285,6 @@ class Journal:
             yield
         finally:
             self._order.end()
-
-    def _waiter(self) -> asyncio.Future[Place]:
-        return asyncio.get_running_loop().create_future()
-
-    async def _wait(self, waiter: asyncio.Future[Place]) -> Place:
-        """Wait for something, until the turn ends: not all that AutoGen starts is cancelled with it."""
-        self._check_open()
-        self._waiters.add(waiter)
-        try:
-            return await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise asyncio.CancelledError  # of a turn that has ended and whose work did not
-
-    def _halt_with(self, error: Exception) -> None:
-        if not self._halt.done():
-            self._halt.set_exception(error)
-            self._halt.exception()  # looked at already, if nobody else does
-
-    async def _stop(self, error: Exception) -> NoReturn:
-        """End the turn with an error. It is not raised here: the framework would make another one of it."""
-        self._halt_with(error)
-        await self._wait(self._waiter())
-        raise AssertionError
 
     def _divergence(self, done: Sequence[Entry], now: str | None) -> ReplayDiverged:
         session, turn = self._ledger.session, self._ledger.progress.turn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from leftoff import turns
@@ -23,11 +24,11 @@ from leftoff.stopping import settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from leftoff.records import Head, Row, Status
     from leftoff.stopping import Stop
-    from leftoff.store import Store
+    from leftoff.store import Store, Transaction, Transactional
 
 LEASE = 30.0
 """Seconds for which a lease is taken; it is renewed while a turn runs."""
@@ -101,7 +102,14 @@ class Ledger:
             await self.refresh()
 
     async def write(
-        self, *, status: Status, progress: Progress, rows: Sequence[Row] = (), prune: int = 0, release: bool = False
+        self,
+        *,
+        status: Status,
+        progress: Progress,
+        rows: Sequence[Row] = (),
+        prune: int = 0,
+        release: bool = False,
+        transaction: Transaction | None = None,
     ) -> None:
         """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
 
@@ -110,8 +118,17 @@ class Ledger:
             Conflict: it was not held, and another was quicker.
             SessionDeleted: the session was deleted meanwhile.
         """
+        if transaction is not None:
+            await self._write(status, progress, rows, release=release, transaction=transaction)
+            return
         async with self._writing:
             await self._write(status, progress, rows, prune=prune, release=release)
+
+    @asynccontextmanager
+    async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
+        """The store's transaction, for a :meth:`write`; until it ends, nothing else is written."""
+        async with self._writing, store.transaction() as transaction:
+            yield transaction
 
     async def hold(self, lost: Stop) -> None:
         """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
@@ -137,7 +154,14 @@ class Ledger:
                     raise
 
     async def _write(
-        self, status: Status, progress: Progress, rows: Sequence[Row], *, prune: int = 0, release: bool
+        self,
+        status: Status,
+        progress: Progress,
+        rows: Sequence[Row],
+        *,
+        release: bool,
+        prune: int = 0,
+        transaction: Transaction | None = None,
     ) -> None:
         if self._doubtful:
             found = await self.store.head(self.session)
@@ -162,7 +186,7 @@ class Ledger:
             prune=prune,
         )
         try:
-            await settled(self._apply(write))
+            await settled(self._apply(write, progress, self.store if transaction is None else transaction))
         except Conflict:
             if not owned:
                 raise
@@ -171,12 +195,12 @@ class Ledger:
                 session=self.session,
             ) from None
 
-    async def _apply(self, write: Write) -> None:
+    async def _apply(self, write: Write, progress: Progress, to: Store | Transaction) -> None:
         try:
-            head = await self.store.write(write)
+            head = await to.write(write)
         except OutcomeUnknown as unknown:
             head = await self._outcome(write, unknown)
-        self._see(head)
+        self.head, self.progress = head, progress
 
     async def _outcome(self, write: Write, unknown: OutcomeUnknown) -> Head:
         """The head that a write made whose call was cut off, if it took effect."""

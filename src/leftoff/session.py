@@ -6,14 +6,15 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, get_args
 
 from leftoff import codec, turns
-from leftoff.errors import Conflict, InDoubt, SessionBusy, StateInvalid, TurnFailed
+from leftoff.errors import Conflict, StateInvalid, TurnFailed
 from leftoff.execution import Diverged, Durability, Execution
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import Checkpoint, history
+from leftoff.inquiry import Inquiry
 from leftoff.instance import Instance
 from leftoff.ledger import Ledger
-from leftoff.questions import read_answer
-from leftoff.records import check_labels
+from leftoff.records import check_id, check_labels
+from leftoff.replaying import Replay, replay
 from leftoff.stopping import stop_of
 from leftoff.turnstile import Turnstile
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from leftoff.codec import Json
     from leftoff.framework import Cancellation, Framework
     from leftoff.history import Turn
-    from leftoff.questions import Question
+    from leftoff.questions import Waiting
     from leftoff.store import Store
     from leftoff.turns import Origin
 
@@ -63,10 +64,18 @@ class Session(Generic[EventT_co, ResultT_co]):
         if type(timeout) not in (int, float) or not timeout >= 0:
             raise StateInvalid(f"is {timeout!r}; it is a number of seconds from 0 on", path="timeout")
         self.id = session
+        self._what = what
+        self._options: dict[str, Any] = {
+            "busy": busy,
+            "timeout": timeout,
+            "durability": durability,
+            "journals": journals,
+        }
         self._ledger = Ledger(store, session, labels=None if labels is None else check_labels(labels))
         self._framework = framework
         self._instance = Instance(session, what, framework)
         self._execution = Execution(self._ledger, self._instance, framework, durability=durability, journals=journals)
+        self._inquiry = Inquiry(self._ledger, self._instance, framework)
         self._turnstile = Turnstile(self._ledger, self._instance, timeout if busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
@@ -114,6 +123,12 @@ class Session(Generic[EventT_co, ResultT_co]):
             TurnFailed: it failed again.
             ReplayDiverged: the code has changed, and what was done does not fit.
         """
+        return await self._last(self.resume_stream(diverged=diverged, cancellation_token=cancellation_token))
+
+    async def resume_stream(
+        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """As :meth:`resume`, with the events as they happen; those that happened before are marked."""
         if diverged not in get_args(Diverged):
             raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
         stop = stop_of(cancellation_token)
@@ -122,15 +137,24 @@ class Session(Generic[EventT_co, ResultT_co]):
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 if self._ledger.progress.open is None:
-                    return None
+                    return
                 if self._ledger.progress.open == "waiting":
-                    return await self._still_waiting(own=True)
+                    yield await self._inquiry.result(own=True)
+                    return
                 try:
                     await self._execution.reopen(own=True)
+                    break
                 except Conflict:
                     self._instance.forget()
-                    continue
-                return await self._last(self._execution.perform(stop, own=True, diverged=diverged))
+            async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
+                async for item in stream:
+                    yield item
+
+    async def waiting(self) -> Waiting | None:
+        """What the open turn asks of people; ``None`` if it asks nothing."""
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        return await Inquiry(ledger, self._instance, self._framework).waiting()
 
     async def answer(
         self,
@@ -151,21 +175,35 @@ class Session(Generic[EventT_co, ResultT_co]):
             Conflict: the question is not asked, or not any more.
             StateInvalid: this cannot be answered to it.
         """
+        return await self._last(
+            self.answer_stream(answer, question=question, arguments=arguments, cancellation_token=cancellation_token)
+        )
+
+    async def answer_stream(
+        self,
+        answer: str,
+        *,
+        question: str | None = None,
+        arguments: Mapping[str, Json] | None = None,
+        cancellation_token: Cancellation | None = None,
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """As :meth:`answer`, with the events as they happen; those that happened before are marked."""
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
-                asked = await self._asked(question)
+                picked = await self._inquiry.pick(question)
                 try:
-                    await self._execution.answer(asked, read_answer(asked, answer, arguments))
+                    await self._inquiry.answer(picked, answer, arguments)
+                    break
                 except Conflict:
                     self._instance.forget()
-                    continue
-                if not self._instance.is_runnable:
-                    return None
+            if self._instance.is_runnable:
                 await self._execution.reopen(own=True)
-                return await self._last(self._execution.perform(stop, own=True))
+                async with aclosing(self._execution.perform(stop, own=True)) as stream:
+                    async for item in stream:
+                        yield item
 
     async def discard(self) -> bool:
         """Give up the open turn, which waits, failed or was interrupted; whether there was one. What it did is done."""
@@ -177,44 +215,49 @@ class Session(Generic[EventT_co, ResultT_co]):
                 if self._ledger.progress.open is None:
                     return False
                 try:
-                    await self._execution.discard()
+                    await self._inquiry.discard()
                 except Conflict:
                     self._instance.forget()
                     continue
                 return True
 
-    async def _asked(self, question: str | None) -> Question:
-        """The open question that is meant."""
-        waits = self._ledger.progress.open == "waiting"
-        open_ = {each.id: each for each in (await self._execution.waiting()).questions} if waits else {}
-        if question is not None and question in open_:
-            return open_[question]
-        if question is not None or not open_:
-            which = "no answer" if question is None else f"no answer to question {question!r}"
-            raise Conflict(f"session {self.id!r} waits for {which}; it may have been answered", session=self.id)
-        if len(open_) > 1:
-            listed = "\n".join(f"{each.id}: {each.question}" for each in open_.values())
-            raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=self.id)
-        return next(iter(open_.values()))
+    async def replay(self, turn: int) -> Replay:
+        """Run a finished turn again from its journal, without any call, and compare what is said.
 
-    async def _still_waiting(self, *, own: bool) -> ResultT_co:
-        """The result of the open turn, which waits, if that is the caller's ``own``.
+        A regression test from what happened: the code of today gets the task, the state and the answers of then.
+        Nothing is written, and the session may go on meanwhile.
 
         Raises:
-            InDoubt: it is not, and the open turn waits for somebody to say what became of a call.
-            SessionBusy: it is not, and the open turn waits for another answer.
+            StateInvalid: the turn's calls are not kept, or the session has no factory.
         """
-        waiting = await self._execution.waiting()
-        if own:
-            return self._execution.unfinished(waiting)
-        asked = waiting.questions[0]
-        text = (
-            f"turn {self._ledger.progress.turn} of session {self.id!r} waits for an answer to {asked.question!r}: "
-            "answer(...) it, or give the turn up: discard()"
-        )
-        if asked.kind == "doubt":
-            raise InDoubt(text, session=self.id, question=asked.id, tool=asked.tool or "", arguments=asked.arguments)
-        raise SessionBusy(text, session=self.id, owner="a human")
+        if not self._instance.is_built:
+            raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        return await replay(ledger, turn, self._instance.blueprint, self._framework.another())
+
+    async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
+        """A new session that begins with the state of a checkpoint of this one; this one is left alone.
+
+        Raises:
+            Conflict: there is a session with that id already.
+        """
+        checkpoint = self.at(at)
+        other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), **self._options)
+        await other.begin_with(await checkpoint.tree(), await checkpoint.version())
+        return other
+
+    async def begin_with(self, tree: Any, version: int) -> None:
+        """Begin a new session with the whole state of a checkpoint, which that version of the blueprint wrote.
+
+        Raises:
+            Conflict: the session is not new.
+        """
+        await self._ledger.refresh()
+        if self._ledger.head is not None:
+            raise Conflict(f"there is a session {self.id!r} already; choose another id", session=self.id)
+        self._instance.version = version
+        await self.save(tree)
 
     async def history(self) -> AsyncGenerator[Turn, None]:
         """All turns, oldest first, also those that failed."""
@@ -235,7 +278,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         """Store the state of the given live instance (or ``tree``) as a checkpoint, running nothing; its number.
 
         Raises:
-            TurnFailed: a crashed turn is open; it has to be finished first.
+            TurnFailed: a turn crashed or waits; it has to be finished first.
         """
         if tree is None:
             tree = await self._framework.capture(self._instance.given())
@@ -244,10 +287,10 @@ class Session(Generic[EventT_co, ResultT_co]):
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
-                if self._interrupted():
+                if self._ledger.progress.open in ("running", "waiting"):
                     raise TurnFailed(
-                        f"turn {self._ledger.progress.turn} of session {self.id!r} was interrupted; "
-                        "finish it with resume() before saving by hand",
+                        f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished; "
+                        "resume(), answer() or discard() it before saving by hand",
                         session=self.id,
                         turn=self._ledger.progress.turn,
                     )
@@ -284,7 +327,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                     return
                 progress = self._ledger.progress
                 if progress.open == "waiting":
-                    yield await self._still_waiting(own=progress.turn == known)
+                    yield await self._inquiry.result(own=progress.turn == known)
                     return
                 try:
                     if progress.open is not None and progress.turn == known:

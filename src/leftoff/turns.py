@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -91,8 +92,8 @@ class CheckpointRow:
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
-    calls: Pair = (0, 0)
-    """The numbers of the turn's first call and of the one after its last."""
+    calls: Sequence[int] = ()
+    """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
 
@@ -219,14 +220,17 @@ def task_digest(task: Json) -> str:
 
 def _plain(record: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if value == field.default and type(value) is type(field.default):
+    for name, default in _defaults(record.__class__):
+        value = getattr(record, name)
+        if value == default and type(value) is type(default):
             continue
-        if isinstance(value, tuple | list):
-            value = _arrays(value)
-        values[field.name] = value
+        values[name] = _arrays(value) if isinstance(value, tuple | list) else value
     return values
+
+
+@lru_cache
+def _defaults(cls: Any) -> list[tuple[str, Any]]:
+    return [(field.name, field.default) for field in fields(cls)]
 
 
 def _arrays(value: Any) -> Any:

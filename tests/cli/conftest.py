@@ -145,8 +145,8 @@ def until_begun(place):
 def crash(start, until_begun):
     """Leaves a session behind whose turn was killed in the middle."""
 
-    def kill(session, *options, app="app:support"):
-        process = start("chat", app, session, "wait and see", *options)
+    def kill(session, *options, app="app:support", task="wait and see"):
+        process = start("chat", app, session, task, *options)
         until_begun()
         process.send(signal.SIGKILL)
         assert process.end().code == -signal.SIGKILL

@@ -1,9 +1,11 @@
 """What the tests of the command line run: copied to where a test is, and imported there as ``app``.
 
-The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises.
+The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises, and a
+tool's name calls it. ``refund`` and ``pay`` write what they did into the file ``done``.
 """
 
 import asyncio
+import json
 from pathlib import Path
 
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
@@ -17,6 +19,13 @@ import leftoff
 
 BEGUN, GO = Path("begun"), Path("go")
 USAGE = RequestUsage(prompt_tokens=5, completion_tokens=2)
+CALLS = {
+    "tool": [("look_up", "A1")],
+    "refund": [("refund", "A1")],
+    "both": [("refund", "A1"), ("refund", "B2")],
+    "pay": [("pay", "A1")],
+    "slow": [("pay", "slow")],
+}
 
 
 class Model(ChatCompletionClient):
@@ -31,9 +40,12 @@ class Model(ChatCompletionClient):
                 await asyncio.sleep(0.01)
         if word == "hostile":
             return self._result("\x1b]0;owned\x07\x1b[31mred\u202e [bold]text[/bold] :smile:")
-        if word == "tool" and messages[-1].type == "UserMessage":
-            call = FunctionCall(id="1", name="look_up", arguments='{"order": "A1"}')
-            return CreateResult(finish_reason="function_calls", content=[call], usage=USAGE, cached=False)
+        if word in CALLS and messages[-1].type == "UserMessage":
+            calls = [
+                FunctionCall(id=str(number), name=name, arguments=json.dumps({"order": order}))
+                for number, (name, order) in enumerate(CALLS[word], start=1)
+            ]
+            return CreateResult(finish_reason="function_calls", content=calls, usage=USAGE, cached=False)
         return self._result(f"{len(asked)} said, the last: {asked[-1]}")
 
     async def create_stream(self, messages, **options):
@@ -78,6 +90,28 @@ async def look_up(order: str) -> str:
     return f"{order} is on its way"
 
 
+@leftoff.tool(approval=True)
+async def refund(order: str) -> str:
+    """Pay an order back."""
+    _do(f"refund {order}")
+    return f"{order} is paid back"
+
+
+async def pay(order: str) -> str:
+    """Pay an order; a slow one takes until the file ``go`` is there."""
+    _do(f"pay {order}")
+    if order == "slow":
+        BEGUN.touch()  # noqa: ASYNC240 - as above
+        while not GO.exists():  # noqa: ASYNC110, ASYNC240 - as above
+            await asyncio.sleep(0.01)
+    return f"wait until {order} is paid"
+
+
+def _do(what):
+    with Path("done").open("a") as file:
+        file.write(f"{what}\n")
+
+
 def build():
     return AssistantAgent("helper", Model(), tools=[look_up])
 
@@ -96,6 +130,22 @@ def build_with_person():
     return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
 
 
+def build_desk():
+    agents = [AssistantAgent("helper", Model()), UserProxyAgent("person", input_func=leftoff.human)]
+    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+
+
+def build_cashier():
+    return AssistantAgent("cashier", Model(), tools=[refund, pay])
+
+
+def build_bank():
+    """Pays, and waits then; the file ``changed`` stands for a new version of the code, which does not pay."""
+    tools = [] if Path("changed").exists() else [pay]
+    agents = [AssistantAgent("cashier", Model(), tools=tools), AssistantAgent("clerk", Model())]
+    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(5))
+
+
 def build_broken():
     raise RuntimeError("no key is set")
 
@@ -106,6 +156,8 @@ def build_with_arguments(model):
 
 support = leftoff.Blueprint("support", build)
 claims = leftoff.Blueprint("claims", build)
+desk = leftoff.Blueprint("desk", build_desk)
+cashier = leftoff.Blueprint("cashier", build_cashier)
 agent = build()
 number = 42
 result = TaskResult(messages=[])

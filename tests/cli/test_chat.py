@@ -52,6 +52,7 @@ def test_json_has_the_whole_turn(cli):
         "checkpoint": 1,
         "stop_reason": None,
         "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+        "waiting": [],
     }
     assert [message["content"] for message in messages] == ["hello", "1 said, the last: hello"]
 

@@ -92,6 +92,7 @@ def test_all_finishes_what_crashed_and_nothing_else(cli, crash, start, place, un
         "failed": [],
         "busy": ["held"],
         "skipped": ["stranger"],
+        "waiting": [],
     }
     assert found["finished"][0]["messages"][-1]["content"] == "1 said, the last: wait and see"
     assert holder.end().code == 0

@@ -142,3 +142,96 @@ def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
     assert "resuming" in resume.plain
     assert "\na: turn 1 is complete\n" in resume.plain.replace("\r", "\n")
     assert resume.plain.rstrip().endswith("2 finished")
+
+
+def test_a_question_of_a_turn_is_asked_at_the_prompt(terminal, cli):
+    chat = terminal("chat", "app:desk", "case-42")
+    chat.wait_for("> ")
+    chat.type("hello\n")
+    chat.wait_for("helper: 1 said, the last: hello\n")
+    chat.wait_for("turn 1 of case-42 waits for an answer\n")
+    chat.wait_for("\nanswer> ")
+    assert "leftoff answer" not in chat.plain
+    chat.type("\n")
+    chat.wait_for("answer> ")
+    chat.type("fine\n")
+    chat.wait_for("fine\n")
+    chat.wait_for("\n> ")
+    chat.type("/exit\n")
+    assert chat.end() == 0
+    [turn] = cli("show", "case-42", "--json").json["turns"]
+    assert turn["messages"][-1]["content"] == "fine"
+
+
+def test_what_was_shown_of_a_turn_is_not_shown_again_after_the_answer(terminal):
+    chat = terminal("chat", "app:desk", "case-42", "hello")
+    chat.wait_for("answer> ")
+    chat.type("fine\n")
+    assert chat.end() == 0
+    assert chat.plain.count("helper:") == 0
+    assert chat.plain.count("person: fine") == 1
+    assert "saved as checkpoint 1" in chat.plain
+
+
+def test_an_approval_is_asked_until_it_is_one(terminal, place):
+    chat = terminal("chat", "app:cashier", "case-42", "both")
+    chat.wait_for(": approve, deny or deny: REASON> ")
+    chat.type("maybe\n")
+    chat.wait_for("error: answer: is 'maybe'; it can be 'approve'")
+    chat.wait_for("REASON> ")
+    chat.type("approve\n")
+    chat.wait_for("turn 1 of case-42 waits for an answer\n")
+    chat.wait_for("\napprove, deny or deny: REASON> ")
+    chat.type("deny: not twice\n")
+    chat.wait_for("This call was not allowed: not twice")
+    assert chat.end() == 0
+    assert (place / "done").read_text() == "refund A1\n"
+
+
+def test_a_question_that_is_left_open_is_asked_again_later(terminal, cli):
+    ways = "answer: leftoff answer case-42 TEXT --app app:desk\ngive the turn up: leftoff discard case-42\n"
+    chat = terminal("chat", "app:desk", "case-42", "hello")
+    chat.wait_for("answer> ")
+    chat.type(CTRL_D)
+    chat.wait_for(f"continue: leftoff chat app:desk case-42\n{ways}")
+    assert chat.end() == 0
+    chat = terminal("chat", "app:desk", "case-42")
+    chat.wait_for("turn 1 of case-42 waits for an answer\n")
+    chat.wait_for("answer> ")
+    time.sleep(0.5)  # as above
+    chat.type(CTRL_C)
+    chat.wait_for(f"continue: leftoff chat app:desk case-42\n{ways}")
+    assert chat.end() == 130
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["waiting"]
+    chat = terminal("chat", "app:desk", "case-42", "more")
+    chat.wait_for("answer> ")
+    chat.type("fine\n")
+    chat.wait_for("person: fine\n")
+    chat.wait_for("helper: 3 said, the last: more")
+    chat.wait_for("answer> ")
+    chat.type("/exit\n")
+    assert chat.end() == 0
+
+
+def test_an_answer_is_given_at_a_terminal(terminal, cli):
+    cli("chat", "app:desk", "case-42", "hello")
+    answer = terminal("answer", "case-42")
+    answer.wait_for("waits for an answer\n")
+    assert answer.end() == 0
+    answer = terminal("answer", "case-42", "fine", "--app", "app:desk")
+    answer.wait_for("person: fine\n")
+    assert answer.end() == 0
+
+
+def test_discard_asks_first(terminal, cli):
+    cli("chat", "app:desk", "case-42", "hello")
+    discard = terminal("discard", "case-42")
+    discard.wait_for("Give up turn 1 of case-42, which waits for an answer? [y/N]: ")
+    discard.type("n\n")
+    discard.wait_for("nothing was given up")
+    assert discard.end() == 1
+    discard = terminal("discard", "case-42")
+    discard.wait_for("[y/N]: ")
+    discard.type("y\n")
+    discard.wait_for("gave up turn 1 of case-42")
+    assert discard.end() == 0

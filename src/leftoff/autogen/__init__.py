@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogen_agentchat.base import ChatAgent, Team
@@ -39,6 +39,9 @@ class AutoGen:
         """What the things in it that cannot be kept were like before the turn."""
         self._digests: dict[str, Digests] = {}
         """Of the requests to models, by the paths from which they are made."""
+
+    def another(self) -> AutoGen:
+        return AutoGen()
 
     def is_live(self, what: object) -> bool:
         return isinstance(what, ChatAgent | Team) or kinds.is_stateful(what)
@@ -89,9 +92,9 @@ class AutoGen:
         return messages.identity(message)
 
     async def stream(
-        self, live: Any, task: Sequence[Json] | None, calls: Calls | None, effects: Mapping[str, tool]
+        self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with Run(parts.walk(live), calls, effects, self._digests).installed() if calls else nullcontext():
+        with Run(parts.walk(live), calls, effects, self._digests).installed():
             async with aclosing(running.stream(live, task, calls)) as items:
                 async for item in items:
                     yield item

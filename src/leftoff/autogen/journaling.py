@@ -96,7 +96,7 @@ class Run:
 
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
         if (kind := kind_of(value)) is not None:
-            return stand_in(value, self._site(kind, part, name, value))
+            return stand_in(value, kind, self._site(kind, part, name, value))
         if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
             return value
         if is_mapping(value):

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseChatMessage, MemoryQueryEvent, MessageFactory, TextMessage
+from autogen_agentchat.messages import (
+    BaseChatMessage,
+    MemoryQueryEvent,
+    MessageFactory,
+    ModelClientStreamingChunkEvent,
+    TextMessage,
+)
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from leftoff.autogen import exact, private
-from leftoff.codec import difference, is_object
+from leftoff.codec import difference, is_array, is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
 from leftoff.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
@@ -60,10 +66,10 @@ def accept(task: Any) -> list[Json] | None:
 
 
 def identity(message: Json) -> Json:
-    """A message without its id and its time."""
+    """A message without its id and its time, and without the id of a question to a user."""
     if not is_object(message):
         return message
-    return {key: value for key, value in message.items() if key not in ("id", "created_at")}
+    return {key: value for key, value in message.items() if key not in ("id", "created_at", "request_id")}
 
 
 def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
@@ -113,8 +119,14 @@ def outcome(result: TaskResult) -> Outcome:
 def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
     """What a session's ``run`` returns."""
     native = outcome.native
+    if isinstance(native, TaskResult):
+        said = list(native.messages)
+    elif is_array(native):
+        said = [event for event in native if not isinstance(event, ModelClientStreamingChunkEvent)]
+    else:
+        said = load(live, outcome.messages, "result")
     return TurnResult.model_construct(
-        messages=native.messages if isinstance(native, TaskResult) else load(live, outcome.messages, "result"),
+        messages=said,
         stop_reason=outcome.stop_reason,
         turn=turn,
         checkpoint=checkpoint,

@@ -52,8 +52,11 @@ TEAM_PARTICIPANTS = "_participants"
 
 GRAPH_PARTICIPANTS = "_input_participants"
 
-INPUT, INPUT_IS_ASYNC = "input_func", "_is_async"
-APPROVAL, APPROVAL_IS_ASYNC = "_approval_func", "_approval_func_is_async"
+INPUT = "input_func"
+INPUT_IS_ASYNC = "_is_async"
+APPROVAL = "_approval_func"
+APPROVAL_IS_ASYNC = "_approval_func_is_async"
+TOOL_FUNCTION = "_func"
 
 NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
 """Lists in which no parts have to be looked for: of messages, which may be many, and of participants once more."""
@@ -323,7 +326,7 @@ def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
 def function_of(workbench: Workbench, name: str) -> Any:
     """The function that a tool calls, or the tool itself."""
     tool = find_tool(workbench, name)
-    return getattr(tool, "_func", tool)
+    return getattr(tool, TOOL_FUNCTION, tool)
 
 
 def runs_a_task(workbench: Workbench, name: str) -> bool:
@@ -333,7 +336,7 @@ def runs_a_task(workbench: Workbench, name: str) -> bool:
 
 def asks_first(agent: CodeExecutorAgent) -> bool:
     """Whether somebody is asked before code is executed."""
-    return agent._approval_func is not None
+    return getattr(agent, APPROVAL) is not None
 
 
 def set_elapsed(condition: TimeoutTermination, seconds: float) -> None:

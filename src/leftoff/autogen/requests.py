@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
+from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
@@ -16,19 +17,29 @@ if TYPE_CHECKING:
 
 
 class Digests:
-    """Digests of the requests that are made from one place: each mostly begins like the one before."""
+    """Digests of the requests that are made from one place: each has most messages in common with the one before.
+
+    What a message says does not change, so it is known by which object it is.
+    """
 
     def __init__(self) -> None:
         self._last: list[Any] = []
+        self._known: dict[int, bytes] = {}
+        """Of the messages of the last request, by their ``id()``."""
         self._state = blake2b(digest_size=12)
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """The digest of a request."""
         last, found = self._last, list(messages)
-        if found[: len(last)] != last:  # quick where they are the same objects
-            self._state, last = blake2b(digest_size=12), []
+        if len(found) < len(last) or not all(map(is_, last, found)):  # a window has moved, or it is something else
+            known = self._known
+            self._state, self._known, last = blake2b(digest_size=12), {}, []
+        else:
+            known = {}
         for message in found[len(last) :]:
-            self._state.update(message.model_dump_json().encode())
+            one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
+            self._known[id(message)] = one
+            self._state.update(one)
         self._last = found
         return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
 

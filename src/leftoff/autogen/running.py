@@ -27,7 +27,7 @@ TRIES = 5
 """How often a run is cancelled before it is left to itself: AutoGen waits in `finally` for what never ends."""
 
 
-async def stream(live: Any, task: Sequence[Json] | None, calls: Calls | None) -> AsyncGenerator[Any, None]:
+async def stream(live: Any, task: Sequence[Json] | None, calls: Calls) -> AsyncGenerator[Any, None]:
     """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
     token = CancellationToken()
     queue: asyncio.Queue[Any] = asyncio.Queue()
@@ -45,11 +45,9 @@ async def stream(live: Any, task: Sequence[Json] | None, calls: Calls | None) ->
             await _stop(live, driver, token)
 
 
-async def _drive(
-    live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls | None
-) -> None:
+async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
     async for item in live.run_stream(task=task, cancellation_token=token):
-        replayed = calls is not None and calls.replaying and not isinstance(item, TaskResult)
+        replayed = calls.replaying and not isinstance(item, TaskResult)
         queue.put_nowait(mark(item) if replayed else item)
 
 

@@ -105,16 +105,17 @@ class ClientSite(Site):
 
             return self._call(request, make)
 
-        async for item in streamed(call):
-            if not isinstance(item, Answer):
-                yield item
-            elif item.native is not None:
-                yield item.native
-            else:
-                result = _result(item.value)
-                for chunk in _chunks(item.value, result):
-                    yield chunk
-                yield result
+        async with aclosing(streamed(call)) as items:
+            async for item in items:
+                if not isinstance(item, Answer):
+                    yield item
+                elif item.native is not None:
+                    yield item.native
+                else:
+                    result = _result(item.value)
+                    for chunk in _chunks(item.value, result):
+                        yield chunk
+                    yield result
 
     def _request(self, messages_: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
         asked = {name: value for name, value in options.items() if name != "cancellation_token"}
@@ -177,14 +178,15 @@ class ToolSite(Site):
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
             return self._call(request, lambda changed: _heard(real(changed), tell), self._tool(name))
 
-        async for item in streamed(call):
-            if not isinstance(item, Answer):
-                yield item
-                continue
-            if item.native is None:
-                for event in messages.load(self.run.live, item.value.get("events", ()), "events"):
-                    yield event
-            yield _told(item)
+        async with aclosing(streamed(call)) as items:
+            async for item in items:
+                if not isinstance(item, Answer):
+                    yield item
+                    continue
+                if item.native is None:
+                    for event in messages.load(self.run.live, item.value.get("events", ()), "events"):
+                        yield event
+                yield _told(item)
 
     def _request(self, name: str, arguments: Any) -> Request:
         declared = self.run.declared(self.workbench, name)
@@ -226,7 +228,7 @@ def _answer(result: ToolResult, events: list[Any]) -> Answer:
     value: dict[str, Any] = {"result": result.model_dump(mode="json")}
     if events:
         value["events"] = [messages.dump(event) for event in events]
-    return Answer(value=value, native=result)
+    return Answer(value=value, native=result, failed=result.is_error)
 
 
 def _told(answer: Answer) -> ToolResult:

@@ -7,9 +7,8 @@ differs for each agent: two that share a client still call it under their own pa
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, cast
 
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.memory import ListMemory, Memory
@@ -20,111 +19,89 @@ from leftoff.autogen.kinds import class_of
 from leftoff.stopping import settled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from leftoff.autogen.sites import ClientSite, CodeSite, MemorySite, ToolSite
     from leftoff.framework import Answer
 
-T = TypeVar("T")
+
+class _Hook:
+    """A method in a stand-in. It comes first even if the real object has one of its own in its attributes."""
+
+    def __init__(self, name: str, method: Callable[..., Any]) -> None:
+        self._name, self._method = name, method
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        own: dict[str, Any] = instance.__dict__
+        inherited = cast("Any", super(owner, instance))
+        return partial(self._method, instance.site, own.get(self._name) or getattr(inherited, self._name))
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
 
 
-class _Client:
-    """A model client."""
-
-    __slots__ = ()
-    site: ClientSite
-
-    async def create(self, messages: Any, **options: Any) -> CreateResult:
-        real: Any = super()
-        return await self.site.create(messages, options, lambda: real.create(messages, **options))
-
-    async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
-        real: Any = super()
-        async with aclosing(
-            self.site.stream(messages, options, lambda: real.create_stream(messages, **options))
-        ) as items:
-            async for item in items:
-                yield item
+async def _create(site: ClientSite, real: Any, messages: Any, **options: Any) -> CreateResult:
+    return await site.create(messages, options, lambda: real(messages, **options))
 
 
-class _Workbench:
-    """A workbench."""
-
-    __slots__ = ()
-    site: ToolSite
-
-    async def list_tools(self) -> list[Any]:
-        real: Any = super()
-        return await self.site.list_tools(real.list_tools)
-
-    async def call_tool(
-        self, name: str, arguments: Any = None, cancellation_token: Any = None, call_id: str | None = None
-    ) -> ToolResult:
-        real: Any = super()
-        return await self.site.call(
-            name, arguments, lambda changed: real.call_tool(name, changed, cancellation_token, call_id)
-        )
+def _create_stream(site: ClientSite, real: Any, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    return site.stream(messages, options, lambda: real(messages, **options))
 
 
-class _StreamWorkbench(_Workbench):
-    """A workbench whose tools tell what they do."""
-
-    __slots__ = ()
-
-    async def call_tool_stream(
-        self, name: str, arguments: Any = None, cancellation_token: Any = None, call_id: str | None = None
-    ) -> AsyncGenerator[Any, None]:
-        real: Any = super()
-        async with aclosing(
-            self.site.stream(
-                name, arguments, lambda changed: real.call_tool_stream(name, changed, cancellation_token, call_id)
-            )
-        ) as items:
-            async for item in items:
-                yield item
+async def _list_tools(site: ToolSite, real: Any) -> list[Any]:
+    return await site.list_tools(real)
 
 
-class _Memory:
-    """A memory."""
-
-    __slots__ = ()
-    site: MemorySite
-
-    async def update_context(self, model_context: Any) -> Any:
-        real: Any = super()
-        return await self.site.update_context(model_context, lambda: real.update_context(model_context))
-
-    async def query(self, query: Any = "", *args: Any, **options: Any) -> Any:
-        real: Any = super()
-        return await self.site.query(query, lambda: real.query(query, *args, **options))
-
-    async def add(self, content: Any, *args: Any, **options: Any) -> None:
-        real: Any = super()
-        await self.site.change("add", content, lambda: real.add(content, *args, **options))
-
-    async def clear(self) -> None:
-        real: Any = super()
-        await self.site.change("clear", None, real.clear)
+async def _call_tool(
+    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+) -> ToolResult:
+    return await site.call(name, arguments, lambda changed: real(name, changed, *rest, **options))
 
 
-class _Executor:
-    """A code executor."""
-
-    __slots__ = ()
-    site: CodeSite
-
-    async def execute_code_blocks(self, code_blocks: Any, cancellation_token: Any) -> Any:
-        real: Any = super()
-        return await self.site.execute(code_blocks, lambda: real.execute_code_blocks(code_blocks, cancellation_token))
+def _call_tool_stream(
+    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+) -> AsyncGenerator[Any, None]:
+    return site.stream(name, arguments, lambda changed: real(name, changed, *rest, **options))
 
 
-def stand_in(real: T, site: Any) -> T:
+async def _update_context(site: MemorySite, real: Any, model_context: Any) -> Any:
+    return await site.update_context(model_context, lambda: real(model_context))
+
+
+async def _query(site: MemorySite, real: Any, query: Any = "", *args: Any, **options: Any) -> Any:
+    return await site.query(query, lambda: real(query, *args, **options))
+
+
+async def _add(site: MemorySite, real: Any, content: Any, *args: Any, **options: Any) -> None:
+    await site.change("add", content, lambda: real(content, *args, **options))
+
+
+async def _clear(site: MemorySite, real: Any) -> None:
+    await site.change("clear", None, real)
+
+
+async def _execute_code_blocks(site: CodeSite, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
+    return await site.execute(code_blocks, lambda: real(code_blocks, cancellation_token))
+
+
+HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
+    ChatCompletionClient: {"create": _create, "create_stream": _create_stream},
+    CodeExecutor: {"execute_code_blocks": _execute_code_blocks},
+    Memory: {"add": _add, "clear": _clear, "query": _query, "update_context": _update_context},
+    Workbench: {"call_tool": _call_tool, "call_tool_stream": _call_tool_stream, "list_tools": _list_tools},
+}
+"""What is called in each kind of thing, and what is done instead."""
+
+
+def stand_in(real: Any, kind: type[Any], site: Any) -> Any:
     """Something to be called in place of a client, a workbench, a memory or an executor."""
     cls: Any = class_of(real)
-    made: Any = object.__new__(_class(cls))
+    made: Any = object.__new__(_class(cls, cast("Any", kind)))
     made.__dict__ = vars(real)
     made.site = site
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def kind_of(value: object) -> type[Any] | None:
@@ -134,24 +111,15 @@ def kind_of(value: object) -> type[Any] | None:
     """
     if type(value) is ListMemory:
         return None
-    for kind in (ChatCompletionClient, Workbench, Memory, CodeExecutor):
-        if isinstance(value, kind):
-            return kind
-    return None
+    return next((kind for kind in HOOKS if isinstance(value, kind)), None)
 
 
 @lru_cache(maxsize=256)
-def _class(cls: Any) -> type[Any]:
-    mixin: type[Any]
-    if issubclass(cls, ChatCompletionClient):
-        mixin = _Client
-    elif issubclass(cls, Workbench):
-        mixin = _StreamWorkbench if hasattr(cls, "call_tool_stream") else _Workbench
-    else:
-        mixin = _Memory if issubclass(cls, Memory) else _Executor
+def _class(cls: Any, kind: Any) -> type[Any]:
+    hooks = {name: _Hook(name, hook) for name, hook in HOOKS[kind].items() if hasattr(cls, name)}
     names = {"__slots__": ("site",), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     # It does not own what it shares, so it ends nothing when it goes.
-    return type(cls.__name__, (mixin, cls), {**names, "__del__": _let_go})
+    return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
 
 
 def _let_go(_stand_in: object) -> None:
@@ -163,7 +131,7 @@ def has_fixed_tools(workbench: Workbench) -> bool:
     return isinstance(workbench, StaticWorkbench)
 
 
-async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncIterator[Any]:
+async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:
     """What a call tells while it is made, and then its answer."""
     told: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.ensure_future(call(told.put_nowait))

@@ -11,6 +11,7 @@ import click
 
 import leftoff
 from leftoff.cli import failures
+from leftoff.cli.answer import answer, discard
 from leftoff.cli.chat import chat
 from leftoff.cli.copy import copy
 from leftoff.cli.db import db
@@ -63,12 +64,12 @@ def main(context: click.Context) -> None:
     """Durable AutoGen agents and teams: stop anywhere, pick up where you left off.
 
     Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
-    session or checkpoint, 4 the session is busy, 130 interrupted by Ctrl-C, 143 by SIGTERM.
+    session or checkpoint, 4 the session is busy or waits for an answer, 130 interrupted by Ctrl-C, 143 by SIGTERM.
     """
     durability.addHandler(_RISKS)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-for _command in (demo, chat, ls, show, import_, export, copy, rm, resume, db):
+for _command in (demo, chat, ls, show, import_, export, copy, rm, resume, answer, discard, db):
     main.add_command(_command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.progress import Progress
@@ -11,8 +12,10 @@ from leftoff.blueprint import Blueprint
 from leftoff.cli.app import broken
 from leftoff.cli.conversation import result_json
 from leftoff.cli.failures import Interrupted, facts, report
+from leftoff.cli.options import command_line
 from leftoff.cli.output import console, note, print_json, say
 from leftoff.cli.places import existing, look_up
+from leftoff.cli.questions import open_questions, questions_json, summary
 from leftoff.cli.signals import handling
 from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted
 from leftoff.records import Kind
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from leftoff import OpenStore
     from leftoff.ledger import Ledger
+    from leftoff.questions import Question
     from leftoff.records import Status
 
 
@@ -36,7 +40,10 @@ class Backlog:
         self._failed = failed
         self._as_json = as_json
         self._trace = trace
-        self._score: dict[str, list[dict[str, Any]]] = {"finished": [], "failed": [], "busy": [], "skipped": []}
+        hows = ("finished", "failed", "busy", "skipped", "waiting")
+        self._score: dict[str, list[dict[str, Any]]] = {how: [] for how in hows}
+        self._asked: list[Question] = []
+        """What those that wait are waiting for."""
 
     async def finish(self, url: str, *, labels: Mapping[str, str], prefix: str) -> int:
         """Finish what can be finished, and print it; the exit code."""
@@ -54,10 +61,16 @@ class Backlog:
             with bar, handling(self._leaving(bar)):
                 for session in bar.track(ids, description="resuming"):
                     await self._settle(store, session)
+            waiting = [info.id async for info in store.sessions(status="waiting", labels=labels, prefix=prefix)]
+            for session in waiting:
+                await self._see(store, session)
         if self._as_json:
             print_json(self._score)
-        else:
-            say(self._summary() or "nothing to finish")
+            return 1 if self._score["failed"] else 0
+        say(self._summary() or "nothing to finish")
+        if self._asked:
+            note(f"those that wait: {summary(self._asked)}")
+            note(f"see which: {command_line('ls', url=url, flags=['--status', 'waiting'])}")
         return 1 if self._score["failed"] else 0
 
     async def _try_to_build(self) -> None:
@@ -78,6 +91,8 @@ class Backlog:
             elif name := await self._stranger(ledger):
                 self._skip(session, f"left alone: it was begun by the blueprint {name!r}")
             elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
+                if result.waiting is not None:
+                    return  # it is seen with the others that wait
                 self._count("finished", f"{session}: turn {result.turn} is complete", result_json(session, result))
             else:
                 self._skip(session, "finished by another worker meanwhile")
@@ -89,6 +104,15 @@ class Backlog:
             self._fail(session, error)
         except Exception as error:  # noqa: BLE001 - from the factory: it does not keep the others from being finished
             self._fail(session, broken(self._app, error))
+
+    async def _see(self, store: OpenStore, session: str) -> None:
+        """Count a session whose turn waits, if it is one of the blueprint's."""
+        with suppress(LeftoffError):  # deleted meanwhile, or damaged, which is no matter of this turn
+            ledger = await look_up(store, session)
+            if await self._stranger(ledger) is None and (questions := await open_questions(ledger)):
+                self._asked += questions
+                found = {"session": session, "turn": ledger.progress.turn, "questions": questions_json(questions)}
+                self._score["waiting"].append(found)
 
     def _fail(self, session: str, error: Exception) -> None:
         self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})

@@ -15,14 +15,16 @@ from leftoff.cli.failures import AppInvalid, Interrupted, report
 from leftoff.cli.options import busy_option, common, label_option, timeout_option, traceback_option
 from leftoff.cli.output import note
 from leftoff.cli.places import look_up
+from leftoff.cli.questions import prompt
 from leftoff.cli.signals import ask, run, someone_else_reads
-from leftoff.errors import LeftoffError
+from leftoff.errors import Conflict, LeftoffError, StateInvalid
 from leftoff.records import NO_LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
     from typing import Any
 
+    from leftoff.questions import Question
     from leftoff.session import Busy
 
 
@@ -56,6 +58,9 @@ def chat(
 
     With TASK it is one turn. Without, a conversation until /exit or the end of the input; from a pipe, each line is a
     task. Ctrl-C stops the turn and leaves the session as it was before it.
+
+    A turn that needs an answer from a human asks at the terminal. It is stored while it waits: leave with /exit, Ctrl-D
+    or Ctrl-C, and answer later, also with `leftoff answer`.
     """
     if task is None and key is not None:
         raise click.UsageError("--key names one turn, so it needs a TASK")
@@ -70,11 +75,14 @@ def chat(
             ledger = await look_up(store, session)
             merged = {**(ledger.head.labels if ledger.head is not None else NO_LABELS), **labels} if labels else None
             case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)
-            conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+            asks = sys.stdin.isatty() and not as_json
+            conversation = Conversation(store, case, app=app, url=url, as_json=as_json, asks=asks)
             patience = timeout if busy == "wait" else 0.0
             if task is not None:
                 await conversation.catch_up(patience)
-                await conversation.turn(task, key)
+                if await _answer(conversation):
+                    await conversation.turn(task, key)
+                    await _answer(conversation)
             elif sys.stdin.isatty():
                 note(f"session {session}, {ledger.progress.turn} turns so far; /exit or Ctrl-D ends")
                 await _converse(conversation, patience, trace=trace)
@@ -102,12 +110,50 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
 
     await attempt(conversation.catch_up(patience))
     while True:
-        try:
-            line = ask("> ")
-        except Interrupted as stop:
-            raise Interrupted(stop.number, conversation.next_line) from None
-        if line is None or line.strip() == "/exit":
-            note(conversation.next_line)
+        questions = await conversation.asked()
+        line = _typed(conversation, questions)
+        if line is None:
             return
-        if line.strip():
-            await attempt(conversation.turn(line.strip()))
+        if questions:
+            await attempt(conversation.answer(line, question=questions[0].id))
+        else:
+            await attempt(conversation.turn(line))
+
+
+async def _answer(conversation: Conversation) -> bool:
+    """Have the open turn's questions answered at the terminal; false if the person leaves before."""
+    while questions := await conversation.asked():
+        line = _typed(conversation, questions)
+        if line is None:
+            return False
+        try:
+            await conversation.answer(line, question=questions[0].id)
+        except (StateInvalid, Conflict) as error:
+            if not await conversation.asked():
+                raise
+            report(error, as_json=False)
+    return True
+
+
+def _typed(conversation: Conversation, questions: Sequence[Question]) -> str | None:
+    """A line that somebody typed; ``None`` if they leave, and they are told how to go on then.
+
+    Raises:
+        Interrupted: by a signal; it says the same.
+    """
+    ways = conversation.ways(questions) if questions else []
+    line: str | None = ""
+    while line is not None and not line:
+        try:
+            line = ask(prompt(questions) if questions else "> ")
+        except Interrupted as stop:
+            left = Interrupted(stop.number, conversation.next_line)
+            for way in ways:
+                left.add_note(way)
+            raise left from None
+        line = line if line is None else line.strip()
+    if line is not None and line != "/exit":
+        return line
+    for text in (conversation.next_line, *ways):
+        note(text)
+    return None

@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from leftoff.cli.output import clean, complain, print_json
-from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted, StateInvalid, TurnFailed
+from leftoff.errors import InDoubt, LeftoffError, ReplayDiverged, SessionBusy, SessionDeleted, StateInvalid, TurnFailed
+
+HUMAN = "a human"
+"""The owner of a session whose turn waits for an answer."""
+FACTS = ("session", "turn", "owner", "question", "tool", "arguments", "recorded", "now")
+"""What errors know, by the names of their attributes."""
 
 
 class NotFound(LeftoffError):
@@ -51,7 +56,7 @@ def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
 def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
     """An error for scripts."""
     found: dict[str, Any] = {"type": type(error).__name__, "message": _meaning(error)[1]}
-    found |= {name: value for name in ("session", "turn", "owner") if (value := getattr(error, name, None))}
+    found |= {name: value for name in FACTS if (value := getattr(error, name, None))}
     if isinstance(error, StateInvalid):
         found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
     hints = getattr(error, "__notes__", []) if isinstance(error, StateInvalid) else _hints(error)
@@ -73,11 +78,13 @@ def _meaning(error: BaseException) -> tuple[int, str]:  # noqa: PLR0911 - one fo
             return error.exit_code, str(error)
         case click.ClickException():
             return error.exit_code, error.format_message()
-        case SessionBusy():
+        case SessionBusy() if error.owner != HUMAN:
             return 4, f"session {error.session!r} is held by another worker: {error.owner}"
+        case SessionBusy() | InDoubt():
+            return 4, str(error).partition("\n")[0]
         case NotFound() | SessionDeleted():
             return 3, str(error)
-        case TurnFailed():
+        case TurnFailed() | ReplayDiverged():
             return 1, str(error).partition("\n")[0]
         case StateInvalid():
             return 1, ": ".join(error.differences[0])
@@ -95,7 +102,7 @@ def _hints(error: BaseException) -> list[str]:
     match error:
         case StateInvalid():
             return [*(f"{path}: {message}" for path, message in error.differences[1:]), *notes]
-        case SessionBusy():
+        case SessionBusy() if error.owner != HUMAN:
             return [*notes, "try again later, or wait longer: --timeout SECONDS"]
         case click.UsageError(ctx=click.Context() as context):
             return [*notes, f"see {context.command_path} -h"]

@@ -17,6 +17,7 @@ from leftoff.cli.messages import said
 from leftoff.cli.options import command_line, common, label_option
 from leftoff.cli.output import ago, clean, iso, line, moment, note, print_json, print_table, say
 from leftoff.cli.places import existing, find, look_up
+from leftoff.cli.questions import open_questions, print_questions, print_ways, questions_json
 from leftoff.cli.signals import run
 from leftoff.history import Checkpoint, history
 from leftoff.records import Status
@@ -24,8 +25,9 @@ from leftoff.records import Status
 if TYPE_CHECKING:
     from leftoff import SessionInfo, Turn
     from leftoff.cli.places import Found
+    from leftoff.questions import Question
 
-STYLES = {"done": "green", "idle": "green", "running": "yellow"}
+STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
 """Everything else is red."""
 
 
@@ -41,7 +43,7 @@ def ls(
     """List the sessions of a store.
 
     A session is "interrupted" if a turn was running and its worker is gone: the next turn finishes it first, or
-    `leftoff resume` does.
+    `leftoff resume` does. It is "waiting" if its turn needs an answer from a human: `leftoff answer`.
     """
 
     async def read() -> list[tuple[SessionInfo, str | None]]:
@@ -78,9 +80,10 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
     With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
+    What a turn that waits for an answer asks is shown below it.
     """
 
-    async def read() -> tuple[Found, list[Turn], dict[str, Any]]:
+    async def read() -> tuple[Found, list[Turn], dict[str, Any], tuple[Question, ...]]:
         async with existing(url) as store:
             found = await find(store, session)
             first, after = (1, None) if found.number is None else (found.number, found.number + 1)
@@ -90,27 +93,30 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             beside: dict[str, Any] = {}
             if found.number is not None and turns and turns[0].status == "done":
                 beside = await Checkpoint(found.ledger, found.number).beside()
-            return found, turns, beside
+            waits = bool(turns) and turns[-1].status == "waiting"
+            return found, turns, beside, await open_questions(found.ledger) if waits else ()
 
-    found, turns, beside = run(read())
-    alive = found.ledger.busy() is not None
-    if found.number is None and as_json:
-        print_json(_history_json(found, turns))
-    elif found.number is None:
-        _print_history(turns, alive=alive)
-        if hidden := found.ledger.progress.turn - len(turns):
-            note(f"{hidden} earlier turns are not shown")
-    elif not turns:
+    found, turns, beside, questions = run(read())
+    if found.number is not None and not turns:
         raise NotFound(
             f"session {found.session!r} has no turn {found.number}; the latest is {found.ledger.progress.turn}",
             session=found.session,
         )
-    elif as_json:
-        print_json({"session": found.session} | _turn_json(turns[0]) | {"beside": beside})
+    if as_json:
+        asked = {"questions": questions_json(questions)}
+        if found.number is None:
+            print_json(_history_json(found, turns) | asked)
+        else:
+            print_json({"session": found.session} | _turn_json(turns[0]) | {"beside": beside} | asked)
+        return
+    alive = found.ledger.busy() is not None
+    if found.number is None:
+        _print_history(turns, alive=alive, hidden=found.ledger.progress.turn - len(turns))
     else:
-        _print_turn(found.session, turns[0], alive=alive)
-        if beside:
-            note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
+        _print_turn(found.session, turns[0], beside, alive=alive)
+    if questions:
+        print_questions(questions)
+        print_ways(found.session, questions, url=url)
 
 
 def _session_json(info: SessionInfo, owner: str | None) -> dict[str, Any]:
@@ -143,10 +149,10 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
 def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> None:
     table = _table(session="flexible", status="", turns="right", updated="", labels="flexible")
     now = time.time()
-    interrupted = False
+    shown: set[str] = set()
     for info, owner in found:
         status = _status("unusable" if info.problem else info.status, alive=owner is not None)
-        interrupted |= status.plain == "interrupted"
+        shown.add(status.plain)
         labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
         table.add_row(
             _cell(Text(clean(info.id).replace("\n", "\\n"), style="bold")),
@@ -159,11 +165,13 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
     for info, _ in found:
         if info.problem:
             note(info.problem)
-    if interrupted:
+    if "interrupted" in shown:
         note(f"finish what was interrupted: {command_line('resume', 'APP', url=url, flags=['--all'])}")
+    if "waiting" in shown:
+        note(f"see what is asked: {command_line('answer', 'SESSION', url=url)}")
 
 
-def _print_history(turns: list[Turn], *, alive: bool) -> None:
+def _print_history(turns: list[Turn], *, alive: bool, hidden: int) -> None:
     table = _table(turn="right", when="", status="", said="flexible", tokens="right")
     for turn in turns:
         table.add_row(
@@ -174,6 +182,8 @@ def _print_history(turns: list[Turn], *, alive: bool) -> None:
             f"{turn.usage[0]}+{turn.usage[1]}" if any(turn.usage) else "",
         )
     print_table(table)
+    if hidden:
+        note(f"{hidden} earlier turns are not shown")
 
 
 def _summary(turn: Turn) -> list[Text]:
@@ -184,6 +194,7 @@ def _summary(turn: Turn) -> list[Text]:
         lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
     lines += [answer.as_line() for answer in answers[-1:]]
     lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
+    lines += [Text(f"changed: {line(text)}", style="yellow") for text in turn.notes]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
@@ -191,7 +202,7 @@ def _summary(turn: Turn) -> list[Text]:
     return lines
 
 
-def _print_turn(session: str, turn: Turn, *, alive: bool) -> None:
+def _print_turn(session: str, turn: Turn, beside: dict[str, Any], *, alive: bool) -> None:
     facts = [moment(turn.started)]
     facts += [f"{turn.ended - turn.started:.1f} s"] if turn.ended is not None and turn.origin == "run" else []
     facts += [f"{turn.usage[0]}+{turn.usage[1]} tokens"] if any(turn.usage) else []
@@ -201,10 +212,14 @@ def _print_turn(session: str, turn: Turn, *, alive: bool) -> None:
     say(title.append(", " + ", ".join(facts), style="dim"))
     for repair in turn.repairs:
         say(f"repaired: {repair}", style="yellow")
+    for text in turn.notes:
+        say(f"changed: {text}", style="yellow")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())
     if turn.error is not None and turn.status == "failed":
         say(turn.error, style="red")
+    if beside:
+        note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
 
 
 def _status(status: str, *, alive: bool) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,11 @@ def _text(content: Any) -> str:
             return json.dumps(content, ensure_ascii=False)
 
 
+def _same(message: Any) -> str:
+    """What a message has in common with the one that takes its place when a turn is run again."""
+    return json.dumps({name: value for name, value in message.items() if name not in ("id", "created_at", "metadata")})
+
+
 class Live:
     """Prints the messages of a turn as they come; text that a model streams, piece by piece."""
 
@@ -64,6 +70,9 @@ class Live:
         """``hidden`` are the ids of messages that the reader knows already."""
         self._console = console()
         self._shown = set(hidden)
+        self._printed: Counter[str] = Counter()
+        self._known: Counter[str] = Counter()
+        """What was printed before the turn began again."""
         self._speaker = ""
         """Whose text is being streamed just now."""
         self._streamed = ""
@@ -80,6 +89,11 @@ class Live:
         if self.asks or key in self._shown:
             return
         self._shown.add(key)
+        same = _same(message)
+        if self._known[same]:
+            self._known[same] -= 1
+            return
+        self._printed[same] += 1
         found = said(message)
         if kind == "ModelClientStreamingChunkEvent":
             self._add(found)
@@ -88,6 +102,10 @@ class Live:
             self._console.print(found.as_line() if found.aside else found.as_text(), soft_wrap=True)
         else:
             self.end()
+
+    def again(self) -> None:
+        """Expect the turn from its beginning: what was printed of it, under other ids, is not printed again."""
+        self._known = Counter(self._printed)
 
     def end(self) -> None:
         """End the line that is being streamed."""

@@ -68,12 +68,18 @@ async def find(store: leftoff.OpenStore, name: str) -> Found:
     number: int | None = None
     if (match := _NUMBERED.fullmatch(name)) and not await _exists(store, name):
         name, number = match[1], int(match[2])
-    ledger = await look_up(store, name)
+    found = await find_session(store, name)
+    return Found(found.session, found.ledger, found.head, number)
+
+
+async def find_session(store: leftoff.OpenStore, session: str) -> Found:
+    """The session with this id; raises as :func:`find`."""
+    ledger = await look_up(store, session)
     if ledger.head is None:
-        error = NotFound(f"there is no session {name!r}", session=name)
+        error = NotFound(f"there is no session {session!r}", session=session)
         error.add_note("leftoff ls, with the same --store, shows which there are")
         raise error
-    return Found(name, ledger, ledger.head, number)
+    return Found(session, ledger, ledger.head, None)
 
 
 async def _exists(store: leftoff.OpenStore, session: str) -> bool:

@@ -1,0 +1,127 @@
+"""A claims team: one agent takes the claim in, one checks the policy, one pays, and only if a human says so.
+
+python claims.py run                work on the claim until it is closed or waits for a human
+python claims.py approve [AMOUNT]   allow the payout, perhaps of another amount, and go on
+python claims.py deny [REASON]      do not allow it, and go on
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import bank
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import ToolCallExecutionEvent, ToolCallRequestEvent
+from autogen_agentchat.teams import RoundRobinGroupChat
+from model import model_client
+
+import leftoff
+
+CLAIM = "claim-1207"
+TASK = "claim-1207 has come in. Please settle it."
+CLAIMS = {"claim-1207": "A burst pipe at the insured address, damage 1200 EUR, policy P-88."}
+POLICIES = {"P-88": "Household contents: water damage up to 5000 EUR."}
+WAITS = 3  # the exit code of a process that leaves a claim to a human
+
+# 1. What the tools do to the world. That decides what happens to a call in which the process died.
+
+
+@leftoff.tool(effect="read")  # made again, it does no harm
+async def look_up_claim(claim: str) -> str:
+    """What the customer has reported."""
+    return CLAIMS.get(claim, "There is no such claim.")
+
+
+@leftoff.tool(effect="read")
+async def look_up_policy(policy: str) -> str:
+    """What a policy covers."""
+    return POLICIES.get(policy, "There is no such policy.")
+
+
+@leftoff.tool(effect="idempotent")  # made again with the same key, it does no harm
+async def reserve(claim: str, amount: int) -> str:
+    """Set an amount in EUR aside for a claim."""
+    return bank.reserve(claim, amount, key=leftoff.call_key())
+
+
+def paid(call: leftoff.Call) -> str | None:
+    """What the bank knows of a payout in which the process died: its receipt, or that it was not made."""
+    return bank.find(reference=call.key)
+
+
+@leftoff.tool(effect="unsafe", approval=True, reconcile=paid)  # made once, and not before a human has allowed it
+async def pay_out(claim: str, amount: int) -> str:
+    """Pay an amount in EUR to the customer."""
+    return bank.pay(claim, amount, reference=leftoff.call_key())
+
+
+# 2. The team. Nothing in it knows of leftoff.
+
+
+def build() -> RoundRobinGroupChat:
+    intake = agent("intake", [look_up_claim], "Look the claim up and say what it is about.")
+    policy = agent("policy", [look_up_policy, reserve], "Look up whether the policy covers it; if so, reserve it.")
+    payout = agent("payout", [pay_out], "Pay out what was reserved, and close the claim.")
+    return RoundRobinGroupChat([intake, policy, payout], max_turns=3)
+
+
+def agent(name: str, tools: list[Callable[..., Any]], system_message: str) -> AssistantAgent:
+    return AssistantAgent(name, model_client(name), tools=tools, system_message=system_message, max_tool_iterations=4)
+
+
+# 3. A worker. The same key always means the same turn: it is begun, gone on with, or its result is told again.
+
+
+async def work() -> int:
+    async with leftoff.open() as store:
+        async for item in store.session(CLAIM, build).run_stream(task=TASK, key=CLAIM):
+            if not isinstance(item, leftoff.TurnResult):
+                show(item)
+            elif item.waiting:
+                print(f"It waits: {item.waiting.question}\nNo process is needed for that. To go on: claims.py approve")
+            else:
+                print(f"It is done: {item.messages[-1].to_text()}")
+    print("The bank has made {1} payout(s), and has {0} reservation(s).".format(*bank.books()))
+    return WAITS if item.waiting else 0
+
+
+def show(event: Any) -> None:
+    match event:
+        case ToolCallRequestEvent():
+            text = ", ".join(f"{call.name}({call.arguments})" for call in event.content)
+        case ToolCallExecutionEvent():
+            text = ", ".join(f"-> {result.content}" for result in event.content)
+        case _:
+            text = event.to_text()
+    print(f"{'recorded' if leftoff.replayed(event) else 'now':>8}  {event.source:<6}  {text}", flush=True)
+
+
+# 4. A human, who may be on another machine and needs neither the team nor its models to answer.
+
+
+async def answer(text: str, **changed: int) -> None:
+    async with leftoff.open() as store:
+        await store.session(CLAIM).answer(text, arguments=changed or None)
+
+
+def main(command: str = "", *words: str) -> int:
+    match command, words:
+        case "run", []:
+            pass
+        case "approve", []:
+            asyncio.run(answer("approve"))
+        case "approve", [amount] if amount.isdecimal():
+            asyncio.run(answer("approve", amount=int(amount)))
+        case "deny", _:
+            asyncio.run(answer(f"deny: {' '.join(words)}"))
+        case _:
+            sys.exit(__doc__)
+    return asyncio.run(work())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except leftoff.LeftoffError as error:
+        sys.exit(str(error))

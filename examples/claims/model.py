@@ -1,0 +1,65 @@
+"""The models of the claims team: OpenAI's if OPENAI_API_KEY is set, else a script that needs no key."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    CreateResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    RequestUsage,
+)
+
+from leftoff.demo.scripted import ScriptedChatCompletionClient
+
+SCRIPT: dict[str, list[tuple[str, dict[str, Any]] | str]] = {
+    "intake": [
+        ("look_up_claim", {"claim": "claim-1207"}),
+        "{} Is that covered?",
+    ],
+    "policy": [
+        ("look_up_policy", {"policy": "P-88"}),
+        ("reserve", {"claim": "claim-1207", "amount": 1200}),
+        "It is covered. {}",
+    ],
+    "payout": [
+        ("pay_out", {"claim": "claim-1207", "amount": 1200}),
+        "{} The claim is closed.",
+    ],
+}
+"""What each agent says, call by call: a tool and its arguments, or words, with {} for what the last tool returned."""
+
+
+def model_client(agent: str) -> ChatCompletionClient:
+    """The model for an agent. Put your own in here."""
+    if os.environ.get("OPENAI_API_KEY"):
+        from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+        return OpenAIChatCompletionClient(model="gpt-4o-mini", parallel_tool_calls=False)
+    return Scripted(agent, delay=float(os.environ.get("MODEL_SECONDS", "0.5")))
+
+
+class Scripted(ScriptedChatCompletionClient):
+    """Says what the script says next, which it knows from what the agent has said so far."""
+
+    def __init__(self, agent: str, *, delay: float = 0.0) -> None:
+        super().__init__(self._next, delay=delay)
+        self.agent = agent
+
+    def number(self, messages: Sequence[LLMMessage]) -> int:
+        """How many calls the agent has made before this one."""
+        return sum(isinstance(message, AssistantMessage) for message in messages)
+
+    def _next(self, messages: Sequence[LLMMessage]) -> CreateResult:
+        line, last = SCRIPT[self.agent][self.number(messages)], messages[-1]
+        usage = RequestUsage(prompt_tokens=self.count_tokens(messages), completion_tokens=10)
+        if isinstance(line, str):
+            said = last.content[-1].content if isinstance(last, FunctionExecutionResultMessage) else ""
+            return CreateResult(finish_reason="stop", content=line.format(said), usage=usage, cached=False)
+        call = FunctionCall(id=f"call-{self.number(messages) + 1}", name=line[0], arguments=json.dumps(line[1]))
+        return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)

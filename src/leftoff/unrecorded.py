@@ -1,0 +1,66 @@
+"""The calls of a turn of which none is recorded: what ``durability="turn"`` makes of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from leftoff.calling import inside, is_inside
+from leftoff.errors import StateInvalid
+from leftoff.recorded import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from leftoff.framework import Answer, Request
+    from leftoff.ledger import Ledger
+    from leftoff.stopping import Stop
+
+
+class Unrecorded:
+    """Makes every call, with a key that is the same if the turn is run again; what needs a journal is refused."""
+
+    def __init__(self, ledger: Ledger, *, born: float, halt: Stop) -> None:
+        self._ledger = ledger
+        self._born = born
+        self._halt = halt
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def replaying(self) -> bool:
+        return False
+
+    async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        if is_inside():
+            return await make(request.arguments)
+        if request.approval or request.effect == "transactional":
+            self._refuse(request.name)
+        nth = self._counts[request.path, request.key]
+        self._counts[request.path, request.key] += 1
+        ledger = self._ledger
+        with inside(digest(ledger.session, ledger.progress.turn, self._born, request.path, request.key, nth)):
+            return await make(request.arguments)
+
+    async def ask(self, request: Request, question: str) -> str:
+        _ = question
+        self._refuse(request.path)
+
+    async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        _ = path
+        return await see()
+
+    def finish(self) -> list[str]:
+        """What was not as before: nothing is known of that."""
+        return []
+
+    async def close(self) -> None:
+        """Nothing is to be done."""
+
+    def _refuse(self, path: str) -> NoReturn:
+        error = StateInvalid(
+            "needs a journal: session(..., durability='call')", path=path, session=self._ledger.session
+        )
+        if not self._halt.done():
+            self._halt.set_exception(error)
+            self._halt.exception()  # looked at already, if nobody else does
+        raise error
