@@ -388,3 +388,24 @@ async def test_a_method_that_a_client_was_given_by_hand_is_recorded_too(memory):
     await failed_and_resumed(memory, build)
     assert asked == [2, 3, 3]
     assert client.create is create
+
+
+async def test_the_time_that_a_turn_took_before_it_was_interrupted_counts(memory, monkeypatch):
+    from autogen_agentchat.conditions import TimeoutTermination
+    from autogen_agentchat.teams import RoundRobinGroupChat
+
+    from leftoff.journal import Journal
+
+    model = Flaky(remembered, 2)
+
+    def build():
+        agents = [AssistantAgent(name, Scripted(model)) for name in ("ann", "bob")]
+        return RoundRobinGroupChat(agents, termination_condition=TimeoutTermination(50), max_turns=4)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_spent", lambda _: 60.0)
+        with pytest.raises(leftoff.TurnFailed):
+            await memory.session("case", build).run(task="go")
+    result = await memory.session("case", build).resume()
+    assert "Timeout" in result.stop_reason
+    assert model.count == 2, "ann's answer is from the record, and there is no time left for bob"
