@@ -13,8 +13,6 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from leftoff.appending import Appender
 from leftoff.calling import inside, is_inside
 from leftoff.effects import Call
@@ -22,7 +20,7 @@ from leftoff.errors import LeftoffError, ReplayDiverged
 from leftoff.framework import Answer
 from leftoff.ordering import Order, quiet
 from leftoff.questions import Waiting
-from leftoff.recorded import digest, foreign, question_of
+from leftoff.recorded import digest, question_of, shown
 from leftoff.turns import CallRow
 
 if TYPE_CHECKING:
@@ -329,7 +327,7 @@ def _told(request: Request, text: str, *, failed: bool) -> Answer:
 
 
 def _about(arguments: Any) -> str:
-    return orjson.dumps(arguments, default=foreign).decode()[:SHOWN]
+    return shown(arguments)[:SHOWN]
 
 
 def _shown(row: CallRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -34,10 +35,18 @@ class Entry(Place):
 
 def digest(*parts: Any) -> str:
     """What tells one request from another."""
-    return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS, default=foreign), digest_size=12).hexdigest()
+    return blake2b(shown(parts, sort=True).encode(), digest_size=12).hexdigest()
 
 
-def foreign(value: Any) -> str:
+def shown(value: Any, *, sort: bool = False) -> str:
+    """A value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None, default=_foreign).decode()
+    except TypeError:
+        return json.dumps(value, sort_keys=sort, separators=(",", ":"), default=_foreign)
+
+
+def _foreign(value: Any) -> str:
     """What stands for a value that is not JSON: nothing that would differ between processes."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 

@@ -143,7 +143,9 @@ class KeyRow:
 
 def encode(record: object) -> bytes:
     """A record as JSON with the format's version; what has its default is left out."""
-    return codec.encode({"v": FORMAT} | _plain(record))
+    # These two are written with every call, and what they hold was checked or counted here.
+    write = codec.encode_checked if isinstance(record, CallRow | Progress) else codec.encode
+    return write({"v": FORMAT} | _plain(record))
 
 
 T = TypeVar("T")
