@@ -1,10 +1,49 @@
-"""How hard Hypothesis tries: a little with every test run, a lot with LEFTOFF_LONG=1."""
+"""How hard Hypothesis tries: a little with every test run, a lot with LEFTOFF_LONG=1. How tests are shared out."""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=40, stateful_step_count=30, **common)
 settings.register_profile("long", max_examples=1_000, stateful_step_count=50, **common)
 settings.load_profile("long" if os.environ.get("LEFTOFF_LONG") else "quick")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """At the end of a long run, what its tests have left as figures."""
+    if not os.environ.get("LEFTOFF_LONG"):
+        return
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    found = [(report.nodeid, line) for report in reports for name, line in report.user_properties if name == "figures"]
+    if found:
+        terminalreporter.section("figures")
+    for nodeid, line in found:
+        terminalreporter.line(f"{nodeid.partition('::')[2]}\n    {line}")
+
+
+TOGETHER = (
+    "tests/autogen/test_generated_bites.py",
+    "tests/autogen/test_restart.py",
+    "tests/conformance/test_suite_catches.py",
+    "tests/stores/test_postgres.py",
+    "tests/stores/test_transactions.py",
+)
+"""Files whose tests share something that takes seconds to set up, and are worth a process of their own for that."""
+
+
+# Not left to `--dist loadgroup`, which has no effect with pytest 9.2: github.com/pytest-dev/pytest-xdist/issues/1386.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several processes, the tests of a class run in one of them, and so do those of the files above."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path, *inside = nodeid.partition("[")[0].split("::")
+            if path in TOGETHER:
+                return path
+            return f"{path}::{inside[0]}" if len(inside) > 1 else nodeid
+
+    return Scheduling(config, log)

@@ -11,6 +11,7 @@ from leftoff import turns
 from leftoff.errors import StateInvalid
 from leftoff.ordering import Place
 from leftoff.records import Kind, Row
+from leftoff.stopping import fail
 from leftoff.store import Transactional
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ class Appender:
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Place]] = set()
-        self._closed = False
+        self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the turn has ended."""
 
     def check_open(self) -> None:
         """See that the turn has not ended: not all that a framework starts is cancelled with it."""
-        if self._closed:
+        if self.closing.done():
             raise asyncio.CancelledError
 
     async def append(self, row: CallRow) -> Place:
@@ -76,9 +78,7 @@ class Appender:
 
     def halt(self, error: Exception) -> None:
         """End the turn with an error, or because it has to wait."""
-        if not self._halt.done():
-            self._halt.set_exception(error)
-            self._halt.exception()  # looked at already, if nobody else does
+        fail(self._halt, error)
 
     async def stop(self, error: Exception) -> NoReturn:
         """The same, from inside the turn: it is not raised, because the framework would make another one of it."""
@@ -92,7 +92,7 @@ class Appender:
 
     async def close(self) -> None:
         """Write to its end what is being written, and nothing more."""
-        self._closed = True
+        self.closing.set_result(None)
         if self._flushing is not None:
             await self._flushing
         for waiter in list(self._waiters):
@@ -112,12 +112,16 @@ class Appender:
     async def _write(self, calls: Sequence[CallRow], transaction: Transaction | None = None) -> None:
         progress = self._ledger.progress
         rows = [Row(kind=Kind.CALL, n=progress.calls + i, data=turns.encode(row)) for i, row in enumerate(calls)]
-        await self._ledger.write(
-            status="running",
-            progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
-            rows=[*self._archive.new_bodies(), *rows],
-            transaction=transaction,
-        )
+        try:
+            await self._ledger.write(
+                status="running",
+                progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
+                rows=[*self._archive.new_bodies(), *rows],
+                transaction=transaction,
+            )
+        except BaseException:
+            self._archive.take_back()
+            raise
 
     def _tell(self, row: CallRow, written: asyncio.Future[Place] | None) -> None:
         """Tell the one who made a call that it is recorded."""
@@ -138,5 +142,9 @@ class Appender:
         self._waiters.add(waiter)
         try:
             return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # it came in the same moment
+                self._order.leave(waiter.result())
+            raise
         finally:
             self._waiters.discard(waiter)

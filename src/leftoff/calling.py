@@ -7,9 +7,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from leftoff.errors import StateInvalid
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from leftoff.framework import Request
     from leftoff.store import Transaction
 
 
@@ -74,6 +77,12 @@ def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def inside_a_tool(request: Request, session: str) -> StateInvalid:
+    """For a human who would be asked inside a call, which cannot wait."""
+    what = "a human cannot be asked inside a tool; put the agent in an AgentTool or a TeamTool"
+    return StateInvalid(what, path=request.name or request.path, session=session)
 
 
 async def human(prompt: str, cancellation_token: object = None) -> NoReturn:

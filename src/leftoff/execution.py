@@ -135,6 +135,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
             raise
         except LeftoffError as error:
             error.session = error.session or self._ledger.session
+            if not own:
+                error.add_note(f"This is turn {turn}, which was left open. Your task was not accepted: run() it again.")
             await self._abort("failed", error)
             raise
         except Exception as error:
@@ -143,7 +145,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             next_ = "run() goes on with another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
                 f"turn {turn} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
-                f"The state is as it was before it. {next_}, resume() tries turn {turn} again.",
+                f"The state is as it was before it. {next_}, resume() tries turn {turn} again, discard() gives it up.",
                 session=self._ledger.session,
                 turn=turn,
             ) from error
@@ -161,7 +163,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         holding = asyncio.create_task(self._ledger.hold(lost))
         turn = self._turn
         journal: Journal | Unrecorded
-        if self._durability == "call":
+        if self._durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
             journal = Journal(
                 self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=lost, diverged=diverged
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -61,6 +61,11 @@ class Request:
     told: Callable[[str, bool], dict[str, Any]] | None = None
     """The result that stands for what a human said became of the call; the flag says that it failed."""
 
+    def changed(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        """Its arguments with those that a human wants otherwise."""
+        mine: dict[str, Any] = self.arguments or {}
+        return mine | (arguments or {})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -73,7 +78,7 @@ class Answer:
     failed: bool = False
     """Whether a tool says that it failed."""
     starts: Sequence[str] = ()
-    """The keys of the unsafe calls of tools that begin with it."""
+    """The unsafe calls of tools that begin with it: the key of each, a space, and the call for people to read."""
     spent: float | None = None
     """How long the turn had run until then, if it was recorded earlier."""
 
@@ -88,6 +93,14 @@ class Calls(Protocol):
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """What came of a call: recorded, or made now with these arguments and then recorded."""
+        ...
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        """The arguments with which a human lets something be done, or why he does not."""
+        ...
+
+    async def fail(self, error: Exception) -> NoReturn:
+        """End the turn with an error, from inside it."""
         ...
 
     async def ask(self, request: Request, question: str) -> str:

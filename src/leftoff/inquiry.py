@@ -154,7 +154,6 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
 
     async def discard(self) -> None:
         """Give the open turn up for good."""
-        await self._instance.read(self._ledger)
         progress = self._ledger.progress
         failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=round(time.time(), 3))
         await self._ledger.write(

@@ -6,21 +6,23 @@ which it came then; what was not, is called now. ``docs/turn.md`` tells it in pr
 
 from __future__ import annotations
 
+import asyncio
 import time
+from bisect import insort
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from leftoff.appending import Appender
-from leftoff.calling import inside, is_inside
+from leftoff.calling import inside, inside_a_tool, is_inside
 from leftoff.effects import Call
 from leftoff.errors import LeftoffError, ReplayDiverged
 from leftoff.framework import Answer
 from leftoff.ordering import Order, quiet
-from leftoff.questions import Waiting
-from leftoff.recorded import digest, question_of, shown
+from leftoff.questions import FAILED, Waiting, denied, did, may
+from leftoff.recorded import call_key_of, question_of, shown
 from leftoff.turns import CallRow
 
 if TYPE_CHECKING:
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 """Characters of a call's arguments that are kept for people."""
-
-
-FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."
 
 
 class Suspended(Exception):
@@ -77,6 +76,9 @@ class Journal:
         self._appender = Appender(ledger, archive, self._order, halt)
         self._notes: dict[str, None] = {}
         self._seen: dict[str, list[Any]] = {}
+        self._free: dict[tuple[str, str, str], list[int]] = {}
+        self._called: Counter[str] = Counter()
+        """How often each request was made in this attempt."""
         self._announced: Counter[str] = Counter()
         """The calls that models have asked for in this attempt; that is recorded, so they need no record of their own
         when they begin."""
@@ -87,19 +89,22 @@ class Journal:
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         if is_inside():
+            if request.approval:
+                await self._appender.stop(inside_a_tool(request, self._ledger.session))
             return await make(request.arguments)
         self._appender.check_open()
         nth = self._count(request)
+        self._called[request.key] += 1
         entry = self._recorded.find(request.path, request.what, request.key, nth)
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
         await self._check_new(request)
         if request.approval:
-            decision = await self._question(request, "approval", nth, _may(request))
-            if decision["decision"] == "deny":
-                return await self._complete(request, nth, _told(request, _denied(decision["text"]), failed=True))
-            request = replace(request, arguments={**request.arguments, **(decision["arguments"] or {})})
+            arguments, refusal = await self._approval(request, nth)
+            if refusal is not None:
+                return await self._complete(request, nth, _told(request, refusal, failed=True))
+            request = replace(request, arguments=arguments)
         if request.effect == "unsafe":
             known = await self._settle(request, nth)
             if known is not None:
@@ -107,6 +112,19 @@ class Journal:
         if request.effect == "transactional":
             return await self._transact(request, nth, make)
         return await self._make(request, nth, make)
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        self._appender.check_open()
+        return await self._approval(request, self._count(request))
+
+    async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
+        decision = await self._question(request, "approval", nth, may(_called(request)))
+        if decision["decision"] == "deny":
+            return None, denied(decision["text"])
+        return request.changed(decision["arguments"]), None
+
+    async def fail(self, error: Exception) -> NoReturn:
+        await self._appender.stop(error)
 
     async def ask(self, request: Request, question: str) -> str:
         self._appender.check_open()
@@ -133,11 +151,11 @@ class Journal:
         Raises:
             ReplayDiverged: it has not.
         """
-        lost = [entry for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
+        lost = self._lost()
         if lost and self._diverged != "continue":
             raise self._divergence(lost, None)
-        for entry in lost:
-            self._note(f"{_shown(entry.row)} was done, and the turn as it ended does not know of it")
+        for what in lost:
+            self._note(f"{what} was done, and the turn as it ended does not know of it")
         return list(self._notes)
 
     async def close(self) -> None:
@@ -150,8 +168,14 @@ class Journal:
     def _count(self, request: Request) -> int:
         """How many equal calls were made before this one."""
         same = (request.path, request.what, request.key)
+        if free := self._free.get(same):
+            return free.pop(0)
         self._counts[same] += 1
         return self._counts[same] - 1
+
+    def _give_back(self, request: Request, nth: int) -> None:
+        """Count a call that came to nothing as not made: it is made again, or not, when the turn is run again."""
+        insort(self._free.setdefault((request.path, request.what, request.key), []), nth)
 
     async def _claim(self, entry: Entry) -> None:
         entry.claimed = True
@@ -161,26 +185,41 @@ class Journal:
         """See whether a call that is not recorded takes the place of one that is."""
         if not self._recorded.entries:
             return
+        if self._recorded.unclaimed(path=request.path, what=request.what):
+            await quiet()  # what runs beside it may be about to claim its own
         if request.what == "model":
-            if self._recorded.unclaimed(path=request.path, what="model"):
+            for entry in (found := self._recorded.unclaimed(path=request.path, what="model")):
+                entry.optional = True
+            if found:
                 self._note(f"{request.path}: the model was asked again, because its request had changed")
         elif request.effect != "read" and not self._recorded.announced(request.key):
-            await quiet()  # what runs beside it may be about to claim its own
-            done = self._recorded.unclaimed(path=request.path, name=request.name, effect=request.effect)
-            if done and self._diverged != "continue":
-                await self._appender.stop(self._divergence(done, f"{request.name}({_about(request.arguments)})"))
+            lost = self._lost(request.name)
+            if lost and self._diverged != "continue":
+                await self._appender.stop(self._divergence(lost, _called(request)))
+
+    def _lost(self, name: str | None = None) -> list[str]:
+        """What was done or begun and has no place in the turn as it runs now; of one tool, or of all."""
+        done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
+        lost = [_shown(row) for row in done if name in (None, row.name)]
+        for key, (tool, about) in self._recorded.pending().items():
+            if name in (None, tool) and not self._called[key]:
+                lost.append(f"{about}, of which it is not known whether it took effect")
+        return lost
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
         """What became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
         begun = self._recorded.begun(request.key, nth, announced=not request.approval)
         if begun and request.reconcile is not None:
             with self._running():
-                found = request.reconcile(self._facts(request, nth))
-                if isawaitable(found):
-                    found = await found
-            return None if found is None else _told(request, str(found), failed=False)
+                try:
+                    found = request.reconcile(self._facts(request, nth))
+                    found = await found if isawaitable(found) else found
+                except Exception as error:  # noqa: BLE001 - it is the user's, and the turn fails with it
+                    await self._appender.stop(error)
+            dump = getattr(found, "model_dump_json", found.__str__)
+            return None if found is None else _told(request, str(dump()), failed=False)
         for attempt in range(begun):
-            decision = await self._question(request, "doubt", nth, _did(request), attempt)
+            decision = await self._question(request, "doubt", nth, did(_called(request)), attempt)
             match decision["decision"]:
                 case "done":
                     return _told(request, decision["text"], failed=False)
@@ -195,26 +234,47 @@ class Journal:
         with self._running():
             if request.effect == "unsafe" and (begun or request.approval or not self._announced[request.key] > nth):
                 await self._appender.append(self._row(request, nth, stage="started"))
-            with inside(self._key(request, nth)):
-                answer = await make(request.arguments)
+            try:
+                with inside(self._key(request, nth)):
+                    answer = await make(request.arguments)
+            except BaseException:
+                self._give_back(request, nth)
+                raise
         return await self._complete(request, nth, answer)
 
     async def _transact(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """Make a call in the store's transaction, which also records it: both happen, or neither does."""
-        place = None
+        answer = place = None
         with self._running():
             try:
                 async with self._appender.transaction() as transaction:
                     with inside(self._key(request, nth), transaction):
-                        answer = await make(request.arguments)
+                        answer = await self._while_open(make(request.arguments))
                     if not answer.failed:  # else what it did is undone
                         place = await self._appender.commit(transaction, self._row(request, nth, value=answer.value))
             except LeftoffError as error:
                 await self._appender.stop(error)
+            except BaseException as error:
+                if place is not None:
+                    self._order.leave(place)
+                if answer is None or not isinstance(error, Exception):
+                    raise
+                answer = _told(request, f"{type(error).__name__}: {error}", failed=True)  # the database undid it
         if place is None:
             return await self._complete(request, nth, answer)
         await self._order.take(place)
         return answer
+
+    async def _while_open(self, work: Awaitable[Answer]) -> Answer:
+        """The result of work in a transaction, which is not kept open for work that does not let itself be stopped."""
+        task = asyncio.ensure_future(work)
+        try:
+            either: set[asyncio.Future[Any]] = {task, self._appender.closing}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            self._appender.check_open()
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
         """Record what came of a call, and wait for its place in the order."""
@@ -224,7 +284,7 @@ class Journal:
             except LeftoffError as error:  # it cannot be stored
                 await self._appender.stop(error)
             place = await self._appender.append(row)
-        self._announced.update(answer.starts)
+        self._announced.update(start.partition(" ")[0] for start in answer.starts)
         await self._order.take(place)
         return answer
 
@@ -235,9 +295,12 @@ class Journal:
             await self._claim(entry)
             return entry.value
         if is_inside():
-            raise LookupError("a human cannot be asked inside a tool; put the agent in an AgentTool or a TeamTool")
+            await self._appender.stop(inside_a_tool(request, self._ledger.session))
         facts = {"question": text, "agent": request.agent, "arguments": request.arguments}
-        row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
+        try:
+            row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
+        except LeftoffError as error:  # it cannot be stored
+            await self._appender.stop(error)
         question = question_of(row, facts)
         self._asking[question.id] = question, row
         self._order.ask()
@@ -284,9 +347,8 @@ class Journal:
         finally:
             self._order.end()
 
-    def _divergence(self, done: Sequence[Entry], now: str | None) -> ReplayDiverged:
+    def _divergence(self, recorded: Sequence[str], now: str | None) -> ReplayDiverged:
         session, turn = self._ledger.session, self._ledger.progress.turn
-        recorded = [_shown(entry.row) for entry in done]
         instead = f"calls {now} now" if now else "ends without them now"
         return ReplayDiverged(
             f"turn {turn} of session {session!r} was interrupted after {', '.join(recorded)}; the code has changed "
@@ -306,8 +368,7 @@ class Journal:
         return round(self._recorded.spent + time.monotonic() - self._started, 3)
 
     def _key(self, request: Request, nth: int) -> str:
-        ledger = self._ledger
-        return digest(ledger.session, ledger.progress.turn, self._born, request.path, request.key, nth)
+        return call_key_of(self._ledger, self._born, request.path, request.key, nth)
 
     def _facts(self, request: Request, nth: int) -> Call:
         return Call(
@@ -330,17 +391,9 @@ def _about(arguments: Any) -> str:
     return shown(arguments)[:SHOWN]
 
 
+def _called(request: Request) -> str:
+    return f"{request.name}({_about(request.arguments)})"
+
+
 def _shown(row: CallRow) -> str:
     return f"{row.name or row.what}({row.about})"
-
-
-def _may(request: Request) -> str:
-    return f"May {request.name}({_about(request.arguments)}) be called?"
-
-
-def _did(request: Request) -> str:
-    return f"{request.name}({_about(request.arguments)}) was interrupted. Did it take effect?"
-
-
-def _denied(reason: str) -> str:
-    return f"This call was not allowed: {reason}" if reason else "This call was not allowed."

@@ -20,7 +20,7 @@ from leftoff.errors import (
 )
 from leftoff.owner import is_dead, new_owner
 from leftoff.records import NO_LABELS, Kind, Write
-from leftoff.stopping import settled, unless
+from leftoff.stopping import fail, settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
@@ -140,9 +140,7 @@ class Ledger:
                 except StoreUnavailable:
                     continue  # The next write tells whether the lease is still held; until then the turn goes on.
                 except LeftoffError as error:
-                    if not lost.done():
-                        lost.set_exception(error)
-                        lost.exception()  # looked at already, if nobody else does
+                    fail(lost, error)
 
     async def _renew(self) -> None:
         async with self._writing:

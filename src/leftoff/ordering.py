@@ -8,6 +8,8 @@ without another call has happened: then the order of the completions decides eve
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 CALM = 3
 """How many times in a row an event loop must have nothing to do to be taken for quiet."""
+
+LONGEST, MARGIN = 2.0, 0.05
+"""Seconds: for how long a completion is waited for at the most, and what is added to the time that it took."""
 
 PATIENCE = 100
 """Rounds of the event loop after which it is not waited for any longer; other work may keep it busy for ever."""
@@ -39,6 +44,10 @@ class Place:
     caller: asyncio.Future[None] | None = None
     awaited: bool = False
     """Whether the one who made the call is there to take it."""
+    optional: bool = False
+    """Whether nobody need ask for it again."""
+    gap: float = 0.0
+    """How many seconds it came after the one before it."""
     passed: bool = False
     """Whether it was passed over, because nobody had asked for it when a later one was ready."""
 
@@ -116,15 +125,33 @@ class Order:
         while True:
             self._changed.clear()
             await quiet()
-            if not self._advance():
+            if (late := self._missing()) is not None:
+                await self._wait_for(late)
+            elif not self._advance():
                 if not self._running and not self._ready:
                     self._unsettled = False
                     self._idle()
                 if not self._changed.is_set():
                     await self._changed.wait()
 
+    def _missing(self) -> Place | None:
+        """The next completion, if a later one is ready and nobody has asked for this one yet."""
+        place = self._places[self._next] if self._next < len(self._places) else None
+        absent = place is not None and place.caller is None and not place.awaited and not place.optional
+        return place if absent and self._ready else None
+
+    async def _wait_for(self, place: Place) -> None:
+        """Give whoever asks for a completion the time that he took before; then do without."""
+        until = time.monotonic() + min(place.gap, LONGEST) + MARGIN
+        while place.caller is None and (left := until - time.monotonic()) > 0:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+        place.optional = place.caller is None
+
     def _advance(self) -> bool:
-        """Let the next completion through, or pass over one that nobody asks for; whether there was one."""
+        """Let the next completion through, or pass over one that need not come; whether there was one."""
         if self._next == len(self._places):
             return False
         place = self._places[self._next]
@@ -133,10 +160,10 @@ class Order:
             self._unsettled = True
             if not place.caller.done():
                 place.caller.set_result(None)
-        elif place.awaited or not self._ready:
-            return False
-        else:
+        elif place.optional:
             place.passed = True
+        else:
+            return False
         self._next += 1
         return True
 

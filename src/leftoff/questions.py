@@ -93,3 +93,22 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
             raise StateInvalid(f"is {answer!r}; it can be 'approve', 'deny' or 'deny: <reason>'", path="answer")
         case _:
             raise StateInvalid(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
+
+
+FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."
+"""What a model is told of a call in doubt that nobody could clear up."""
+
+
+def may(call: str) -> str:
+    """Ask for approval of a call."""
+    return f"May {call} be called?"
+
+
+def did(call: str) -> str:
+    """Ask what became of a call."""
+    return f"{call} was interrupted. Did it take effect?"
+
+
+def denied(reason: str) -> str:
+    """What a model is told of a call that was not approved."""
+    return f"This call was not allowed: {reason}" if reason else "This call was not allowed."

@@ -41,7 +41,9 @@ def digest(*parts: Any) -> str:
 def shown(value: Any, *, sort: bool = False) -> str:
     """A value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None, default=_foreign).decode()
+        return orjson.dumps(
+            value, option=orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0), default=_foreign
+        ).decode()
     except TypeError:
         return json.dumps(value, sort_keys=sort, separators=(",", ":"), default=_foreign)
 
@@ -49,6 +51,11 @@ def shown(value: Any, *, sort: bool = False) -> str:
 def _foreign(value: Any) -> str:
     """What stands for a value that is not JSON: nothing that would differ between processes."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
+    """What a tool gets as its call's key: the same in every attempt of a turn, which was begun at ``born``."""
+    return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
 
 
 def question_of(row: CallRow, value: dict[str, Any]) -> Question:
@@ -74,6 +81,8 @@ class Recorded:
         self._known: dict[tuple[str, str, str, int], Entry] = {}
         self._announced: Counter[str] = Counter()
         self._started: Counter[tuple[str, int]] = Counter()
+        self._begun: dict[str, tuple[str, str]] = {}
+        self._done: Counter[str] = Counter()
         self.spent = max((row.spent for row, _ in rows), default=0.0)
         for row, value in rows:
             self._add(row, value)
@@ -83,14 +92,21 @@ class Recorded:
             self.seen.setdefault(row.path, []).append((row.nth, value["tools"]))
         elif row.stage == "started":
             self._started[row.key, row.nth] += 1
+            self._begun[row.key] = row.name, f"{row.name}({row.about})"
         elif row.stage == "asked":
             question = question_of(row, value)
             self.questions[question.id] = question, row
         else:
-            entry = Entry(row=row, value=value)
+            # Whoever finds that a tool has ended does not ask again whether it may, or did.
+            entry = Entry(row=row, value=value, optional=row.what in ("approval", "doubt"))
+            entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
             self.entries.append(entry)
             self._known[row.path, row.what, row.key, row.nth] = entry
-            self._announced.update(row.starts)
+            for start in row.starts:
+                key, _, about = start.partition(" ")
+                self._announced[key] += 1
+                self._begun[key] = about.partition("(")[0], about
+            self._done[row.key] += 1
             if row.what in ("human", "approval", "doubt"):
                 self.questions.pop(question_of(row, {}).id, None)
 
@@ -101,6 +117,10 @@ class Recorded:
     def begun(self, key: str, nth: int, *, announced: bool) -> int:
         """How often a call of a tool was begun, or may have been."""
         return self._started[key, nth] + (announced and self._announced[key] > nth)
+
+    def pending(self) -> dict[str, tuple[str, str]]:
+        """The calls of tools that were begun and never completed: the tool and what to call them, by their keys."""
+        return {key: found for key, found in self._begun.items() if not self._done[key]}
 
     def announced(self, key: str) -> bool:
         """Whether a recorded answer of a model asks for this call."""

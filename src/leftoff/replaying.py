@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from leftoff import recorded
@@ -16,7 +16,7 @@ from leftoff.history import messages_of, read_bodies, read_checkpoint
 from leftoff.ordering import Order
 from leftoff.records import Kind
 from leftoff.state import Archive
-from leftoff.stopping import unless
+from leftoff.stopping import fail, unless
 from leftoff.turns import CheckpointRow, TurnRow
 
 if TYPE_CHECKING:
@@ -102,9 +102,17 @@ class _Calls:
         await self._order.take(entry)
         return entry
 
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        entry = await self._find(replace(request, what="approval"))
+        if entry.value["decision"] == "deny":
+            return None, str(entry.value["text"])
+        return request.changed(entry.value["arguments"]), None
+
+    async def fail(self, error: Exception) -> NoReturn:
+        await self._stop(f"raises {type(error).__name__}: {error}")
+
     async def _stop(self, what: str) -> NoReturn:
-        if not self._halt.done():
-            self._halt.set_exception(_Other(what))
+        fail(self._halt, _Other(what))
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 

@@ -190,8 +190,10 @@ class Session(Generic[EventT_co, ResultT_co]):
         """As :meth:`answer`, with the events as they happen; those that happened before are marked."""
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
+            await self._ledger.refresh()
+            if question is None:
+                question = (await self._inquiry.pick(None)).question.id  # and not one that is asked while we wait
             while True:
-                await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 picked = await self._inquiry.pick(question)
                 try:
@@ -199,6 +201,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                     break
                 except Conflict:
                     self._instance.forget()
+                    await self._ledger.refresh()
             if self._instance.is_runnable:
                 await self._execution.reopen(own=True)
                 async with aclosing(self._execution.perform(stop, own=True)) as stream:
@@ -237,18 +240,18 @@ class Session(Generic[EventT_co, ResultT_co]):
         return await replay(ledger, turn, self._instance.blueprint, self._framework.another())
 
     async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
-        """A new session that begins with the state of a checkpoint of this one; this one is left alone.
+        """A new session that begins with the state of a checkpoint of this one, or with none; this one is left alone.
 
         Raises:
             Conflict: there is a session with that id already.
         """
-        checkpoint = self.at(at)
         other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), **self._options)
-        await other.begin_with(await checkpoint.tree(), await checkpoint.version())
+        if at:
+            await other.begin_with(self.at(at))
         return other
 
-    async def begin_with(self, tree: Any, version: int) -> None:
-        """Begin a new session with the whole state of a checkpoint, which that version of the blueprint wrote.
+    async def begin_with(self, checkpoint: Checkpoint) -> None:
+        """Begin a new session with the whole state of a checkpoint of another.
 
         Raises:
             Conflict: the session is not new.
@@ -256,8 +259,10 @@ class Session(Generic[EventT_co, ResultT_co]):
         await self._ledger.refresh()
         if self._ledger.head is not None:
             raise Conflict(f"there is a session {self.id!r} already; choose another id", session=self.id)
-        self._instance.version = version
-        await self.save(tree)
+        mine, self._instance.version = self._instance.version, await checkpoint.version()
+        await self.save(await checkpoint.tree())
+        self._instance.version = mine
+        self._instance.forget()
 
     async def history(self) -> AsyncGenerator[Turn, None]:
         """All turns, oldest first, also those that failed."""
@@ -318,7 +323,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         stop = stop_of(token)
         async with self._turnstile.alone(stop) as until:
             while True:
-                if self._instance.live is None:
+                if self._instance.live is None or self._ledger.progress.open is not None:
                     await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 number, known = await self._turn_of(key, digest)

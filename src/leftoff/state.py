@@ -98,7 +98,7 @@ class Archive:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._new: list[bytes] = []
+        self._new, self._taken = list[bytes](), list[bytes]()
         self._stored = 0
         self._logs: dict[Path, _Log] = {}
         self.logs = 0
@@ -145,8 +145,14 @@ class Archive:
             data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
             rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
             self._stored += len(group)
-        self._new.clear()
+        self._taken, self._new = self._new, []
         return rows
+
+    def take_back(self) -> None:
+        """Count the bodies of the last rows as not stored: their write had no effect."""
+        self._stored -= len(self._taken)
+        self._new[:0] = self._taken
+        self._taken = []
 
     def pack(self, tree: Any) -> Packed:
         """Take a state apart; afterwards its lists are what the next state is compared with."""

@@ -37,6 +37,13 @@ def stop_of(token: Cancellation | None) -> Stop:
     return stop
 
 
+def fail(stop: Stop, error: Exception) -> None:
+    """Have work stopped with an error, unless it was stopped already."""
+    if not stop.done():
+        stop.set_exception(error)
+        stop.exception()  # looked at already, if nobody else does
+
+
 async def unless(work: Awaitable[T], *stops: Stop) -> T:
     """The result of the work, unless a stop comes first: then the work is cancelled and the stop's error raised."""
     task = asyncio.ensure_future(work)

@@ -119,7 +119,7 @@ class CallRow:
     value: Sequence[Any] | None = None
     """What came back, or what is asked of a human."""
     starts: Sequence[str] = ()
-    """The keys of the tool calls that begin with this answer of a model."""
+    """The tool calls that begin with this answer of a model: the key of each, and the call for people to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from leftoff.calling import inside, is_inside
 from leftoff.errors import StateInvalid
-from leftoff.recorded import digest
+from leftoff.recorded import call_key_of
+from leftoff.stopping import fail
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,19 +32,21 @@ class Unrecorded:
         return False
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        if is_inside():
+        if is_inside() and not request.approval:
             return await make(request.arguments)
         if request.approval or request.effect == "transactional":
-            self._refuse(request.name)
+            await self._refuse(request.name)
         nth = self._counts[request.path, request.key]
         self._counts[request.path, request.key] += 1
-        ledger = self._ledger
-        with inside(digest(ledger.session, ledger.progress.turn, self._born, request.path, request.key, nth)):
+        with inside(call_key_of(self._ledger, self._born, request.path, request.key, nth)):
             return await make(request.arguments)
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        return await self._refuse(request.name)
 
     async def ask(self, request: Request, question: str) -> str:
         _ = question
-        self._refuse(request.path)
+        return await self._refuse(request.path)
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         _ = path
@@ -56,11 +59,10 @@ class Unrecorded:
     async def close(self) -> None:
         """Nothing is to be done."""
 
-    def _refuse(self, path: str) -> NoReturn:
-        error = StateInvalid(
-            "needs a journal: session(..., durability='call')", path=path, session=self._ledger.session
-        )
-        if not self._halt.done():
-            self._halt.set_exception(error)
-            self._halt.exception()  # looked at already, if nobody else does
+    async def fail(self, error: Exception) -> NoReturn:
+        fail(self._halt, error)
         raise error
+
+    async def _refuse(self, path: str) -> NoReturn:
+        what = "needs a journal: session(..., durability='call')"
+        await self.fail(StateInvalid(what, path=path, session=self._ledger.session))

@@ -124,6 +124,7 @@ async def objects_of(expression, name, runtime):
         "factory": lambda: [team._message_factory for team in teams()],
         "canvas": lambda: [TextCanvas()],
         "condition": lambda: [conditions.TimeoutTermination(1)],
+        "tool": lambda: [FunctionTool(surfer, description="")],
         "workbench": lambda: [StaticWorkbench([])],
     }[expression]()
 
@@ -263,9 +264,10 @@ def private_uses(source):
     """Where a module touches private names that are not its own, as text."""
     tree, found = ast.parse(source), []
     own = {
-        id(node): own_objects(function)
+        id(node): names
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for names in [own_objects(function)]
         for node in ast.walk(function)
     }
     for node in ast.walk(tree):

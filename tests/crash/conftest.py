@@ -17,6 +17,9 @@ from tools.servers import shared
 
 import leftoff
 
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
+
 PATIENCE = 120
 """Seconds of silence after which a worker is taken to hang. It is never waited for so long when all is well."""
 

@@ -1,9 +1,14 @@
 """F10, F12, F13: several workers want the same session, the same turn, or are paused while they hold it."""
 
+import asyncio
 from collections import Counter
 from itertools import pairwise
 
 import pytest
+from accounts import check_lines, lines_of, made
+
+import leftoff
+from leftoff.records import Kind
 
 WORKERS = 4
 TURNS = 200
@@ -85,6 +90,45 @@ def test_an_owner_paused_past_its_lease_cannot_write(workers, url, tmp_path, *, 
         assert after.wait_for("found")["seq"] == last
         after.rest()
         assert [said["texts"] for said in after.all("done")] == texts
+
+
+@pytest.mark.parametrize("point", ["model.after", "look.after", "note.after", "pay.after"])
+def test_an_owner_paused_inside_a_call_past_its_lease_cannot_record_it(workers, url, tmp_path, *, read, point):
+    ledger = tmp_path / "ledger"
+    request = {"url": url, "session": "case", "agent": "iterations", "ledger": str(ledger), "settles": True}
+    request |= {"lease": 0.3, "writes": True, "steps": [{"run": "errands", "key": "1"}]}
+    paused = workers(**request, fault={"point": point, "how": "stop"})
+    paused.wait_for("struck")
+    paused.wait_until_stopped()
+    left = len(lines_of(ledger))
+    heir = workers(**request)
+    heir.rest()
+    assert heir.ended
+    assert [said["decision"] for said in heir.all("settled")] == ["done"] * (point == "pay.after")
+    before, calls, lines = read(url, "case"), rows(url), lines_of(ledger)
+    assert left < len(lines)
+    paused.wake()
+    paused.rest()
+    assert paused.ended
+    assert [said["kind"] for said in paused.all("error")] == ["LeaseLost"]
+    first = min(said["seq"] for said in heir.all("wrote"))
+    assert all(said["seq"] < first for said in paused.all("wrote"))
+    assert rows(url) == calls, "a zombie recorded a call"
+    assert lines_of(ledger) == lines, "a zombie went on with the turn"
+    assert read(url, "case") == before
+    check_lines(lines)
+    again = made(lines) - Counter(made(lines).keys())
+    assert again.total() == (point != "pay.after"), "what it was paused in may be repeated, and nothing else"
+
+
+def rows(url):
+    """The recorded calls, as they are stored."""
+
+    async def read():
+        async with leftoff.open(url) as store:
+            return await store.store.rows("case", Kind.CALL)
+
+    return asyncio.run(read())
 
 
 def test_a_dead_owner_is_followed_at_once_however_long_its_lease(workers, url, read, check):

@@ -19,16 +19,20 @@ import time
 import traceback
 import uuid
 from contextlib import suppress
+from dataclasses import asdict
 
+from accounts import CODE, completed, decided, lines_of
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage, UserMessage
+from durable_cast import DURABLE, blueprint
 
 import leftoff
 import leftoff.autogen
 import leftoff.ledger
+from leftoff import turns
 from leftoff.records import Kind
 from leftoff.stores.postgres import PostgresStore
 from leftoff.stores.postgres_pool import Pool
@@ -57,14 +61,18 @@ class Channel:
 
 
 class Faults:
-    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write; ``"how": "stop"`` only stops."""
+    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write; ``"how": "stop"`` only stops.
+
+    ``"from": "steps"`` leaves out what comes before the first step, ``"from": "arm"`` all before a step that says so.
+    """
 
     def __init__(self, channel, fault):
         self._channel = channel
         self.point = fault.get("point")
         self._n = fault.get("n", 1)
         self._how = signal.SIGSTOP if fault.get("how") == "stop" else signal.SIGKILL
-        self.armed = fault.get("from") != "steps"
+        self.since = fault.get("from")
+        self.armed = self.since is None
         self._starving = False
 
     def pass_by(self, point):
@@ -260,25 +268,52 @@ async def serve(channel, spec):
         store, apply = opened.store, opened.store.write
 
         async def write(change):
+            points = written(change)
+            for point in points:
+                faults.pass_by(f"{point}.before")
             head = await faults.around_async("write", apply)(change)
+            for point in points:
+                faults.pass_by(f"{point}.after")
             if spec.get("writes"):
-                channel.say("wrote", seq=head.seq, epoch=head.epoch, owner=head.owner)
+                channel.say("wrote", seq=head.seq, epoch=head.epoch, owner=head.owner, points=points)
             return head
 
         store.write = write
         case = opened.session(
             spec["session"],
-            lambda: build(spec, faults),
+            blueprint(spec, faults) if spec.get("agent") in DURABLE else lambda: build(spec, faults),
             busy=spec.get("busy", "wait"),
             timeout=spec.get("timeout", 60),
+            durability=spec.get("durability", "call"),
         )
-        await look(channel, store, spec["session"])
-        faults.armed = True
+        await look(channel, store, spec["session"], spec.get("agent"))
+        faults.armed = faults.armed or faults.since == "steps"
+        settles = spec.get("settles") and spec["ledger"]
         for step in spec.get("steps", ()):
-            await take(channel, case, step, faults)
+            await take(channel, case, step, faults, settles)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
-            await take(channel, case, step, faults)
+            await take(channel, case, step, faults, settles)
     channel.say("end", gap=ticks.stop())
+
+
+def written(change):
+    """What a write is about, by name: ``record.pay`` records that ``pay`` is complete."""
+    points = []
+    if change.status == "waiting":
+        points.append("suspend")
+    for row in change.rows:
+        if row.kind is Kind.CHECKPOINT:
+            points.append("checkpoint")
+        elif row.kind is Kind.CALL:
+            call = turns.decode(turns.CallRow, row.data, "a call")
+            if call.stage == "started":
+                points.append("start")
+            elif call.stage == "done" and call.what in ("human", "approval", "doubt"):
+                points.append("answer")
+            elif call.stage == "done":
+                name = "pay" if call.name == CODE else call.name
+                points.append(f"record.{name if call.what in ('tool', 'code') else call.what}")
+    return points
 
 
 class Ticks:
@@ -299,31 +334,66 @@ class Ticks:
         return self._gap
 
 
-async def look(channel, store, session):
+async def look(channel, store, session, agent):
     """Say what is durable: the last accepted input, and whether it is still to be finished."""
     head = await store.head(session)
     rows = await store.rows(session, Kind.TURN)
-    channel.say("found", turn=rows[-1].n if rows else 0, status=head and head.status, seq=head.seq if head else 0)
+    open_ = head is not None and head.status in ("running", "waiting")
+    channel.say(
+        "found",
+        turn=rows[-1].n if rows else 0,
+        status=head and head.status,
+        seq=head.seq if head else 0,
+        complete=await completed(store, session) if open_ and agent in DURABLE else [],
+    )
 
 
-async def take(channel, case, step, faults):
+async def settle(channel, case, result, ledger):
+    """What comes of a turn when whatever is in doubt is looked up in the ledger of what was really done."""
+    while result is not None and result.waiting is not None:
+        question = result.waiting.questions[0]
+        text = decided(asdict(question), lines_of(ledger))
+        channel.say("settled", decision=text.partition(":")[0])
+        result = await case.answer(text, question=question.id)
+    return result
+
+
+async def go(case, step):
+    """What comes of a step that runs something."""
+    if "run" in step:
+        return await case.run(task=step["run"], key=step.get("key"))
+    if "answer" in step:
+        return await case.answer(step["answer"], question=step["question"])
+    return await case.resume()
+
+
+async def take(channel, case, step, faults, settles=None):
     """Take one step, and acknowledge it."""
+    if "space" in step:
+        faults.starve(step["space"])
+        return
+    faults.armed = faults.armed or "arm" in step
     try:
-        if "space" in step:
-            faults.starve(step["space"])
-            return
         if "delete" in step:
             channel.say("done", was=await case.delete(), step=step)
             return
-        if "run" in step:
-            result = await case.run(task=step["run"], key=step.get("key"))
-        else:
-            result = await case.resume()
+        try:
+            result = await go(case, step)
+        except leftoff.InDoubt:  # another turn is open
+            if not settles:
+                raise
+            await settle(channel, case, await case.resume(), settles)
+            result = await go(case, step)
+        if settles:
+            result = await settle(channel, case, result, settles)
     except leftoff.LeftoffError as error:
         channel.say("error", kind=type(error).__name__, text=str(error), step=step)
     else:
-        texts = [message.content for message in result.messages] if result else None
-        channel.say("done", turn=result and result.turn, texts=texts, step=step)
+        texts = [message.to_text() for message in result.messages] if result else None
+        asked = [asdict(question) for question in result.waiting.questions] if result and result.waiting else []
+        if asked:
+            faults.pass_by("waiting")
+        channel.say("done", turn=result and result.turn, texts=texts, asked=asked, step=step)
 
 
 def work(end):
@@ -338,12 +408,21 @@ def work(end):
             channel.say("broken", text=traceback.format_exc())
 
 
+async def warm_up():
+    """Have all done that is done once in a process, so that it is not done again in each worker."""
+    spec = {"agent": "desk", "ledger": os.devnull}
+    async with leftoff.open("memory://") as store:
+        for agent in (blueprint(spec, Faults(None, {})), lambda: build({}, Faults(None, {}))):
+            await store.session(str(agent), agent).run(task="errands")
+
+
 def main():
     """Fork a worker for each request, until there are no more; then see that none is left behind."""
     logging.getLogger("autogen_core").setLevel(logging.CRITICAL)  # AutoGen logs what an agent raises
     logging.getLogger("leftoff").setLevel(logging.ERROR)  # a store may say what it may lose
     requests = socket.socket(fileno=int(sys.argv[1]))
     children = set()
+    asyncio.run(warm_up())
     gc.collect()
     gc.freeze()
     while True:

@@ -18,6 +18,8 @@ import leftoff
 ROOT = Path(__file__).parents[2]
 APP_SERVER = ROOT / "examples" / "app_server"
 CHECKS = 9
+SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("LEFTOFF_LONG") else (50, 5, "0.5")
+"""How many sessions, turns in each, and seconds from one kill to the next."""
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +95,10 @@ async def in_the_middle_of_a_turn(client, session, tmp_path):
     return request
 
 
-def test_500_turns_on_two_instances_survive_kill_after_kill(environment):
+def test_hundreds_of_turns_on_two_instances_survive_kill_after_kill(environment):
+    load = ["--sessions", str(SESSIONS), "--turns", str(TURNS), "--every", EVERY]
     done = subprocess.run(
-        [sys.executable, APP_SERVER / "drive.py", "--every", "1.5", "--json"],
+        [sys.executable, APP_SERVER / "drive.py", *load, "--json"],
         env={**environment, "MODEL_SECONDS": "0.3"},
         stdout=subprocess.PIPE,
         text=True,
@@ -107,11 +110,12 @@ def test_500_turns_on_two_instances_survive_kill_after_kill(environment):
     assert len(result["wrong"]) == CHECKS
     assert {check: wrong for check, wrong in result["wrong"].items() if wrong} == {}
     assert done.returncode == 0
-    assert (result["sessions"], result["turns"], result["acknowledged"]) == (50, 500, 500)
+    turns = SESSIONS * TURNS
+    assert (result["sessions"], result["turns"], result["acknowledged"]) == (SESSIONS, turns, turns)
     assert result["kills"] >= 3
-    assert result["moved"] == 50
+    assert result["moved"] == SESSIONS
     assert result["cut_off"] > 0  # else the kills have hit nothing
-    assert result["model_calls"] >= 500 + result["called_again"]
+    assert result["model_calls"] >= turns + result["called_again"]
 
 
 async def test_an_instance_that_is_told_to_end_answers_first(environment, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leftoff
@@ -78,6 +78,7 @@ async def test_an_impossible_id_is_refused_before_anything_is_written(url, bad, 
     assert {path.name for path in tmp_path.rglob("*")} <= {"store", "leftoff.json", "sessions", "store.db"}
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(chosen=st.lists(ids, min_size=1, max_size=6, unique=True))
 @pytest.mark.parametrize("kind", ["memory", "file", "sqlite"])
 def test_every_other_id_is_a_session_of_its_own(kind, chosen, keeper):

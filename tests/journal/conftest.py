@@ -32,7 +32,7 @@ def mortal(monkeypatch):
     """A tool or a model that raises ``Killed`` takes its whole process with it: nothing is recorded any more."""
     from desk import Killed
 
-    real = sites.Site._call
+    real = sites.Site.make
 
     async def call(self, *args, **options):
         try:
@@ -40,7 +40,7 @@ def mortal(monkeypatch):
         except Killed as death:
             await self.run.calls._appender.stop(death)
 
-    monkeypatch.setattr(sites.Site, "_call", call)
+    monkeypatch.setattr(sites.Site, "make", call)
 
 
 @pytest.fixture

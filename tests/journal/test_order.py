@@ -30,11 +30,12 @@ LONG = bool(os.environ.get("LEFTOFF_LONG"))
 class Chance:
     """Pauses that differ from call to call, and from run to run."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, longest=0.0005):
         self.random = random.Random(seed)
+        self.longest = longest
 
     async def pause(self):
-        await asyncio.sleep(self.random.random() / 2000)
+        await asyncio.sleep(self.random.random() * self.longest)
 
 
 class Attempt:
@@ -145,7 +146,7 @@ def branches(chance, done):
 async def test_a_turn_of_agents_is_finished_alike_whatever_came_first(memory, kind):
     said = set()
     for seed in range(1000 if LONG else 40):
-        chance, done, name = Chance(seed), [], f"{seed}"
+        chance, done, name = Chance(seed, 0.004), [], f"{seed}"
         mortal = Mortal(memory.store, chance.random.randrange(2, 5), after=chance.random.random() < 0.5)
         with pytest.raises(StoreUnavailable):
             await Session(mortal, name, kind(chance, done), AutoGen()).run(task="go", key="k")

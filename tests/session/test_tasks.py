@@ -249,6 +249,7 @@ async def test_breaking_out_of_a_stream_leaves_a_usable_session(store):
 
 async def test_breaking_out_at_every_event_leaves_a_usable_session(memory):
     for kind, factory in KINDS.items():
+        after_one, alone = [(await uninterrupted(factory, *tasks))[-1] for tasks in (("one", "two"), ("two",))]
         whole = [item async for item in memory.session(f"{kind} whole", factory).run_stream(task="one")]
         for stop in range(len(whole)):
             session = memory.session(f"{kind} {stop}", factory)
@@ -258,8 +259,7 @@ async def test_breaking_out_at_every_event_leaves_a_usable_session(memory):
             await stream.aclose()
             done = stop == len(whole) - 1
             assert await numbers(session) == [(1, "done" if done else "cancelled")]
-            two = transcript(await session.run(task="two"))
-            assert two == (await uninterrupted(factory, *(["one", "two"] if done else ["two"])))[-1]
+            assert transcript(await session.run(task="two")) == (after_one if done else alone)
 
 
 async def test_a_stream_that_is_never_started_does_nothing(store):

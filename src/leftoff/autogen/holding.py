@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DEPTH = 2
 """How deep lists and mappings inside each other, and functions around functions, are looked through."""
 
+IN_A_THREAD = "__leftoff_in_a_thread__"
+"""Where a function has the one that it only calls in a thread."""
+
 MANY = 1000
 """How many items of a list or mapping are looked at; of those inside another, a tenth."""
 
@@ -78,6 +81,7 @@ def parts_in(value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
 
 def _behind(function: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """What a function works with: the object it belongs to, the parts it was made around, those it was given."""
+    function = getattr(function, IN_A_THREAD, function)
     if isinstance(function, MethodType):
         yield "", function.__self__
     elif isinstance(function, FunctionType):

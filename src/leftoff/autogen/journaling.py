@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +15,48 @@ from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_core.memory import Memory
 from autogen_core.models import ChatCompletionClient
-from autogen_core.tools import StaticWorkbench, Workbench
+from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
 from leftoff import calling, effects
 from leftoff.autogen import private
-from leftoff.autogen.holding import DEPTH, MANY, join, parts_in
+from leftoff.autogen.holding import DEPTH, IN_A_THREAD, MANY, join, parts_in
 from leftoff.autogen.keeping import kept
 from leftoff.autogen.kinds import has_parts, is_mapping
+from leftoff.autogen.memory_site import MemorySite
 from leftoff.autogen.parts import Part, walk
-from leftoff.autogen.requests import Digests
-from leftoff.autogen.sites import UNSAFE, ClientSite, CodeSite, HumanSite, MemorySite, ToolSite, called, tool_key
-from leftoff.autogen.stand_ins import kind_of, stand_in
+from leftoff.autogen.requests import Digests, called, tool_key
+from leftoff.autogen.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, ToolSite
+from leftoff.autogen.stand_ins import kind_of, put_back, stand_in
+from leftoff.errors import StateInvalid
+from leftoff.journal import SHOWN
+from leftoff.recorded import shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
     from autogen_core import FunctionCall
 
     from leftoff.autogen.keeping import Kept
     from leftoff.effects import tool
     from leftoff.framework import Calls
+
+
+_log = logging.getLogger(__name__)
+
+
+_CHANGED: set[int] = set()
+"""The ``id()`` of what has stand-ins now: two sessions at once cannot have theirs in the same agent."""
+
+
+def in_a_thread(function: Any) -> Any:
+    """A function that is not async, in a thread that knows of the call it is in; AutoGen's own does not."""
+
+    @wraps(function)
+    async def call(*args: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(function, *args, **options)
+
+    setattr(call, IN_A_THREAD, function)
+    return call
 
 
 class Run:
@@ -59,40 +83,58 @@ class Run:
     @contextmanager
     def installed(self) -> Generator[None]:
         """Have stand-ins in the place of all that is called."""
-        real: list[tuple[Any, str, Any]] = []
+        done: list[tuple[Any, str, Any, Any]] = []
         try:
             for part in self._parts:
+                if isinstance(part.live, FunctionTool):
+                    private.let_know_its_call(part.live, in_a_thread)
                 attributes: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
                 for attribute, value in attributes.items():
                     changed = self._changed(part, attribute, value)
                     if changed is not value:
-                        real.append((part.live, attribute, value))
+                        self._take(part, {id(holder) for holder, *_ in done})
+                        done.append((part.live, attribute, value, changed))
                         setattr(part.live, attribute, changed)
                 if isinstance(part.live, UserProxyAgent):
                     self._listen(part.live)
+            self._check_names()
             yield
         finally:
-            for holder, attribute, value in reversed(real):
-                setattr(holder, attribute, value)
+            for holder, attribute, value, changed in reversed(done):
+                put_back(holder, attribute, value, changed)
+                _CHANGED.discard(id(holder))
             for part in self._parts:
                 if isinstance(part.live, UserProxyAgent):
-                    del part.live.on_messages_stream
+                    vars(part.live).pop("on_messages_stream", None)
+
+    def _take(self, part: Part, mine: set[int]) -> None:
+        """Have a part for this run alone.
+
+        Raises:
+            StateInvalid: another run has it.
+        """
+        if id(part.live) in _CHANGED - mine:
+            raise StateInvalid(
+                "is in use by another session that runs now; build a new one for each session", path=part.path or "what"
+            )
+        _CHANGED.add(id(part.live))
+
+    def _check_names(self) -> None:
+        """See that the effects are those of tools: one with a wrong name would be missed without a word."""
+        benches = [bench for each in self._workbenches.values() for bench in each]
+        if all(isinstance(bench, StaticWorkbench) for bench in benches):
+            for name in self.effects.keys() - {CODE}:
+                if not any(private.find_tool(bench, name) for bench in benches):
+                    _log.warning("the blueprint declares an effect of %r, and there is no tool of that name", name)
 
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
         """A value with stand-ins in it; itself, if nothing in it is called."""
+        special: dict[str, Callable[[], Any]] = dict.fromkeys(private.NOT_WALKED, lambda: value)
         if isinstance(part.live, UserProxyAgent):
-            if attribute == private.INPUT:
-                return self._input(part, value)
-            if attribute == private.INPUT_IS_ASYNC:
-                return True
-        if isinstance(part.live, CodeExecutorAgent) and private.asks_first(part.live):
-            if attribute == private.APPROVAL:
-                return self._approval(part, value)
-            if attribute == private.APPROVAL_IS_ASYNC:
-                return True
-        if attribute in private.NOT_WALKED:
-            return value
-        return self._with_stand_ins(part, attribute.lstrip("_"), value)
+            special |= {private.INPUT: lambda: self._input(part, value), private.INPUT_IS_ASYNC: lambda: True}
+        elif isinstance(part.live, CodeExecutorAgent) and private.asks_first(part.live):
+            special |= {private.APPROVAL: lambda: self._approval(part, value), private.APPROVAL_IS_ASYNC: lambda: True}
+        return special.get(attribute, lambda: self._with_stand_ins(part, attribute.lstrip("_"), value))()
 
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
         if (kind := kind_of(value)) is not None:
@@ -157,7 +199,7 @@ class Run:
                 said = real(request)
                 return await said if isawaitable(said) else said
 
-            return await site.hear(request.code, hear, ApprovalResponse.model_validate, real)
+            return await site.hear(request.code, hear, ApprovalResponse.model_validate_json, real)
 
         return ask
 
@@ -170,20 +212,22 @@ class Run:
         return effects.marked(private.function_of(workbench, name)) or UNSAFE
 
     def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
-        """The keys of the calls among these that begin at once and must not be repeated."""
+        """The calls among these that begin at once and must not be repeated, each with its key."""
         found: list[str] = []
         for call in calls:
             arguments = called(call)
             if arguments is not None and any(
                 self._begins(each, call.name) for each in self._workbenches.get(agent, ())
             ):
-                found.append(tool_key(agent, call.name, arguments))
+                found.append(f"{tool_key(agent, call.name, arguments)} {call.name}({shown(arguments)[:SHOWN]})")
         return found
 
     def _begins(self, workbench: Workbench, name: str) -> bool:
         declared = self.declared(workbench, name)
         known = not isinstance(workbench, StaticWorkbench) or private.find_tool(workbench, name) is not None
-        return known and declared.effect == "unsafe" and not declared.approval
+        return (
+            known and not private.runs_a_task(workbench, name) and declared.effect == "unsafe" and not declared.approval
+        )
 
     def kept_by(self, value: Any) -> list[Kept]:
         """What can be kept of the things that a tool or a function works with, but for what runs it."""

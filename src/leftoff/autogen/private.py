@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
@@ -29,7 +30,7 @@ from autogen_agentchat.messages import HandoffMessage, StructuredMessage
 from autogen_agentchat.teams import SelectorGroupChat
 from autogen_agentchat.tools._task_runner_tool import TaskRunnerTool
 from autogen_core import AgentId, SingleThreadedAgentRuntime
-from autogen_core.tools import StaticWorkbench
+from autogen_core.tools import FunctionTool, StaticWorkbench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -327,6 +328,12 @@ def function_of(workbench: Workbench, name: str) -> Any:
     """The function that a tool calls, or the tool itself."""
     tool = find_tool(workbench, name)
     return getattr(tool, TOOL_FUNCTION, tool)
+
+
+def let_know_its_call(tool: FunctionTool, in_a_thread: Callable[[Any], Any]) -> None:
+    """Let a function that is not async know the call it is in: the thread in which AutoGen runs it does not."""
+    if not iscoroutinefunction(tool._func):
+        tool._func = in_a_thread(tool._func)
 
 
 def runs_a_task(workbench: Workbench, name: str) -> bool:

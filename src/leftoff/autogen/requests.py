@@ -1,7 +1,8 @@
-"""What tells one request to a model from another, without looking twice at what it has in common with the last one."""
+"""What tells one request from another. Of what requests to a model have in common, nothing is looked at twice."""
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from hashlib import blake2b
 from operator import is_
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from leftoff.codec import is_array
+from leftoff.codec import is_array, is_object
 from leftoff.recorded import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from autogen_core import FunctionCall
 
 
 class Digests:
@@ -56,3 +59,17 @@ def _plain(value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _schema(model: Any) -> Any:
     return model.model_json_schema() if issubclass(model, BaseModel) else model.__qualname__
+
+
+def tool_key(agent: str, name: str, arguments: Any) -> str:
+    """What tells one call of a tool from another: not the id that a model gives it, which is another each time."""
+    return digest(agent, name, dict(arguments or {}))
+
+
+def called(call: FunctionCall) -> Any:
+    """The arguments of a call that a model asks for; ``None`` if they are no object, and AutoGen will not make it."""
+    try:
+        found = json.loads(call.arguments)
+    except ValueError:
+        return None
+    return found if is_object(found) else None

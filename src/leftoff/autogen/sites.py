@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.code_executor import CodeResult
-from autogen_core.memory import MemoryQueryResult, UpdateContextResult
 from autogen_core.models import CreateResult
 from autogen_core.tools import TextResultContent, ToolResult
 
-from leftoff import codec
-from leftoff.autogen import capture, messages, private
+from leftoff.autogen import messages, private
+from leftoff.autogen.holding import join
+from leftoff.autogen.requests import tool_key
 from leftoff.autogen.stand_ins import has_fixed_tools, streamed
+from leftoff.codec import is_array, is_object
 from leftoff.effects import tool
+from leftoff.errors import StateInvalid
 from leftoff.framework import Answer, Request
 from leftoff.recorded import digest
 from leftoff.state import plain
@@ -24,9 +26,7 @@ from leftoff.state import plain
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from autogen_core import FunctionCall
     from autogen_core.code_executor import CodeExecutor
-    from autogen_core.memory import Memory
     from autogen_core.tools import Workbench
 
     from leftoff.autogen.journaling import Run
@@ -49,23 +49,38 @@ class Site:
     path: str
     agent: str
 
-    async def _call(self, request: Request, make: Callable[[Any], Awaitable[Answer]], works_with: Any = None) -> Answer:
+    async def make(self, request: Request, make: Callable[[Any], Awaitable[Answer]], works_with: Any = None) -> Answer:
         """Make a call through the journal. One that is not repeated leaves alike what it ``works_with``."""
         kept = self.run.kept_by(works_with)
 
         async def observed(arguments: Any) -> Answer:
-            before = await saved(kept)
+            before = await self._saved(kept)
             answer = await make(arguments)
-            after = await saved(kept)
+            after = await self._saved(kept)
             return answer if after == before else replace(answer, value={**answer.value, STATES: after})
 
         answer = await self.run.calls.call(request, observed if kept else make)
-        for keep in kept if answer.native is None else ():
-            if keep.path in (states := answer.value.get(STATES, {})):
-                await keep.load(await keep.read(states[keep.path], keep.path))
+        if answer.native is None and STATES in answer.value:
+            await self._restore(kept, answer.value[STATES])
         if answer.spent is not None:
             self.run.pass_time(answer.spent)
         return answer
+
+    async def _saved(self, kept: Sequence[Kept]) -> dict[str, Json]:
+        """What is kept of something now."""
+        try:
+            return {keep.path: plain(await keep.save()) for keep in kept}
+        except Exception as error:  # noqa: BLE001 - it may be a user's own, and an agent would wait for ever
+            await self.run.calls.fail(error)
+
+    async def _restore(self, kept: Sequence[Kept], states: dict[str, Json]) -> None:
+        """Have things as a recorded call left them."""
+        try:
+            for keep in kept:
+                if keep.path in states:
+                    await keep.load(await keep.read(states[keep.path], keep.path))
+        except Exception as error:  # noqa: BLE001 - the same
+            await self.run.calls.fail(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +95,7 @@ class ClientSite(Site):
         async def make(_: Any) -> Answer:
             return self._answer(await real(), [])
 
-        answer = await self._call(self._request(messages_, options, stream=False), make)
+        answer = await self.make(self._request(messages_, options, stream=False), make)
         return answer.native if isinstance(answer.native, CreateResult) else _result(answer.value)
 
     async def stream(
@@ -103,7 +118,7 @@ class ClientSite(Site):
                     raise RuntimeError("the model's stream ended without a result")
                 return self._answer(result, chunks)
 
-            return self._call(request, make)
+            return self.make(request, make)
 
         async with aclosing(streamed(call)) as items:
             async for item in items:
@@ -124,11 +139,22 @@ class ClientSite(Site):
 
     def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
         value = result.model_dump()
+        if value["logprobs"]:
+            value["logprobs"] = _finite(value["logprobs"])
         if chunks:
             whole = isinstance(result.content, str) and "".join(chunks) == result.content
             value["chunks"] = [len(chunk) for chunk in chunks] if whole else chunks
         starts = [] if isinstance(result.content, str) else self.run.starts(self.agent, result.content)
         return Answer(value=value, native=result, starts=starts)
+
+
+def _finite(value: Any) -> Any:
+    """JSON with texts for infinities, which pydantic reads as numbers again."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if is_object(value):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if is_array(value) else value
 
 
 def _result(value: dict[str, Any]) -> CreateResult:
@@ -158,17 +184,22 @@ class ToolSite(Site):
 
     async def call(self, name: str, arguments: Any, real: Callable[[Any], Awaitable[ToolResult]]) -> ToolResult:
         if private.runs_a_task(self.workbench, name):
-            return await real(arguments)
+            arguments, denied = await self._approved(name, arguments)
+            return await real(arguments) if denied is None else _text(name, denied, failed=True)
 
         async def make(changed: Any) -> Answer:
             return _answer(await real(changed), [])
 
-        return _told(await self._call(self._request(name, arguments), make, self._tool(name)))
+        return _told(await self.make(self._request(name, arguments), make, self._tool(name)))
 
     async def stream(
         self, name: str, arguments: Any, real: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
         if private.runs_a_task(self.workbench, name):
+            arguments, denied = await self._approved(name, arguments)
+            if denied is not None:
+                yield _text(name, denied, failed=True)
+                return
             async with aclosing(real(arguments)) as items:
                 async for item in items:
                     yield item
@@ -176,22 +207,27 @@ class ToolSite(Site):
         request = self._request(name, arguments)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
-            return self._call(request, lambda changed: _heard(real(changed), tell), self._tool(name))
+            return self.make(request, lambda changed: _heard(real(changed), tell), self._tool(name))
 
         async with aclosing(streamed(call)) as items:
             async for item in items:
                 if not isinstance(item, Answer):
                     yield item
                     continue
-                if item.native is None:
-                    for event in messages.load(self.run.live, item.value.get("events", ()), "events"):
-                        yield event
+                for event in self._events(item) if item.native is None else ():
+                    yield event
                 yield _told(item)
+
+    async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
+        """The arguments of a tool that only runs agents; their own calls are recorded, but it may need approval."""
+        if not self.run.declared(self.workbench, name).approval:
+            return arguments, None
+        return await self.run.calls.approve(self._request(name, arguments))
 
     def _request(self, name: str, arguments: Any) -> Request:
         declared = self.run.declared(self.workbench, name)
         return Request(
-            path=self.path,
+            path=join(self.agent, "tools"),  # whichever workbench has it
             agent=self.agent,
             what="tool",
             key=tool_key(self.agent, name, arguments),
@@ -202,6 +238,14 @@ class ToolSite(Site):
             reconcile=declared.reconcile,
             told=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
         )
+
+    def _events(self, answer: Answer) -> list[Any]:
+        """What a recorded call told while it was made."""
+        told: list[Any] = []
+        for event in answer.value.get("events", ()):
+            with suppress(StateInvalid):  # one of a user's own, which only he could read
+                told += messages.load(self.run.live, [event], "events")
+        return told
 
     def _tool(self, name: str) -> Any:
         return private.find_tool(self.workbench, name) or self.workbench
@@ -236,25 +280,6 @@ def _told(answer: Answer) -> ToolResult:
     return answer.native if known else ToolResult.model_validate(answer.value["result"])
 
 
-async def saved(kept: Sequence[Kept]) -> dict[str, Json]:
-    """What is kept of something now."""
-    return {keep.path: plain(await keep.save()) for keep in kept}
-
-
-def tool_key(agent: str, name: str, arguments: Any) -> str:
-    """What tells one call of a tool from another: not the id that a model gives it, which is another each time."""
-    return digest(agent, name, dict(arguments or {}))
-
-
-def called(call: FunctionCall) -> Any:
-    """The arguments of a call that a model asks for; ``None`` if they are no object, and AutoGen will not make it."""
-    try:
-        found = json.loads(call.arguments)
-    except ValueError:
-        return None
-    return found if codec.is_object(found) else None
-
-
 def _text(name: str, text: str, *, failed: bool) -> ToolResult:
     return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=failed)
 
@@ -284,69 +309,10 @@ class CodeSite(Site):
             reconcile=declared.reconcile,
             told=lambda text, failed: {"exit_code": int(failed), "output": text},
         )
-        answer = await self._call(request, make, self.executor)
+        answer = await self.make(request, make, self.executor)
         if isinstance(answer.native, CodeResult):
             return answer.native
         return CodeResult(exit_code=answer.value["exit_code"], output=answer.value["output"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySite(Site):
-    """Where a memory is asked or told something."""
-
-    memory: Memory
-
-    async def update_context(self, context: Any, real: Callable[[], Awaitable[Any]]) -> UpdateContextResult:
-        async def make(_: Any) -> Answer:
-            before = len(await context.get_messages())
-            result = await real()
-            added = (await context.get_messages())[before:]
-            value = {"added": [message.model_dump() for message in added], **_memories(result.memories)}
-            return Answer(value=value, native=result)
-
-        answer = await self._call(self._request("update_context", None), make, self.memory)
-        if answer.native is not None:
-            found: UpdateContextResult = answer.native
-            return found
-        for message in answer.value["added"]:
-            await context.add_message(capture.LLM_MESSAGE.validate_python(message))
-        return UpdateContextResult(memories=MemoryQueryResult.model_validate({"results": answer.value["results"]}))
-
-    async def query(self, query: Any, real: Callable[[], Awaitable[Any]]) -> MemoryQueryResult:
-        async def make(_: Any) -> Answer:
-            result = await real()
-            return Answer(value=_memories(result), native=result)
-
-        answer = await self._call(self._request("query", query), make, self.memory)
-        if answer.native is not None:
-            found: MemoryQueryResult = answer.native
-            return found
-        return MemoryQueryResult.model_validate({"results": answer.value["results"]})
-
-    async def change(self, name: str, content: Any, real: Callable[[], Awaitable[None]]) -> None:
-        async def make(_: Any) -> Answer:
-            await real()
-            return Answer(value={"changed": True}, native=True)
-
-        request = self._request(name, content, told=lambda _, failed: {"changed": not failed})
-        await self._call(request, make, self.memory)
-
-    def _request(self, name: str, asked: Any, told: Callable[[str, bool], dict[str, Any]] | None = None) -> Request:
-        shown = asked if isinstance(asked, str | None) else asked.model_dump(mode="json")
-        return Request(
-            path=self.path,
-            agent=self.agent,
-            what="memory",
-            key=digest(name, shown),
-            name=name,
-            arguments={"content": shown},
-            effect="unsafe" if told else "read",
-            told=told,
-        )
-
-
-def _memories(result: MemoryQueryResult) -> dict[str, Any]:
-    return result.model_dump(mode="json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,10 +330,11 @@ class HumanSite(Site):
 
         async def make(_: Any) -> Answer:
             said = await real()
-            return Answer(value={"said": said if isinstance(said, str) else said.model_dump(mode="json")}, native=said)
+            text = said if isinstance(said, str) else said.model_dump_json()
+            return Answer(value={"decision": "said", "text": text}, native=said)
 
-        answer = await self._call(self._request(question), make, function)
-        return answer.native if answer.native is not None else load(answer.value["said"])
+        answer = await self.make(self._request(question), make, function)
+        return answer.native if answer.native is not None else load(answer.value["text"])
 
     def _request(self, question: str) -> Request:
         return Request(path=self.path, agent=self.agent, what="human", key=digest(question))

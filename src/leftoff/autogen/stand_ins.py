@@ -16,13 +16,18 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from autogen_core.tools import StaticWorkbench, ToolResult, Workbench
 
 from leftoff.autogen.kinds import class_of
+from leftoff.codec import is_array, is_object
 from leftoff.stopping import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from leftoff.autogen.sites import ClientSite, CodeSite, MemorySite, ToolSite
+    from leftoff.autogen.memory_site import MemorySite
+    from leftoff.autogen.sites import ClientSite, CodeSite, ToolSite
     from leftoff.framework import Answer
+
+
+MARK = "is_a_stand_in_of_leftoff"
 
 
 class _Hook:
@@ -97,11 +102,39 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
 
 def stand_in(real: Any, kind: type[Any], site: Any) -> Any:
     """Something to be called in place of a client, a workbench, a memory or an executor."""
+    real = unwrapped(real)
     cls: Any = class_of(real)
     made: Any = object.__new__(_class(cls, cast("Any", kind)))
     made.__dict__ = vars(real)
-    made.site = site
+    made.site, made.real = site, real
     return made
+
+
+def unwrapped(value: Any) -> Any:
+    """What a stand-in stands for; in a list or a dict, for each. Anything else is itself."""
+    if MARK in vars(class_of(value)):
+        return value.real
+    if type(value) in (list, tuple):
+        return type(value)(unwrapped(item) for item in value)
+    if is_object(value):
+        return {key: unwrapped(item) for key, item in value.items()}
+    return value
+
+
+def put_back(holder: Any, attribute: str, real: Any, changed: Any) -> None:
+    """Have the real thing in an attribute again, with what its holder did to it meanwhile."""
+    attributes: dict[str, Any] = holder.__dict__
+    found = attributes.get(attribute, changed)
+    if found is not changed:
+        setattr(holder, attribute, unwrapped(found))
+        return
+    if is_array(real):
+        real[:] = unwrapped(changed)
+    elif is_object(real):
+        now = unwrapped(changed)
+        real.clear()
+        real.update(now)
+    setattr(holder, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
 
 
 def kind_of(value: object) -> type[Any] | None:
@@ -117,7 +150,7 @@ def kind_of(value: object) -> type[Any] | None:
 @lru_cache(maxsize=256)
 def _class(cls: Any, kind: Any) -> type[Any]:
     hooks = {name: _Hook(name, hook) for name, hook in HOOKS[kind].items() if hasattr(cls, name)}
-    names = {"__slots__": ("site",), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    names = {MARK: True, "__slots__": ("site", "real"), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     # It does not own what it shares, so it ends nothing when it goes.
     return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
 
