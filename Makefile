@@ -22,14 +22,14 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 	$(BIN)/pytest -n 2
 	LEFTOFF_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
-		$(BIN)/pytest -n 2 tests/autogen tests/session \
+		$(BIN)/pytest -n 2 tests/autogen tests/session tests/journal --ignore=tests/journal/test_order.py \
 		--ignore=tests/autogen/test_generated.py --ignore=tests/session/test_copying.py \
 		--deselect=tests/autogen/test_generated_bites.py::test_what_is_said_differs_without_what_is_kept_beside
 
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
 	LEFTOFF_LONG=1 $(BIN)/pytest tests/crash tests/stateful tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
-		tests/session/test_cancel_everywhere.py tests/docs/test_app_server.py tests/hostile/test_bad_input.py
+		tests/session/test_cancel_everywhere.py tests/journal/test_order.py tests/docs/test_app_server.py tests/hostile/test_bad_input.py
 
 check: .venv/.installed ## lint, format, types, layers, tree
 	$(BIN)/ruff check

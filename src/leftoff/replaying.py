@@ -14,6 +14,7 @@ from leftoff.errors import StateInvalid
 from leftoff.framework import Answer, Outcome
 from leftoff.history import messages_of, read_bodies, read_checkpoint
 from leftoff.ordering import Order
+from leftoff.questions import denied
 from leftoff.records import Kind
 from leftoff.state import Archive
 from leftoff.stopping import fail, unless
@@ -105,7 +106,7 @@ class _Calls:
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         entry = await self._find(replace(request, what="approval"))
         if entry.value["decision"] == "deny":
-            return None, str(entry.value["text"])
+            return None, denied(entry.value["text"])
         return request.changed(entry.value["arguments"]), None
 
     async def fail(self, error: Exception) -> NoReturn:

@@ -162,13 +162,14 @@ class Session(Generic[EventT_co, ResultT_co]):
         *,
         question: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co | None:
         """Answer what the open turn asks, and go on with it; its result, which may ask again.
 
         To an agent that stands for a human: any text. To a tool that wants approval: ``approve``, also with other
         ``arguments``, or ``deny: <reason>``. To a call in doubt: ``retry``, ``done: <result>`` or ``fail``.
-        ``question`` is the id of the question; it is needed if there are several.
+        ``question`` is the id of the question; it is needed if there are several. ``diverged`` is as for :meth:`resume`.
         A session without an agent or team only records the answer and returns ``None``; ``resume()`` goes on then.
 
         Raises:
@@ -176,7 +177,13 @@ class Session(Generic[EventT_co, ResultT_co]):
             StateInvalid: this cannot be answered to it.
         """
         return await self._last(
-            self.answer_stream(answer, question=question, arguments=arguments, cancellation_token=cancellation_token)
+            self.answer_stream(
+                answer,
+                question=question,
+                arguments=arguments,
+                diverged=diverged,
+                cancellation_token=cancellation_token,
+            )
         )
 
     async def answer_stream(
@@ -185,6 +192,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         *,
         question: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """As :meth:`answer`, with the events as they happen; those that happened before are marked."""
@@ -204,7 +212,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                     await self._ledger.refresh()
             if self._instance.is_runnable:
                 await self._execution.reopen(own=True)
-                async with aclosing(self._execution.perform(stop, own=True)) as stream:
+                async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
                     async for item in stream:
                         yield item
 

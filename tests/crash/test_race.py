@@ -1,6 +1,7 @@
 """F10, F12, F13: several workers want the same session, the same turn, or are paused while they hold it."""
 
 import asyncio
+import os
 from collections import Counter
 from itertools import pairwise
 
@@ -10,9 +11,12 @@ from accounts import check_lines, lines_of, made
 import leftoff
 from leftoff.records import Kind
 
+LONG = os.environ.get("LEFTOFF_LONG") == "1"
 WORKERS = 4
-TURNS = 200
-PAUSES = 2
+TURNS = 200 if LONG else 100
+PAUSES = 20 if LONG else 1
+
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 
 def test_workers_that_share_a_session_take_turns(workers, kind, url, tmp_path, *, read, check_history, figures):

@@ -26,7 +26,7 @@ from leftoff.autogen.memory_site import MemorySite
 from leftoff.autogen.parts import Part, walk
 from leftoff.autogen.requests import Digests, called, tool_key
 from leftoff.autogen.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, ToolSite
-from leftoff.autogen.stand_ins import kind_of, put_back, stand_in
+from leftoff.autogen.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
 from leftoff.errors import StateInvalid
 from leftoff.journal import SHOWN
 from leftoff.recorded import shown
@@ -100,12 +100,20 @@ class Run:
             self._check_names()
             yield
         finally:
-            for holder, attribute, value, changed in reversed(done):
-                put_back(holder, attribute, value, changed)
-                _CHANGED.discard(id(holder))
-            for part in self._parts:
-                if isinstance(part.live, UserProxyAgent):
-                    vars(part.live).pop("on_messages_stream", None)
+            self._restore(done)
+
+    def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
+        """Leave nothing behind."""
+        for holder, attribute, value, changed in reversed(done):
+            put_back(holder, attribute, value, changed)
+            _CHANGED.discard(id(holder))
+        for part in self._parts:
+            left: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
+            for attribute, value in left.items():
+                if is_stand_in(value):  # one that the part has put there itself
+                    setattr(part.live, attribute, unwrapped(value))
+            if isinstance(part.live, UserProxyAgent):
+                vars(part.live).pop("on_messages_stream", None)
 
     def _take(self, part: Part, mine: set[int]) -> None:
         """Have a part for this run alone.

@@ -110,9 +110,14 @@ def stand_in(real: Any, kind: type[Any], site: Any) -> Any:
     return made
 
 
+def is_stand_in(value: object) -> bool:
+    """Whether a value stands for another."""
+    return MARK in vars(class_of(value))
+
+
 def unwrapped(value: Any) -> Any:
     """What a stand-in stands for; in a list or a dict, for each. Anything else is itself."""
-    if MARK in vars(class_of(value)):
+    if is_stand_in(value):
         return value.real
     if type(value) in (list, tuple):
         return type(value)(unwrapped(item) for item in value)
