@@ -169,7 +169,7 @@ class Session(Generic[EventT_co, ResultT_co]):
 
         To an agent that stands for a human: any text. To a tool that wants approval: ``approve``, also with other
         ``arguments``, or ``deny: <reason>``. To a call in doubt: ``retry``, ``done: <result>`` or ``fail``.
-        ``question`` is the id of the question; it is needed if there are several. ``diverged`` is as for :meth:`resume`.
+        ``question`` is the id of the question, needed if there are several; ``diverged`` is as for :meth:`resume`.
         A session without an agent or team only records the answer and returns ``None``; ``resume()`` goes on then.
 
         Raises:
