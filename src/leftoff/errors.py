@@ -49,7 +49,7 @@ class LeftoffError(Exception):
 
 
 class SessionBusy(LeftoffError):
-    """Another worker holds the session; ``owner`` says who."""
+    """Another worker holds the session, or its open turn waits for a human; ``owner`` says who."""
 
     def __init__(self, message: str, *, session: str, owner: str) -> None:
         super().__init__(message, session=session)
@@ -61,7 +61,7 @@ class LeaseLost(LeftoffError):
 
 
 class Conflict(LeftoffError):
-    """The session changed between reading and writing it, or a key was used for two different tasks."""
+    """The session changed between reading and writing it, a key was used for two tasks, or a question is not open."""
 
     @classmethod
     def of(cls, session: str) -> Conflict:

@@ -103,7 +103,7 @@ class OpenStore:
         """A session: the one with this id, or a new one once its first turn runs.
 
         ``what`` is a factory that builds an agent or a team, a :class:`~leftoff.Blueprint`, or a live agent or team;
-        without it the session can be read and deleted.
+        without it the session can be read, answered, discarded and deleted.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
         ``durability="call"`` records every call inside a turn, so that one that was interrupted is finished without
         repeating any; with ``"turn"`` it is run again whole. The calls of the last ``journals`` turns are kept.

@@ -88,13 +88,15 @@ class Session(Generic[EventT_co, ResultT_co]):
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co:
-        """Run a turn to its end and return its result, which is durable by then.
+        """Run a turn to its end and return its result, which is durable by then; ``waiting`` says if a human is needed.
 
         With a ``key`` the same turn delivered twice runs once: a known key returns the recorded result.
 
         Raises:
             TurnFailed: the agent or team raised; the state is as before, ``resume()`` tries the turn again.
-            SessionBusy: another worker holds the session and did not finish in time.
+            SessionBusy: another worker holds the session and did not finish in time, or its turn waits for a human.
+            InDoubt: its turn waits for somebody to say what became of a call.
+            ReplayDiverged: a crashed turn was to be finished first, and what it did does not fit the code any more.
             Conflict: the key was used before, for another task.
         """
         return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))

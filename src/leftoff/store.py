@@ -95,8 +95,8 @@ class Transaction(Protocol):
         the transaction goes on unless the database has ended it.
 
         Raises:
-            StateInvalid: the statement would begin, end or divide the transaction or write to leftoff's tables, or the
-                transaction is over.
+            StateInvalid: the statement would begin, end or divide the transaction, or the transaction is over. SQLite
+                also refuses to write to leftoff's tables; on Postgres, rights do.
         """
         ...
 
