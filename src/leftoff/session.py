@@ -94,9 +94,8 @@ class Session(Generic[EventT_co, ResultT_co]):
 
         Raises:
             TurnFailed: the agent or team raised; the state is as before, ``resume()`` tries the turn again.
-            SessionBusy: another worker holds the session and did not finish in time, or its turn waits for a human.
-            InDoubt: its turn waits for somebody to say what became of a call.
-            ReplayDiverged: a crashed turn was to be finished first, and what it did does not fit the code any more.
+            SessionBusy, InDoubt: another worker holds the session for too long, or its open turn waits for a human.
+            ReplayDiverged: what a crashed turn did, which is finished first, does not fit the code any more.
             Conflict: the key was used before, for another task.
         """
         return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
@@ -122,8 +121,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         calls do not fit the code any more, knowing that what they did is done.
 
         Raises:
-            TurnFailed: it failed again.
-            ReplayDiverged: the code has changed, and what was done does not fit.
+            TurnFailed, ReplayDiverged: it failed again; the code has changed, and what was done does not fit.
         """
         return await self._last(self.resume_stream(diverged=diverged, cancellation_token=cancellation_token))
 
