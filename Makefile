@@ -15,7 +15,7 @@ help: ## list the targets
 demo: .venv/.installed ## stop an agent half-way and watch it pick up where it left off
 	$(BIN)/leftoff demo
 
-# Three at a time: on two cores, a third of the time is spent waiting for servers and disks.
+# Three at a time: with two, more than a quarter of the time of two cores is spent waiting for servers and disks.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
 # It leaves out what would say nothing new of AutoGen: specs by the hundred, copies of sessions, and that the tests of
 # restarts can fail.

@@ -95,7 +95,7 @@ class Doomed:
         if call is None and write.rows:
             return "the turn is begun"
         if call is None:
-            return "the turn is taken up again" if write.owner else "the turn is left to others"
+            return "the turn is taken up again"
         if call["what"] == "approval":
             return "the approval is stored"
         return "pay_out is announced" if call.get("stage") == "started" else self._called
