@@ -137,9 +137,17 @@ def before_and_after(names):
     return [*points, "os.write.half"] if "os.write" in names else points
 
 
+COVERING = [("file", "assistant"), ("file", "counter"), ("sqlite", "assistant"), ("sqlite", "team")]
+"""Every agent and both stores; test_matrix.py has the points of a turn's calls for all kinds of agents."""
+
+
 @pytest.mark.parametrize(
     ("kind", "agent"),
-    [*product(("file", "sqlite"), ("assistant", "counter", "team")), ("postgres", "assistant"), ("redis", "assistant")],
+    [
+        *(product(("file", "sqlite"), ("assistant", "counter", "team")) if LONG else COVERING),
+        ("postgres", "assistant"),
+        ("redis", "assistant"),
+    ],
 )
 def test_a_worker_killed_at_any_point_leaves_what_the_next_one_finishes(
     workers, kind, place, url, agent, *, rng, read, figures

@@ -27,8 +27,10 @@ def machine(kind):
                 await store.close()
 
     # The profile of tests/conftest.py; a machine's own default would be Hypothesis's. A server takes its time.
+    # So does a disk; memory has them all.
     common = settings()
-    fewer = common if kind in EMBEDDED else settings(max_examples=common.max_examples // 3)
+    share = 1 if kind == "memory" else 2 if kind in EMBEDDED else 3
+    fewer = settings(max_examples=common.max_examples // share)
     Machine.TestCase.settings = fewer
     return Machine.TestCase
 
