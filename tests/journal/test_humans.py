@@ -119,6 +119,14 @@ async def test_what_a_human_typed_is_never_asked_again(memory, is_async):
     assert len(typed) == 2
 
 
+async def test_a_given_team_goes_on_after_another_process_has_answered(memory):
+    case = memory.session("case", team())
+    assert (await case.run(task="write")).waiting
+    assert (await memory.session("case", team).answer("ACCEPT")).waiting is None
+    result = await case.run(task="write more")
+    assert (result.turn, result.waiting.kind) == (2, "human")
+
+
 async def test_a_tool_that_wants_approval_does_nothing_before_it_has_it(memory):
     desk = Desk([A1], effects=APPROVED)
     result = await memory.session("case", desk).run(task="please")

@@ -108,6 +108,30 @@ async def test_a_tool_that_fails_has_done_nothing_and_the_model_is_told(bank):
     assert await refunds(bank) == []
 
 
+async def test_what_the_database_refuses_at_the_end_is_undone_and_told_and_the_session_goes_on(bank):
+    await execute(bank, "DROP TABLE IF EXISTS kids")
+    await execute(bank, "DROP TABLE IF EXISTS parents")
+    await execute(bank, "CREATE TABLE parents (id integer PRIMARY KEY)")
+    later = "parent integer REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED"
+    await execute(bank, f"CREATE TABLE kids ({later})")
+    desk = Bank(bank, [A1], [B2])
+
+    def build():
+        @leftoff.tool(effect="transactional")
+        async def refund(order: str) -> str:
+            await leftoff.transaction().execute("INSERT INTO kids VALUES (7)")
+            return "a long text that is stored by itself, because it is as long as this one is, and longer"
+
+        tool = FunctionTool(refund, name="refund", description="refund")
+        return AssistantAgent("clerk", Scripted(desk._answer), tools=[tool], max_tool_iterations=5)
+
+    result = await bank.session("case", build).run(task="please")
+    assert ["foreign key" in told.lower() for told in results(result)] == [True, True]
+    assert await execute(bank, "SELECT * FROM kids") == []
+    assert (await bank.session("case", build).run(task="again")).turn == 2
+    assert len([turn async for turn in bank.session("case").history()]) == 2
+
+
 async def test_one_that_has_lost_its_lease_has_done_nothing(bank):
     desk = Bank(bank, [A1])
     store = bank.store
