@@ -129,12 +129,20 @@ async def test_a_callback_that_raises_ends_the_turn(memory):
     assert desk.done == [("refund", "A1")]
 
 
-async def test_an_answer_without_an_id_is_to_what_is_asked_when_it_comes(memory):
+async def test_an_answer_without_an_id_is_to_what_is_asked_when_it_comes(memory, monkeypatch):
     desk = Desk([A1], [B2], effects={"refund": leftoff.tool(approval=True)})
     await memory.session("case", desk).run(task="please")
     first, second = memory.session("case", desk), memory.session("case", desk)
-    outcomes = await asyncio.gather(first.answer("approve"), second.answer("approve"), return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes].count(Conflict) == 1
+    write = second._inquiry.answer
+
+    async def overtaken(*args):
+        if not desk.done:
+            await first.answer("approve")  # and now the turn asks about the second refund
+        await write(*args)
+
+    monkeypatch.setattr(second._inquiry, "answer", overtaken)
+    with pytest.raises(Conflict, match="may have been answered"):
+        await second.answer("approve")
     assert desk.done == [("refund", "A1")], "nobody has approved the second one"
 
 

@@ -26,6 +26,9 @@ from leftoff.stores.memory import MemoryStore
 
 LONG = bool(os.environ.get("LEFTOFF_LONG"))
 
+STEPS = {"ann": 6, "bob": 0, "cid": 3}
+"""How many rounds of the event loop each branch takes from an answer to what follows from it."""
+
 
 class Chance:
     """Pauses that differ from call to call, and from run to run."""
@@ -58,6 +61,8 @@ class Attempt:
                 return Answer(value={"text": key})
 
             answer = await self.journal.call(Request(path=name, agent=name, what="model", key=key), make)
+            for _ in range(STEPS[name]):
+                await asyncio.sleep(0)
             self.log.append([name, step, answer.value["text"]])
             self.left -= 1
             if not self.left:
