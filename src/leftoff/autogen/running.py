@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.base import TaskResult
 from autogen_core import ROOT_LOGGER_NAME, CancellationToken
@@ -27,9 +28,21 @@ TRIES = 5
 """How often a run is cancelled before it is left to itself: AutoGen waits in `finally` for what never ends."""
 
 
+class _Token(CancellationToken):
+    """A token to which AutoGen's MCP workbench can link its coroutines: the task that awaits one is cancelled instead.
+
+    AutoGen's own raises ``AttributeError`` when it is to cancel them, and nothing is stopped then.
+    """
+
+    def link_future(self, future: Any) -> Any:
+        task = asyncio.current_task() if iscoroutine(future) else None
+        super().link_future(cast("Any", task or future))
+        return future
+
+
 async def stream(live: Any, task: Sequence[Json] | None, calls: Calls) -> AsyncGenerator[Any, None]:
     """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
-    token = CancellationToken()
+    token = _Token()
     queue: asyncio.Queue[Any] = asyncio.Queue()
     messages = None if task is None else load(live, task, "task")
     driver = asyncio.create_task(_drive(live, messages, token, queue, calls))
