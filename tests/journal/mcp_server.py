@@ -9,7 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from mcp.server.fastmcp import FastMCP
+from mcp.server.fastmcp import Context, FastMCP
+from mcp.types import SamplingMessage, TextContent
 
 LEDGER, VICTIM = Path(sys.argv[1]), [int(pid) for pid in sys.argv[2:]]
 
@@ -37,6 +38,15 @@ async def wait(order: str) -> str:
     while not LEDGER.with_name(order).exists():  # noqa: ASYNC110 - another process does it
         await asyncio.sleep(0.01)
     return f"waited for {order}"
+
+
+@bank.tool()
+async def judge(order: str, context: Context) -> str:
+    """Ask the model of whoever calls."""
+    write(f"judge {order}")
+    question = SamplingMessage(role="user", content=TextContent(type="text", text=f"is {order} right?"))
+    answer = await context.session.create_message([question], max_tokens=10)
+    return f"judged {order}: {answer.content.text}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from autogen_ext.tools.mcp import McpWorkbench, StdioServerParams
 from desk import Killed, results
 from interrupting import Mortal
 from mcp_client import asks_for, clerk, server
+from scripted import Scripted
 from test_calls import Flaky
 
 import leftoff
@@ -160,6 +161,19 @@ async def test_a_turn_can_be_cancelled_while_a_server_works(memory, ledger, benc
     assert asyncio.all_tasks() <= before, "nothing of it goes on"
     ledger.with_name("here").touch()
     assert results(await case.run(task="pay")) == ["paid A1"], "the server is there as before"
+
+
+async def test_what_a_server_asks_a_model_belongs_to_its_tool(memory, ledger, bench):
+    asked = Scripted(lambda _: f"answer {len(asked.seen)}")
+
+    def build():
+        return clerk(asks_for(["judge A1"]), bench(server(ledger), model_client=asked))
+
+    case = memory.session("case", build)
+    for number in (1, 2):
+        assert results(await case.run(task="go")) == [f"judged A1: answer {number}"]
+    assert (await memory.session("case", build).replay(2)).differences == []
+    assert len(asked.seen) == 2
 
 
 async def test_a_server_ends_with_the_session_that_had_it(memory, ledger):

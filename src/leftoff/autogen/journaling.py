@@ -146,6 +146,8 @@ class Run:
 
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
         if (kind := kind_of(value)) is not None:
+            if kind is ChatCompletionClient and isinstance(part.live, Workbench):
+                return value  # its tools ask it, perhaps from a task that outlives the run; their calls are recorded
             return stand_in(value, kind, self._site(kind, part, name, value))
         if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
             return value
