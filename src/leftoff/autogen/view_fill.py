@@ -1,0 +1,66 @@
+"""What a migrated state leaves to the agent or team that is built: it is asked for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leftoff import state
+from leftoff.autogen import complete, parts
+from leftoff.autogen.view_places import FRESH, is_below
+from leftoff.autogen.view_positions import ALIGNED
+from leftoff.codec import is_array, is_object
+from leftoff.errors import Drifted
+
+ABSENT: Any = object()
+
+
+def is_open(value: Any) -> bool:
+    """Whether a state leaves something to what is built."""
+    if not is_object(value):
+        return False
+    return value == FRESH or set(value) == {ALIGNED} or any(is_open(item) for item in value.values())
+
+
+async def fill(live: Any, tree: Any) -> Any:
+    """A state with what it leaves to a newly built agent or team, taken from that.
+
+    Raises:
+        Drifted: what was built has nothing there.
+    """
+    if not is_open(tree):
+        return tree
+    built = state.plain(await complete.capture(await parts.settle(live)))
+    filled: dict[str, Any] = {**tree, "state": _filled(tree["state"], built["state"], "$.state")}
+    if "beside" in tree:
+        filled["beside"] = beside = dict[str, Any]()
+        for path, value in tree["beside"].items():
+            if value == FRESH:
+                beside |= {key: item for key, item in built["beside"].items() if is_below(key, path)}
+            else:
+                beside[path] = _filled(value, built["beside"].get(path, ABSENT), f"$.beside.{path}")
+        filled["kept"] = len(beside)
+    return filled
+
+
+def _filled(value: Any, built: Any, at: str) -> Any:
+    if not is_open(value):
+        return value
+    if built is ABSENT:
+        raise Drifted("is new in the state, and what was built does not have it", path=at.removesuffix(".agent_state"))
+    if value == FRESH:
+        return built
+    if ALIGNED in value:
+        return _aligned(value[ALIGNED], built)
+    return {
+        key: _filled(item, built.get(key, ABSENT) if is_object(built) else ABSENT, f"{at}.{key}")
+        for key, item in value.items()
+    }
+
+
+def _aligned(value: Any, built: Any) -> Any:
+    """What was built, with what there was before; what a graph counts down is never more than the graph has."""
+    if is_object(built):
+        return {key: _aligned(value.get(key) if is_object(value) else None, item) for key, item in built.items()}
+    if type(value) is not type(built) or is_array(built):
+        return built
+    return min(value, built) if type(built) is int else value
