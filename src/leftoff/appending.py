@@ -11,7 +11,7 @@ from leftoff import turns
 from leftoff.errors import StateInvalid
 from leftoff.ordering import Place
 from leftoff.records import Kind, Row
-from leftoff.stopping import fail
+from leftoff.stopping import fail, settled
 from leftoff.store import Transactional
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Appender:
         """Write to its end what is being written, and nothing more."""
         self.closing.set_result(None)
         if self._flushing is not None:
-            await self._flushing
+            await settled(self._flushing)
         for waiter in list(self._waiters):
             waiter.cancel()
 
@@ -118,6 +118,7 @@ class Appender:
                 progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
                 rows=[*self._archive.new_bodies(), *rows],
                 transaction=transaction,
+                sheltered=transaction is None,  # :meth:`_flush` is a task of its own
             )
         except BaseException:
             self._archive.take_back()

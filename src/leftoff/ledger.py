@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from contextlib import asynccontextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
 from leftoff import turns
@@ -110,8 +110,11 @@ class Ledger:
         prune: int = 0,
         release: bool = False,
         transaction: Transaction | None = None,
+        sheltered: bool = False,
     ) -> None:
         """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
+
+        Once begun it comes to its end, even if the caller is cancelled; ``sheltered`` says that nobody cancels him.
 
         Raises:
             LeaseLost: it was held, and another has taken it over.
@@ -122,7 +125,7 @@ class Ledger:
             await self._write(status, progress, rows, release=release, transaction=transaction)
             return
         async with self._writing:
-            await self._write(status, progress, rows, prune=prune, release=release)
+            await self._write(status, progress, rows, prune=prune, release=release, sheltered=sheltered)
 
     @asynccontextmanager
     async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
@@ -160,6 +163,7 @@ class Ledger:
         release: bool,
         prune: int = 0,
         transaction: Transaction | None = None,
+        sheltered: bool = False,
     ) -> None:
         if self._doubtful:
             found = await self.store.head(self.session)
@@ -178,13 +182,14 @@ class Ledger:
             labels=labels,
             owner=None if release else self._owner,
             lease=0.0 if release else LEASE,
-            token=uuid.uuid4().hex[:12],
+            token=token_hex(6),
             data=turns.encode(progress),
             rows=tuple(rows),
             prune=prune,
         )
+        applied = self._apply(write, progress, self.store if transaction is None else transaction)
         try:
-            await settled(self._apply(write, progress, self.store if transaction is None else transaction))
+            await (applied if sheltered else settled(applied))  # a task of its own costs more than it seems
         except Conflict:
             if not owned:
                 raise

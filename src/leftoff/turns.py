@@ -143,9 +143,10 @@ class KeyRow:
 
 def encode(record: object) -> bytes:
     """A record as JSON with the format's version; what has its default is left out."""
-    # These two are written with every call, and what they hold was checked or counted here.
-    write = codec.encode_checked if isinstance(record, CallRow | Progress) else codec.encode
-    return write({"v": FORMAT} | _plain(record))
+    values = {"v": FORMAT} | _plain(record)
+    if isinstance(record, CallRow | Progress):  # written with every call; what they hold was checked or counted here
+        return codec.encode_checked(values)
+    return codec.encode({name: _arrays(value) for name, value in values.items()})
 
 
 T = TypeVar("T")
@@ -224,9 +225,8 @@ def _plain(record: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, default in _defaults(record.__class__):
         value = getattr(record, name)
-        if value == default and type(value) is type(default):
-            continue
-        values[name] = _arrays(value) if isinstance(value, tuple | list) else value
+        if value != default or type(value) is not type(default):
+            values[name] = value
     return values
 
 
