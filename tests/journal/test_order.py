@@ -104,6 +104,41 @@ async def test_a_thousand_shuffles_are_finished_in_the_order_in_which_they_were_
     assert len(orders) > 100, "the shuffles were to differ"
 
 
+async def test_what_is_being_written_comes_to_its_end_however_often_one_is_cancelled():
+    reached, free = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def write(self, write):
+            if write.rows:
+                reached.set()
+                await free.wait()
+            return await super().write(write)
+
+    ledger = Ledger(Slow(), "case")
+    await ledger.write(status="running", progress=ledger.progress)
+    halt = asyncio.get_running_loop().create_future()
+    journal = Journal(ledger, Archive(), Recorded(), born=1.0, halt=halt, diverged="raise")
+
+    async def make(_arguments):
+        return Answer(value={"text": "done"})
+
+    caller = asyncio.create_task(journal.call(Request(path="ann", agent="ann", what="model", key="1"), make))
+    await reached.wait()
+    caller.cancel()
+    await asyncio.wait({caller})
+    closer = asyncio.create_task(journal.close())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        closer.cancel()
+    await asyncio.wait({closer}, timeout=0.05)
+    assert not closer.done()
+    free.set()
+    await asyncio.wait({closer})
+    assert closer.cancelled()
+    assert ledger.progress.calls == 1
+    assert ledger.head.token == (await ledger.store.head("case")).token
+
+
 def tools(chance, done):
     names = ("one", "two", "three", "four")
 
