@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 from autogen_agentchat import base, conditions
-from autogen_agentchat.agents import CodeExecutorAgent, SocietyOfMindAgent, UserProxyAgent
+from autogen_agentchat.agents import (
+    CodeExecutorAgent,
+    MessageFilterAgent,
+    MessageFilterConfig,
+    SocietyOfMindAgent,
+    UserProxyAgent,
+)
 from autogen_agentchat.teams import (
     BaseGroupChat,
     GraphFlow,
@@ -22,10 +28,10 @@ from kinds import assistant, graph_flow, nested, round_robin, selector, swarm
 from scripted import Scripted
 
 import leftoff
-from leftoff.autogen import private
+from leftoff.autogen import private, private_config
 from leftoff.autogen.kinds import KNOWN_CONTEXTS
 
-SOURCE = Path(private.__file__)
+SOURCES = [Path(module.__file__) for module in (private, private_config)]
 PACKAGE = Path(leftoff.__file__).parent
 
 
@@ -34,21 +40,23 @@ def is_private(name):
 
 
 def used_attributes():
-    """What private.py reads and writes: pairs of an expression and a private name of its value."""
+    """What the two modules read and write: pairs of an expression and a private name of its value."""
     return sorted(
         {
             (ast.unparse(node.value), node.attr)
-            for node in ast.walk(ast.parse(SOURCE.read_text()))
+            for source in SOURCES
+            for node in ast.walk(ast.parse(source.read_text()))
             if isinstance(node, ast.Attribute) and is_private(node.attr)
         }
     )
 
 
 def used_strings():
-    """The private names that private.py has as strings, by the names of their constants."""
+    """The private names that the two modules have as strings, by the names of their constants."""
     return {
         ast.unparse(node.targets[0]): node.value.value
-        for node in ast.parse(SOURCE.read_text()).body
+        for source in SOURCES
+        for node in ast.parse(source.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and is_private(str(node.value.value))
     }
 
@@ -154,6 +162,10 @@ async def test_a_private_attribute_is_there(expression, name, runtime):
     assert lacking(objects, name) == []
 
 
+def coder():
+    return CodeExecutorAgent("coder", None, approval_func=lambda request: None)
+
+
 HOLDERS = {
     "APPROVAL": lambda containers, managers: [coder()],
     "APPROVAL_IS_ASYNC": lambda containers, managers: [coder()],
@@ -167,11 +179,90 @@ HOLDERS = {
     "SOCIETY_TEAM": lambda containers, managers: [SocietyOfMindAgent("society", round_robin(), Scripted())],
     "SURFER_HISTORY": lambda containers, managers: [surfer("file_surfer"), surfer("web_surfer")],
     "TEAM_PARTICIPANTS": lambda containers, managers: teams(),
+    # how they were configured
+    "API_TOOLS": lambda containers, managers: [extension("openai/_openai_assistant_agent.py")],
+    "CODE_EXECUTOR": lambda containers, managers: [coder()],
+    "CONDITIONS": lambda containers, managers: [base.AndTerminationCondition(), base.OrTerminationCondition()],
+    "CREATE_ARGS": lambda containers, managers: clients(),
+    "DEPLOYMENT": lambda containers, managers: [extension("azure/_azure_ai_agent.py")],
+    "FILTER": lambda containers, managers: [MessageFilterAgent("f", assistant(), MessageFilterConfig(per_source=[]))],
+    "FINAL_ANSWER_PROMPT": lambda containers, managers: [orchestrated()],
+    "GRAPH": lambda containers, managers: [graph_flow()],
+    "HANDOFFS": lambda containers, managers: [assistant()],
+    "INSTRUCTION": lambda containers, managers: [SocietyOfMindAgent("society", round_robin(), Scripted())],
+    "INSTRUCTIONS": lambda containers, managers: services(),
+    "MEMORY": lambda containers, managers: [assistant()],
+    "MODEL_CLIENT": lambda containers, managers: [assistant(), coder(), selector(), orchestrated()],
+    "ORIGINAL_TOOLS": lambda containers, managers: [extension("openai/_openai_assistant_agent.py")],
+    "OUTPUT_TYPE": lambda containers, managers: [assistant()],
+    "RAW_CONFIG": lambda containers, managers: clients(),
+    "RESPONSE_PROMPT": lambda containers, managers: [SocietyOfMindAgent("society", round_robin(), Scripted())],
+    "SELECTOR_PROMPT": lambda containers, managers: [selector()],
+    "SERVICE_CLIENT": lambda containers, managers: services(),
+    "SERVICE_MODEL": lambda containers, managers: services(),
+    "SYSTEM_MESSAGES": lambda containers, managers: [assistant(), coder()],
+    "TERMINATION": lambda containers, managers: teams(),
+    "TOOLS": lambda containers, managers: [assistant(), extension("openai/_openai_agent.py")],
+    "WORKBENCH": lambda containers, managers: [assistant()],
 }
 
 
-def coder():
-    return CodeExecutorAgent("coder", None, approval_func=lambda request: None)
+def services():
+    return [extension("openai/_openai_agent.py"), extension("openai/_openai_assistant_agent.py")]
+
+
+def clients():
+    """The attributes that the clients of models give themselves."""
+    return [
+        extension("openai/_openai_client.py", "models"),
+        extension("ollama/_ollama_client.py", "models"),
+        extension("anthropic/_anthropic_client.py", "models"),
+    ]
+
+
+def extension(path, package="agents"):
+    """The attributes that objects of an extension give themselves, told by its source: it needs other packages."""
+    [folder] = importlib.util.find_spec(f"autogen_ext.{package}").submodule_search_locations
+    assigned = [
+        target
+        for node in ast.walk(ast.parse((Path(folder) / path).read_text()))
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    names = {target.attr: None for target in assigned if isinstance(target, ast.Attribute)}
+    return type(path, (), names)()
+
+
+CONFIGURED = {
+    "AssistantAgent": assistant,
+    "BaseGroupChat": round_robin,
+    "CodeExecutorAgent": coder,
+    "MagenticOneGroupChat": orchestrated,
+    "OpenAIAgent": lambda: extension("openai/_openai_agent.py"),
+    "OpenAIAssistantAgent": lambda: extension("openai/_openai_assistant_agent.py"),
+    "SelectorGroupChat": selector,
+    "UserProxyAgent": lambda: UserProxyAgent("user"),
+}
+"""An object of each class of which settings are read."""
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (cls, name)
+        for table in (private_config.AGENT_SETTINGS, private_config.TEAM_SETTINGS)
+        for cls, names in table.items()
+        for name in names
+    ],
+)
+def test_a_setting_is_there(cls, name):
+    assert lacking([CONFIGURED[cls]()], name) == []
+
+
+def test_the_size_of_every_context_is_there():
+    fields = {name for context in contexts() for name in vars(context)}
+    assert set(private_config.CONTEXT_SIZES) <= fields
+    assert all(not name.endswith(("_size", "_limit")) for name in fields - set(private_config.CONTEXT_SIZES))
 
 
 def surfer(package: str):
@@ -190,6 +281,12 @@ def surfer(package: str):
     ("condition", "name"), [(cls, name) for cls, names in private.CONDITION_FIELDS.items() for name in names]
 )
 def test_what_a_condition_counts_is_there_and_rests_at_nothing(condition, name):
+    fresh = made(condition)
+    assert lacking([fresh], name) == []
+    assert not getattr(fresh, name)
+
+
+def made(condition):
     options = {
         "AndTerminationCondition": [],
         "FunctionCallTermination": ["tool"],
@@ -201,9 +298,14 @@ def test_what_a_condition_counts_is_there_and_rests_at_nothing(condition, name):
         "TimeoutTermination": [1.0],
         "TokenUsageTermination": [100],
     }
-    fresh = condition(*options.get(condition.__name__, []))
-    assert lacking([fresh], name) == []
-    assert not getattr(fresh, name)
+    return condition(*options.get(condition.__name__, []))
+
+
+@pytest.mark.parametrize("condition", private.CONDITION_FIELDS)
+def test_what_a_condition_has_is_counted_or_is_its_limit(condition):
+    limits, counted = private_config.CONDITION_LIMITS[condition], private.CONDITION_FIELDS[condition]
+    elsewhere = {"_start_time", private_config.CONDITIONS}
+    assert set(vars(made(condition))) - elsewhere == {*limits, *counted}
 
 
 def test_every_condition_of_autogen_is_known():
@@ -293,7 +395,7 @@ def private_uses(source):
 
 
 ACCESSORS = {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "__getattribute__"}
-OTHERS = sorted(path for path in PACKAGE.rglob("*.py") if path != SOURCE)
+OTHERS = sorted(path for path in PACKAGE.rglob("*.py") if path not in SOURCES)
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -49,16 +49,17 @@ async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
     """How the agents and teams among the parts of one were configured, by their paths."""
     agents: dict[str, Any] = {}
     teams: dict[str, Any] = {}
+    hide = hiding()
     if parts and not isinstance(parts[0].live, AgentRuntime):  # which builds its agents only when they are spoken to
         answers = {name for part in parts if (name := _answer_name(part.live)) is not None}
         for part in parts:
             if isinstance(part.live, Team):
-                teams[part.path] = _filled(_team(part.live, answers))
+                teams[part.path] = _filled(_team(part.live, answers, hide))
             elif isinstance(part.live, ChatAgent):
                 agents[part.path] = _filled(_agent(part.live))
                 agents[part.path] |= _filled({"tools": await _tools(part.live)})
     versions = {"autogen": autogen_agentchat.__version__, "leftoff": _version()}
-    found: Any = _plain({"agents": agents, "teams": teams, "versions": versions}, hiding())
+    found: Any = _plain({"agents": agents, "teams": teams, "versions": versions}, hide)
     return cast("dict[str, Any]", found)
 
 
@@ -96,7 +97,7 @@ def _agent(agent: ChatAgent) -> dict[str, Any]:
     }
 
 
-def _team(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
+def _team(team: Team, answers: AbstractSet[str], hide: Callable[[str], str]) -> dict[str, Any]:
     members = private.participants(team) if isinstance(team, BaseGroupChat) else []
     context = _context(team)
     return {
@@ -107,7 +108,7 @@ def _team(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
         "prompt": _tried(lambda: list(_prompts(team, names.TEAM_PROMPTS))),
         "model": _model(team),
         "graph": _tried(lambda: _graph(team)),
-        "termination": _tried(lambda: _condition(_read(team, names.TERMINATION))),
+        "termination": _tried(lambda: _condition(_read(team, names.TERMINATION), hide)),
         "settings": _settings(team, names.TEAM_SETTINGS)
         | _filled({"context": context, "message_types": _tried(lambda: _message_types(team, answers))}),
     }
@@ -230,7 +231,7 @@ def _message_types(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
     """The message types that a team was given. Those of its agents' answers are described there."""
     if not isinstance(team, BaseGroupChat):
         return {}
-    always = names.message_classes(MessageFactory())
+    always = {*names.message_classes(MessageFactory()), StructuredMessage.__name__}
     return {
         name: _tried(partial(_schema, cls)) or {}
         for name, cls in sorted(names.message_classes(private.message_factory(team)).items())
@@ -274,22 +275,22 @@ def _edge(edge: Any) -> dict[str, Any]:
     )
 
 
-def _condition(condition: Any, depth: int = DEPTH) -> str:
+def _condition(condition: Any, hide: Callable[[str], str], depth: int = DEPTH) -> str:
     """When a team stops: ``MaxMessageTermination(max_messages=4) | (a & b)``."""
     if condition is None or not depth:
         return ""
     if isinstance(condition, AndTerminationCondition | OrTerminationCondition):
-        inner = [_condition(one, depth - 1) for one in _read(condition, names.CONDITIONS) or ()]
+        inner = [_condition(one, hide, depth - 1) for one in _read(condition, names.CONDITIONS) or ()]
         sign = " & " if isinstance(condition, AndTerminationCondition) else " | "
         return sign.join(f"({text})" if " & " in text or " | " in text else text for text in inner)
     limits = [name for cls in class_of(condition).__mro__ for name in names.CONDITION_LIMITS.get(cls, ())]
     given = _filled({name.lstrip("_"): _read(condition, name) for name in limits})
-    shown = [f"{name}={_function(value) if callable(value) else _text(value)}" for name, value in given.items()]
+    shown = [f"{name}={_function(value) if callable(value) else _text(value, hide)}" for name, value in given.items()]
     return f"{class_of(condition).__name__}({', '.join(shown)})"
 
 
-def _text(value: Any) -> str:
-    return json.dumps(_plain(value, str), sort_keys=True, ensure_ascii=False)
+def _text(value: Any, hide: Callable[[str], str]) -> str:
+    return json.dumps(_plain(value, hide), sort_keys=True, ensure_ascii=False)
 
 
 def _function(function: Any) -> str:

@@ -22,7 +22,7 @@ SHAPES = re.compile(
     r"""
       -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
     | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+                               # JSON Web Token
-    | \b(?:sk|pk|rk)[-_][\w-]{16,}                                    # OpenAI, Anthropic, Stripe
+    | \bsk-(?=[\w-]*\d)[\w-]{16,} | \b[spr]k_(?:live|test)_\w{10,}    # OpenAI, Anthropic, Stripe
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                                   # AWS
     | \bgh[pousr]_\w{20,} | \bgithub_pat_\w{20,}                      # GitHub
     | \bglpat-[\w-]{16,} | \bxox[a-z]-[\w-]{10,} | \bAIza[\w-]{30,}   # GitLab, Slack, Google
