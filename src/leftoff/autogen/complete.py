@@ -10,7 +10,8 @@ from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff import codec, state
-from leftoff.autogen import private
+from leftoff.autogen import older, private
+from leftoff.autogen.capture import shape
 from leftoff.autogen.fitting import Read, build_agents, inside, without
 from leftoff.autogen.keeping import kept
 from leftoff.autogen.kinds import class_of, loads_and_saves
@@ -98,6 +99,8 @@ async def fit(live: Any, tree: Json) -> Plan:
 async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
     parts = await settle(live)
     _check_idle(parts)
+    if imported:
+        own = _upgraded(live, own)
     stored: dict[str, Json] = {"": own, **_as_built(parts, beside)}
     positions = _positions(parts, stored)
     steps: list[Step] = []
@@ -123,6 +126,17 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
         misfit.add_note(again if imported else "build the same agents as before, or start another session")
         raise misfit
     return Plan(parts, steps, imported)
+
+
+def _upgraded(live: Any, own: Json) -> Json:
+    """AutoGen's own state, which any of its versions may have written, in today's form."""
+    known = shape(live)
+    graphs = {
+        path: (private.manager_name(team), private.graph_beginning(team))
+        for team, path in known.teams
+        if isinstance(team, GraphFlow)
+    }
+    return older.upgraded(own, [place.path for place in known.places if place.factory is not None], graphs)
 
 
 async def load(live: Any, plan: Plan) -> dict[str, Any]:
@@ -158,7 +172,7 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
                 "build the same agents as before, or start another session",
                 path=at,
             )
-    return captured
+    return state.plain(captured) if plan.imported else captured  # its lists need not be those that were read
 
 
 def _unlike(step: Step, found: Any) -> str | None:

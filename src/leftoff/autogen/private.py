@@ -203,6 +203,16 @@ def activation_groups(team: GraphFlow) -> dict[str, dict[str, str]]:
     return groups
 
 
+def graph_beginning(team: GraphFlow) -> dict[str, Any]:
+    """What the state of a graph's manager says of its nodes before it runs, and again when it has come to its end."""
+    graph, groups = team._graph, activation_groups(team)
+    return {
+        "remaining": {node: dict(counts) for node, counts in graph.get_remaining_map().items()},
+        "enqueued_any": {node: dict.fromkeys(conditions, False) for node, conditions in groups.items()},
+        "ready": list(graph.get_start_nodes()),
+    }
+
+
 def edge_conditions(team: GraphFlow) -> dict[str, Any]:
     """The functions on the edges of a graph, by names of the edges."""
     return {
