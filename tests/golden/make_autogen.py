@@ -60,7 +60,7 @@ def main(folder):
             print(f"{kind}: not with this version: {type(error).__name__}: {error}")
             continue
         # The states of some versions have times in them, which json.dumps() alone refuses: this is what users did then.
-        text = json.dumps(state, indent=1, default=str) + "\n"
+        text = json.dumps(state, default=str) + "\n"
         (folder / f"{kind}.json").write_text(text, encoding="ascii")
 
 

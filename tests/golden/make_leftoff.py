@@ -1,0 +1,71 @@
+"""Writes the stores of ``leftoff/<version>/`` with the leftoff that is here, and beside them what is in them.
+
+Run it once when a version is released, as the last thing before its tag, and keep what it wrote for good:
+
+    .venv/bin/python tests/golden/make_leftoff.py
+
+It never overwrites: the files of a version that was released are what its users have.
+"""
+
+import asyncio
+import gzip
+import json
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "autogen")]
+
+from leftoff_kinds import FACT, TASKS, Case, Team  # noqa: E402 - it needs the path above
+
+import leftoff  # noqa: E402 - as above
+
+
+async def write(url):
+    async with leftoff.open(url) as store:
+        labels = {"customer": "4711", "channel": "é-mail"}
+        case = store.session("case", leftoff.Blueprint("desk", Case()), labels=labels)
+        for number, task in enumerate(TASKS, start=1):
+            try:
+                await case.run(task=task, key=f"key-{number}")
+            except leftoff.TurnFailed as error:
+                print(f"as it should be: {str(error).splitlines()[0]}")
+        team = store.session("team", Team())
+        await team.run(task=FACT)
+        await team.run(task="And now?")
+        await store.session("gone", Case()).run(task=FACT)
+        await store.delete("gone")
+        return await read(store)
+
+
+async def read(store):
+    """What is in a store, as JSON."""
+    found = {}
+    async for info in store.sessions():
+        case = store.session(info.id)
+        turns = [turn async for turn in case.history()]
+        waiting = await case.waiting()
+        found[info.id] = {
+            "info": asdict(info),
+            "turns": [asdict(turn) for turn in turns],
+            "trees": {turn.number: await case.at(turn.number).tree() for turn in turns if turn.status == "done"},
+            "waiting": None if waiting is None else asdict(waiting),
+        }
+    return json.loads(json.dumps(found))
+
+
+def main(folder):
+    folder.mkdir(parents=True)  # fails if it is there
+    with TemporaryDirectory() as made:
+        db = Path(made) / "store.db"
+        expected = {"store.db.gz": asyncio.run(write(f"sqlite:///{db}"))}
+        (folder / "store.db.gz").write_bytes(gzip.compress(db.read_bytes(), mtime=0))
+    expected["files"] = asyncio.run(write(f"file:///{folder / 'files'}"))
+    (folder / "expected.json").write_text(json.dumps(expected) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "leftoff" / version("leftoff"))

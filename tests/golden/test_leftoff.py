@@ -1,0 +1,170 @@
+"""Stores that each released leftoff wrote, read and gone on with by this one.
+
+``make_leftoff.py`` has made them; what it read from them then is beside them in ``expected.json``.
+"""
+
+import gzip
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from leftoff_kinds import FACT, QUESTION, Case, Team
+from make_leftoff import read
+
+import leftoff
+from leftoff.records import FORMAT, Kind
+
+HERE = Path(__file__).parent
+VERSIONS = sorted(folder.name for folder in (HERE / "leftoff").iterdir())
+STORES = ["store.db.gz", "files"]
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request):
+    return request.param
+
+
+@pytest.fixture
+def db(version, tmp_path):
+    path = tmp_path / "store.db"
+    path.write_bytes(gzip.decompress((HERE / "leftoff" / version / "store.db.gz").read_bytes()))
+    return path
+
+
+@pytest.fixture(params=STORES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+async def store(version, name, db, tmp_path):
+    if name == "files":
+        shutil.copytree(HERE / "leftoff" / version / "files", tmp_path / "files")
+    url = f"file:///{tmp_path / 'files'}" if name == "files" else f"sqlite:///{db}"
+    async with leftoff.open(url) as store:
+        yield store
+
+
+@pytest.fixture
+def expected(version, name):
+    return json.loads((HERE / "leftoff" / version / "expected.json").read_text(encoding="ascii"))[name]
+
+
+def is_within(expected, found):
+    """Whether all that was there is there; a later version may have more to say."""
+    if isinstance(expected, dict):
+        return expected.keys() <= found.keys() and all(is_within(expected[key], found[key]) for key in expected)
+    if isinstance(expected, list):
+        return len(expected) == len(found) and all(map(is_within, expected, found))
+    return type(expected) is type(found) and expected == found
+
+
+async def test_all_that_was_written_is_read(store, expected):
+    found = await read(store)
+    assert found.keys() == expected.keys()
+    for id_, session in expected.items():
+        assert found[id_]["trees"] == session["trees"], id_
+        assert is_within(session, found[id_]), id_
+
+
+async def test_sessions_are_found_by_what_they_were_given(store):
+    assert [info.id async for info in store.sessions(labels={"channel": "é-mail"})] == ["case"]
+    assert [info.id async for info in store.sessions(status="waiting")] == ["case"]
+    assert [info.id async for info in store.sessions(status="deleted")] == ["gone"]
+
+
+async def test_what_was_deleted_stays_deleted(store):
+    with pytest.raises(leftoff.SessionDeleted):
+        await store.session("gone", Case()).run(task=QUESTION)
+
+
+async def test_the_turn_that_waits_is_answered_and_gone_on_with(store, expected):
+    desk = Case()
+    case = store.session("case", leftoff.Blueprint("desk", desk))
+    result = await case.answer("approve")
+    assert result.messages[-1].content == "It says: order A1 is paid back."
+    assert len(desk.seen) == 1, "what the model said before is not asked again"
+    await case.run(task=QUESTION)
+    assert [FACT in str(request) for request in desk.seen] == [True, True]
+    assert all("Orders begin with a letter." in str(request) for request in desk.seen)
+    turns = [turn async for turn in case.history()]
+    assert [turn.status for turn in turns] == ["done", "done", "failed", "done", "done", "done"]
+    trees = expected["case"]["trees"]
+    assert {number: await case.at(int(number)).tree() for number in trees} == trees
+
+
+async def test_a_key_still_stands_for_its_turn(store):
+    desk = Case()
+    case = store.session("case", leftoff.Blueprint("desk", desk))
+    await case.answer("approve")
+    asked = len(desk.seen)
+    again = await case.run(task="look up the order", key="key-2")
+    assert again.messages[-1].content == "It says: order A1 is on its way."
+    assert len(desk.seen) == asked
+    with pytest.raises(leftoff.Conflict):
+        await case.run(task="something else", key="key-2")
+
+
+async def test_a_turn_is_replayed_from_its_record(store):
+    desk = Case()
+    replay = await store.session("case", leftoff.Blueprint("desk", desk)).replay(2)
+    assert list(replay.differences) == []
+    assert desk.seen == []
+
+
+async def test_the_team_goes_on_with_who_is_next(store):
+    desk = Team()
+    result = await store.session("team", desk).run(task=QUESTION)
+    assert [message.source for message in result.messages] == ["user", "bob", "cid"]
+    assert all(FACT in str(request) for request in desk.seen)
+
+
+def everything(path):
+    with closing(sqlite3.connect(path)) as db:
+        return [db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in ("sessions", "rows")]
+
+
+def test_every_record_says_its_version(db):
+    with closing(sqlite3.connect(db)) as found:
+        heads = found.execute("SELECT data FROM sessions WHERE status <> 'deleted'").fetchall()
+        rows = found.execute("SELECT kind, data FROM rows").fetchall()
+    assert {kind for kind, _ in rows} == set(Kind)
+    assert [json.loads(data)["v"] for _, data in rows] == [FORMAT] * len(rows)
+    assert [json.loads(data)["v"] for (data,) in heads] == [FORMAT] * 2
+
+
+async def look(case):
+    return [turn async for turn in case.history()]
+
+
+READERS = {
+    None: lambda case: case.answer("approve"),
+    Kind.BODY: lambda case: case.answer("approve"),
+    Kind.LOG: lambda case: case.answer("approve"),
+    Kind.TURN: lambda case: case.answer("approve"),
+    Kind.CHECKPOINT: lambda case: case.answer("approve"),
+    Kind.CALL: lambda case: case.answer("approve"),
+    Kind.FAILURE: look,
+    Kind.KEY: lambda case: case.run(task=FACT, key="key-1"),
+}
+"""What reads a record of each kind; the head is of none."""
+
+
+@pytest.mark.parametrize("kind", READERS, ids=str)
+async def test_a_record_of_a_newer_version_is_refused_and_nothing_is_written(db, kind):
+    with closing(sqlite3.connect(db)) as found, found:
+        table, where = (
+            ("sessions", "name = 'case'")
+            if kind is None
+            else ("rows", f"session = (SELECT id FROM sessions WHERE name = 'case') AND kind = {kind:d}")
+        )
+        change = f"UPDATE {table} SET data = CAST(replace(data, '\"v\":1', '\"v\":2') AS BLOB) WHERE {where}"
+        assert found.execute(change).rowcount
+    before = everything(db)
+    async with leftoff.open(f"sqlite:///{db}") as store:
+        with pytest.raises(leftoff.UnknownVersion, match="upgrade leftoff"):
+            await READERS[kind](store.session("case", leftoff.Blueprint("desk", Case())))
+    assert everything(db) == before
