@@ -23,7 +23,7 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 	$(BIN)/pytest -n 3
 	LEFTOFF_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
-		$(BIN)/pytest -n 3 tests/autogen tests/session tests/journal --ignore=tests/journal/test_order.py --ignore=tests/journal/test_replay.py --ignore=tests/journal/test_transactions.py \
+		$(BIN)/pytest -n 3 tests/autogen tests/session tests/journal tests/golden/test_autogen.py --ignore=tests/journal/test_order.py --ignore=tests/journal/test_replay.py --ignore=tests/journal/test_transactions.py \
 		--ignore=tests/autogen/test_generated.py --ignore=tests/session/test_copying.py \
 		--deselect=tests/autogen/test_generated_bites.py::test_what_is_said_differs_without_what_is_kept_beside
 

@@ -27,6 +27,7 @@ TOGETHER = (
     "tests/autogen/test_generated_bites.py",
     "tests/autogen/test_restart.py",
     "tests/conformance/test_suite_catches.py",
+    "tests/golden/test_leftoff.py",
     "tests/stores/test_postgres.py",
     "tests/stores/test_transactions.py",
 )

@@ -5,7 +5,8 @@ Run it once for each AutoGen that changes its states, in an environment that has
     pip install --no-deps --target DIR autogen-{agentchat,core,ext}==VERSION
     PYTHONPATH=DIR .venv/bin/python tests/golden/make_autogen.py
 
-Ids and times are counted, so that a second run writes the same.
+Of a version that changed one kind only, that one is enough. Ids and times are counted, so that a second run writes the
+same.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def main(folder):
             print(f"{kind}: not with this version: {type(error).__name__}: {error}")
             continue
         # The states of some versions have times in them, which json.dumps() alone refuses: this is what users did then.
-        text = json.dumps(state, default=str) + "\n"
+        text = json.dumps(state, default=str, separators=(",", ":")) + "\n"
         (folder / f"{kind}.json").write_text(text, encoding="ascii")
 
 

@@ -17,9 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "autogen")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "autogen"), str(HERE.parents[1])]
 
 from leftoff_kinds import FACT, TASKS, Case, Team  # noqa: E402 - it needs the path above
+from server_dumps import dump_postgres, dump_redis  # noqa: E402 - as above
+from tools.servers import Postgres, Redis  # noqa: E402 - as above
 
 import leftoff  # noqa: E402 - as above
 
@@ -51,7 +53,7 @@ async def read(store):
         found[info.id] = {
             "info": asdict(info),
             "turns": [asdict(turn) for turn in turns],
-            "trees": {turn.number: await case.at(turn.number).tree() for turn in turns if turn.status == "done"},
+            "tree": await case.at(info.checkpoint).tree(),
             "waiting": None if waiting is None else asdict(waiting),
         }
     return json.loads(json.dumps(found))
@@ -64,7 +66,13 @@ def main(folder):
         expected = {"store.db.gz": asyncio.run(write(f"sqlite:///{db}"))}
         (folder / "store.db.gz").write_bytes(gzip.compress(db.read_bytes(), mtime=0))
     expected["files"] = asyncio.run(write(f"file:///{folder / 'files'}"))
-    (folder / "expected.json").write_text(json.dumps(expected) + "\n", encoding="ascii")
+    with Postgres() as server:
+        expected["postgres.sql"] = asyncio.run(write(server.url))
+        (folder / "postgres.sql").write_text(dump_postgres(server.url), encoding="utf-8")
+    with Redis() as server:
+        expected["redis.json"] = asyncio.run(write(server.url))
+        (folder / "redis.json").write_text(dump_redis(server.url), encoding="ascii")
+    (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def _upgrade_messages(lists: list[list[dict[str, Any]]]) -> None:
     if not any("created_at" in message for message in messages):  # before 0.6
         for message in messages:
             message["created_at"] = UNKNOWN_TIME
-            if str(message.get("type")).startswith("StructuredMessage"):  # before 0.5.4
+            if str(message.get("type")).startswith("StructuredMessage"):  # before 0.5.3
                 message.setdefault("format_string", None)
     elif all(PYTHON_TIME.fullmatch(str(message.get("created_at"))) for message in messages):  # 0.6
         for message in messages:

@@ -1,0 +1,53 @@
+"""What leftoff has written to Postgres and Redis as text that people can read, and back again."""
+
+import json
+
+import psycopg
+import redis
+from psycopg import sql
+
+SCHEMA = "leftoff"
+TABLES = ("heads", "rows")
+
+
+def dump_postgres(url):
+    """The content as INSERTs, for tables that leftoff has made."""
+    lines = []
+    with psycopg.connect(url) as db:
+        for table in TABLES:
+            name = sql.Identifier(SCHEMA, table)
+            found = db.execute(sql.SQL("SELECT * FROM {} ORDER BY 1, 2, 3").format(name))
+            columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in found.description)
+            for row in found.fetchall():
+                values = sql.SQL(", ").join(map(_literal, row))
+                insert = sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({});")
+                lines.append(insert.format(name, columns, values).as_string(db))
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value):
+    if isinstance(value, bytes):
+        return sql.SQL("convert_to({}, 'UTF8')").format(value.decode())
+    return sql.Literal(json.dumps(value) if isinstance(value, dict) else value)
+
+
+def load_postgres(url, text):
+    with psycopg.connect(url) as db:
+        db.execute(text)
+        db.execute(f"SELECT setval(pg_get_serial_sequence('{SCHEMA}.heads', 'id'), max(id)) FROM {SCHEMA}.heads")
+
+
+def dump_redis(url):
+    """The members of every key as JSON; all scores are 0, or the same as in any other store."""
+    with redis.Redis.from_url(url) as client:
+        keys = sorted(client.keys())
+        found = {key.decode(): client.zrange(key, 0, -1, withscores=True) for key in keys}
+    plain = {key: [[member.decode(), score] for member, score in members] for key, members in found.items()}
+    return json.dumps(plain, indent=0) + "\n"
+
+
+def load_redis(url, text):
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+        for key, members in json.loads(text).items():
+            client.zadd(key, dict(members))
