@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leftoff import codec
-from leftoff.autogen import view_agents, view_pairs, view_positions
+from leftoff.autogen import view_agents, view_messages, view_pairs, view_positions, view_tools
 from leftoff.autogen.view_fill import fill
 from leftoff.autogen.view_places import FRESH, copied, find, names, nodes, recount, words
+from leftoff.autogen.view_tools import mentions
 from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable
+    from re import Pattern
 
-__all__ = ["FRESH", "State", "fill"]
+    from leftoff.autogen.view_tools import Fate
+    from leftoff.codec import Json
+
+__all__ = ["FRESH", "State", "fill", "mentions"]
 
 
 class State:
@@ -103,6 +108,56 @@ class State:
 
         return self._changed(change)
 
+    def rename_tool(self, old: str, new: str, agent: str | None = None) -> State:
+        """Give a tool another name, also in its old calls; only that of one agent, if it is given."""
+        return self._changed(lambda tree: view_tools.rename(tree, old, new, agent))
+
+    def drop_tool(self, name: str, calls: Fate = "text", agent: str | None = None) -> State:
+        """Take a tool out. Its old calls become a text that says what was called and answered, or are removed, too."""
+        return self._changed(lambda tree: view_tools.drop(tree, name, calls, agent))
+
+    def alter_tool(
+        self, name: str, arguments: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
+    ) -> State:
+        """Change the arguments of a tool's old calls: the function gets each as a dict, and changes or returns it."""
+        return self._changed(lambda tree: view_tools.alter(tree, name, arguments, agent))
+
+    def rename_message_type(self, old: str, new: str) -> State:
+        """Give messages of a type another; ``Order`` also stands for ``StructuredMessage[Order]``."""
+        return self._changed(lambda tree: view_messages.rename_type(tree, old, new))
+
+    def add_field(self, type: str, field: str, default: Json) -> State:  # noqa: A002 - as messages call it
+        """Give messages of a type a field where they do not have it; structured ones in their contents."""
+        return self._changed(lambda tree: view_messages.add_field(tree, type, field, default))
+
+    def map_messages(
+        self, change: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
+    ) -> State:
+        """Change each message by a function, which gets a copy and returns a message, or ``None`` to drop it.
+
+        These are the messages that models are shown, those of threads, and those that participants have not heard yet;
+        of one agent or team, if it is given.
+
+        Raises:
+            StateInvalid: a call has lost its result, or a result its call.
+        """
+        return self._changed(lambda tree: view_messages.map_each(tree, change, agent))
+
+    def redact(self, pattern: str | Pattern[str], replacement: str = "[redacted]") -> State:
+        """Replace what matches a regular expression in all messages and memories, and in the arguments of calls."""
+        return self._changed(lambda tree: view_messages.redact(tree, pattern, replacement))
+
+    def truncate(self, *, last: int, agent: str | None = None) -> State:
+        """Keep the last messages of what models are shown and of what was said; more, if a call would lose its result.
+
+        System messages stay, and so does what a participant has not heard yet.
+        """
+        return self._changed(lambda tree: view_messages.truncate(tree, last, agent))
+
+    def seed_memory(self, agent: str, *texts: str, memory: str | None = None) -> State:
+        """Add texts to the ``ListMemory`` of an agent; ``memory`` is its name, if there are several."""
+        return self._changed(lambda tree: view_messages.seed(tree, agent, texts, memory))
+
     def edit(self, change: Callable[[Any], Any]) -> State:
         """Change the tree by a function of your own: it gets a copy, and changes it or returns another."""
         tree = copied(self._tree)
@@ -123,9 +178,9 @@ class State:
         codec.check(self._tree)
         view_pairs.check(self._tree, self._broken)
 
-    def _changed(self, change: Callable[[Any], Iterable[str]]) -> State:
+    def _changed(self, change: Callable[[Any], set[str] | None]) -> State:
         tree = copied(self._tree)
-        touched = change(tree)
+        touched = change(tree) or ()
         recount(tree)
         return State(tree, before=self, touched=touched)
 

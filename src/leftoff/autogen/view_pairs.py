@@ -76,6 +76,18 @@ def _in_thread(each: Words) -> Iterator[tuple[str, str, str]]:
         yield at, call_id, f"the call {call_id!r} has no result after it"
 
 
+def paired(thread: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """For each result in a thread its ``id()`` and the call that it answers; some models use their ids again."""
+    open_: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for message in thread:
+        source = message.get("source")
+        open_ |= {(source, call.get("id")): call for call in calls_of(message)}
+        for result in results_of(message):
+            call = open_.pop((source, result.get("call_id")), None)
+            if call is not None:
+                yield id(result), call
+
+
 def check(tree: Any, before: Counter[str]) -> None:
     """See that no call has lost its result since, nor a result its call.
 

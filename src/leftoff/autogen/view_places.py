@@ -89,10 +89,10 @@ class Words:
     def put(self, messages: list[tuple[int | None, Any]]) -> None:
         """Have other messages there, each with the index that it had before, if it was there."""
         self.messages[:] = [message for _, message in messages]
-        if recalled := self.recalled:
+        path = join(self.owner.parts, "manager/message_thread")
+        if self.kind == "thread" and path in self.beside:
             place = {before: now for now, (before, _) in enumerate(messages) if before is not None}
-            moved = [item | {"index": place[item["index"]]} for item in recalled if item["index"] in place]
-            path = join(self.owner.parts, "manager/message_thread")
+            moved = [item | {"index": place[item["index"]]} for item in self.recalled if item["index"] in place]
             if moved:
                 self.beside[path] = sorted(moved, key=lambda item: item["index"])
             else:

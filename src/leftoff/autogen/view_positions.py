@@ -235,7 +235,9 @@ def _begin(tree: Any, team: Node, kind: str, speaker: str | None) -> None:
         new["current_speaker"] = speaker or last or order[0]
         mend_handoff(team, tuple(each["target"] for each in thread if each.get("type") == "HandoffMessage"))
     elif kind == "MagenticOneGroupChat":
-        task = next((_text(each) for each in reversed(thread) if each.get("source") == "user"), "")
+        said = [each for each in thread if is_chat(each) and _text(each)]
+        asked = [each for each in said if each.get("source") == "user"]
+        task = _text(asked[-1]) if asked else _text(said[0]) if said else ""
         new |= {"task": task, "facts": "", "plan": "", "n_rounds": 0, "n_stalls": 0}
     else:
         new |= {key: copied(FRESH) for key in GRAPH}
