@@ -164,6 +164,15 @@ async def test_a_message_has_the_same_id_whenever_and_wherever_it_is_read(store)
     assert len(set(ids[0])) == 7
 
 
+def test_what_is_said_twice_has_two_ids():
+    said = {"source": "ann", "content": "Yes.", "type": "TextMessage"}
+    state = {"thread": [said, said], "buffer": [said]}
+    found = older.upgraded(state, [("thread",), ("buffer",)], {})
+    assert len({message["id"] for message in found["thread"]}) == 2
+    assert found["buffer"][0] == found["thread"][0]
+    assert "id" not in said
+
+
 @pytest.mark.parametrize("version", ["0.5.7", "0.6.1", "0.6.2"])
 async def test_a_graph_that_had_not_come_to_its_end_is_refused(store, version):
     state = golden(version, "graph")
