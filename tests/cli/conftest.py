@@ -1,4 +1,4 @@
-"""The command line in this process (``cli``), in one of its own (``start``), and at a terminal (``terminal``)."""
+"""The command line in this process (``cli``), in a new one (``start``), and at a terminal (``terminal``)."""
 
 import json
 import os
@@ -18,6 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 from leftoff.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked import Forked  # noqa: E402 - a module beside this file, which importlib mode does not find
 
 PATIENCE = 60
 """Seconds that nothing takes when all is well."""
@@ -142,14 +146,17 @@ def until_begun(place):
 
 
 @pytest.fixture
-def crash(start, until_begun):
+def crash(until_begun):
     """Leaves a session behind whose turn was killed in the middle."""
 
     def kill(session, *options, app="app:support", task="wait and see"):
-        process = start("chat", app, session, task, *options)
-        until_begun()
-        process.send(signal.SIGKILL)
-        assert process.end().code == -signal.SIGKILL
+        with Path(os.devnull).open("r+") as nothing:
+            process = Forked(["chat", app, session, task, *options], dict(os.environ), nothing.fileno())
+        try:
+            until_begun()
+        finally:
+            process.kill()
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
     return kill
 
@@ -157,17 +164,16 @@ def crash(start, until_begun):
 class Terminal:
     """A command at a terminal of its own."""
 
-    def __init__(self, words, columns=120):
+    def __init__(self, words, columns=120, *, new=False):
         self.screen = ""
         self._file, other = pty.openpty()
-        self._process = subprocess.Popen(
-            [*AT_TERMINAL, *words],
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            start_new_session=True,
-            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "INPUTRC": os.devnull},
-        )
+        env = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "INPUTRC": os.devnull}
+        if new:
+            self._process = subprocess.Popen(
+                [*AT_TERMINAL, *words], stdin=other, stdout=other, stderr=other, start_new_session=True, env=env
+            )
+        else:
+            self._process = Forked(words, env, other)
         os.close(other)
 
     def type(self, text):
