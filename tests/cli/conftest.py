@@ -21,7 +21,7 @@ from leftoff.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from forked import Forked  # noqa: E402 - a module beside this file, which importlib mode does not find
+from forked import Forked
 
 PATIENCE = 60
 """Seconds that nothing takes when all is well."""

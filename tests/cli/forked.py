@@ -39,6 +39,6 @@ def _main(words, env, carried):
         fcntl.ioctl(carried.fileno(), termios.TIOCSCTTY, 0)
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         os.dup2(carried.fileno(), number)
-        setattr(sys, name, open(number, mode, closefd=False))  # noqa: PTH123, SIM115 - it is open until the end
+        setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it is open until the end
     carried.close()
     main(words, prog_name="leftoff")

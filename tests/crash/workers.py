@@ -32,6 +32,8 @@ from durable_cast import DURABLE, blueprint
 import leftoff
 import leftoff.autogen
 import leftoff.ledger
+import leftoff.stores.files
+import leftoff.stores.sqlite
 from leftoff import turns
 from leftoff.records import Kind
 from leftoff.stores.postgres import PostgresStore
