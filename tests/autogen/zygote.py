@@ -159,10 +159,25 @@ def work(line):
     sys.stdout.flush()
 
 
+async def warm_up():
+    """Have all done that is done once in a process, so that it is not done again in each child."""
+    simple = {"is": "assistant"}
+    tools = [{"is": "counter"}, {"is": "agent", "agent": simple}]
+    agent = {"is": "assistant", "memory": 0, "tools": tools, "iterations": 3}
+    team = {"is": "round_robin", "members": [agent, simple], "max_turns": 2}
+    ops = [{"run": "one"}, {"run": "two"}]
+    await plain({"spec": team, "ops": ops})
+    with tempfile.TemporaryDirectory() as directory:
+        for url in ("memory://", f"sqlite:///{directory}/store.db", f"file://{directory}/store"):
+            for op in ops:
+                await durable({"spec": team, "ops": [op], "url": url})
+
+
 def main():
     for name in ("autogen_core", "autogen_agentchat", "asyncio"):  # they log what an agent raises
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", category=ResourceWarning)  # a failed team leaves its tasks behind
+    asyncio.run(warm_up())
     gc.collect()
     gc.freeze()
     gc.disable()  # the children live for too short a time to need it
