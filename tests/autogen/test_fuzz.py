@@ -13,8 +13,8 @@ from kinds import TASKS
 
 import leftoff
 
-MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 20
-"""How many of each kind; all of them in a long run."""
+MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 8 if os.environ.get("LEFTOFF_AUTOGEN") else 20
+"""How many of each kind; all of them in a long run, and fewer with another AutoGen."""
 
 SESSIONS = 2
 

@@ -1,4 +1,10 @@
-"""Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent."""
+"""Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent.
+
+What is left of a turn that was interrupted after a write is what is left of one that was interrupted before the next
+write. Only with LEFTOFF_LONG=1 it is interrupted at both.
+"""
+
+import os
 
 import pytest
 from fuzz_kinds import FUZZED, _picture
@@ -16,6 +22,7 @@ INPUTS = SHOPPING | {
     "team_tool": ("group this",),
 }
 
+LONG = os.environ.get("LEFTOFF_LONG") == "1"
 
 LEFT_OUT = {
     "binary_memory",  # AutoGen shows the model the address of a picture in a memory, which is another each time
@@ -32,7 +39,7 @@ async def test_a_turn_that_was_interrupted_at_any_write_ends_as_if_it_had_not_be
     tasks = INPUTS.get(kind, TASKS[:2])
     said, state, writes = await outcome(memory, build, tasks)
     for at in range(1, writes[-1] + 1):
-        for after in (False, True):
+        for after in (False, True) if LONG or at == writes[-1] else (False,):
             session = f"{at} {after}"
             found = await interrupted(memory, build, tasks, at, after=after, session=session)
             assert found[0] == said, (at, after)
