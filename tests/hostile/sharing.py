@@ -5,15 +5,12 @@ import faulthandler
 import json
 import os
 import signal
-import sys
 import threading
 
 from autogen_agentchat.agents import AssistantAgent
 
 import leftoff
 from leftoff.demo.scripted import ScriptedChatCompletionClient
-
-faulthandler.dump_traceback_later(60, exit=True)  # a hang is told as one, with where it is
 
 
 def build():
@@ -130,6 +127,7 @@ def loops(url):
     return {"done": done, "history": found}
 
 
-if __name__ == "__main__":
-    what, url = sys.argv[1:]
-    print(json.dumps(loops(url) if what == "loops" else asyncio.run(main(what, url))))
+def share(what, url):
+    """What comes of it, in a process that is there for this."""
+    faulthandler.dump_traceback_later(60, exit=True)  # a hang is told as one, with where it is
+    return loops(url) if what == "loops" else asyncio.run(main(what, url))

@@ -1,19 +1,24 @@
 """F25: a store used by a forked child, by two threads, by two event loops: correct or a typed error, never a hang."""
 
-import json
-import subprocess
+import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
 
 import leftoff
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import sharing
+
+FORKS = multiprocessing.get_context("forkserver")  # from one that has AutoGen imported
+FORKS.set_forkserver_preload(["sharing", "leftoff.autogen"])
+
 
 def share(what, url):
-    script = Path(__file__).with_name("sharing.py")
-    done = subprocess.run([sys.executable, script, what, url], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    with ProcessPoolExecutor(1, mp_context=FORKS) as process:
+        said = process.submit(sharing.share, what, url).result()
     history = said["history"]
     assert history["numbers"] == list(range(1, len(history["numbers"]) + 1))
     assert history["statuses"] == ["done"]
