@@ -32,7 +32,7 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
 	LEFTOFF_LONG=1 $(BIN)/pytest tests/crash tests/stateful tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
-		tests/session/test_cancel_everywhere.py tests/journal/test_order.py tests/journal/test_every_write.py \
+		tests/session/test_cancel_everywhere.py tests/migrations/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
 		tests/docs/test_app_server.py tests/hostile/test_bad_input.py
 
 check: .venv/.installed ## lint, format, types, layers, tree

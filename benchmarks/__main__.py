@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks import journal
 from benchmarks.long_session import SEED, SIZE, WINDOW, Figures, long_session
+from benchmarks.migrating import JOBS, MigrationFigures, migrating
 from benchmarks.servers import SESSIONS, ServerFigures, servers
 from benchmarks.team_state import EARLY, NAMES, TEAMS, TeamFigures, team_state
 
@@ -212,6 +213,25 @@ def turn_table(figures: list[journal.TurnFigures]) -> Table:
     return shown
 
 
+def migration_table(figures: list[MigrationFigures]) -> Table:
+    shown = _table(
+        f"Sessions to another version, {JOBS} at a time",
+        ("store",),
+        ("sessions", "migrated / s", "looked at / s", "rolled back / s", "memory", "growth"),
+    )
+    for row in figures:
+        shown.add_row(
+            row.store,
+            f"{row.sessions:,}",
+            f"{row.migrated_per_s:,.0f}",
+            f"{row.looked_at_per_s:,.0f}",
+            f"{row.undone_per_s:,.0f}",
+            f"{row.late_mb:,.0f} MB",
+            f"{row.as_dict()['memory_growth']:.2f}x",
+        )
+    return shown
+
+
 def _within(value: float, budget: float, shape: str) -> str:
     return f"[{'red' if value > budget else 'green'}]{shape.format(value)}"
 
@@ -303,11 +323,26 @@ async def run_journal(console: Console, options: argparse.Namespace) -> list[jou
     return [*appends, replay, *contexts, *turns]
 
 
+async def run_migrating(console: Console, options: argparse.Namespace) -> list[MigrationFigures]:
+    figures: list[MigrationFigures] = []
+    with Progress(console=console, transient=True) as progress:
+        for kind in ("sqlite", "postgres"):
+            bar = progress.add_task(f"{kind}: {options.sessions:,} sessions, three times", total=3 * options.sessions)
+            figures.append(await migrating(kind, options.sessions, partial(progress.advance, bar)))
+    console.print(migration_table(figures))
+    console.print(
+        "Each session has five turns, and one write brings it to version 2. Looked at: a second run, which finds "
+        "nothing to do. Memory is the most that the process has had; growth: since the first 1,000 of three runs.\n"
+    )
+    return figures
+
+
 BENCHMARKS: dict[str, Any] = {
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,
     "journal": run_journal,
+    "migrating": run_migrating,
 }
 
 
@@ -317,6 +352,7 @@ async def main() -> None:
     parser.add_argument("--turns", type=int, default=2000, help="long_session, servers: length of the conversation")
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
+    parser.add_argument("--sessions", type=int, default=10_000, help="migrating: how many get a new version")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

@@ -20,6 +20,7 @@ from benchmarks.long_session import SEED, SIZE
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
+from leftoff.options import Options
 from leftoff.session import Session
 from leftoff.stores.memory import MemoryStore
 from leftoff.stores.postgres import PostgresStore
@@ -160,7 +161,9 @@ async def recorded(turns: int) -> list[Write]:
 
     store.write = write  # type: ignore[method-assign]  # it listens
     build = lambda: AssistantAgent("support_agent", model_client=instant(answers))  # noqa: E731 - it is one
-    case = Session(store, "case", build, AutoGen(), durability="turn")  # the calls have a benchmark of their own
+    case = Session(
+        store, "case", build, AutoGen(), Options(durability="turn")
+    )  # the calls have a benchmark of their own
     for _ in range(turns):
         await case.run(text(SIZE, chance))
     assert len(writes) == 2 * turns

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leftoff.blueprint import Blueprint
 from leftoff.calling import call_key, human, transaction
+from leftoff.changes import Change, Drift
 from leftoff.effects import Call, tool
 from leftoff.errors import (
     Conflict,
@@ -13,6 +14,7 @@ from leftoff.errors import (
     InDoubt,
     LeaseLost,
     LeftoffError,
+    MigrationFailed,
     MissingExtra,
     MissingMigration,
     NotKept,
@@ -33,19 +35,22 @@ from leftoff.replaying import Replay
 from leftoff.session import Session
 
 if TYPE_CHECKING:
-    from leftoff.autogen import TurnResult, replayed
+    from leftoff.autogen import State, TurnResult, replayed
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Blueprint",
     "Call",
+    "Change",
     "Checkpoint",
     "Conflict",
+    "Drift",
     "Drifted",
     "InDoubt",
     "LeaseLost",
     "LeftoffError",
+    "MigrationFailed",
     "MissingExtra",
     "MissingMigration",
     "NotKept",
@@ -58,6 +63,7 @@ __all__ = [
     "SessionBusy",
     "SessionDeleted",
     "SessionInfo",
+    "State",
     "StateInvalid",
     "StoreFull",
     "StoreUnavailable",
@@ -76,7 +82,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("TurnResult", "replayed"):
+    if name in ("State", "TurnResult", "replayed"):
         from leftoff import autogen
 
         return getattr(autogen, name)

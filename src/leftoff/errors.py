@@ -11,7 +11,8 @@
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
     │   └── Drifted         a state fits another agent or team than the one that was built
     ├── UnknownVersion      a record was written by a newer leftoff, or a state by a newer version of the blueprint
-    ├── MissingMigration    a state was written by an older version of the blueprint
+    ├── MissingMigration    a state was written by an older version of the blueprint, and no migration leads from it
+    ├── MigrationFailed     a migration raised, or did what a migration must not do; the session is as it was
     ├── StoreFull           no space is left for the write
     ├── StoreUnavailable    the store cannot be opened, reached or used
     │   └── OutcomeUnknown  a write was cut off and nobody can tell whether it happened
@@ -139,7 +140,12 @@ class StateInvalid(LeftoffError):
 
 
 class Drifted(StateInvalid):
-    """A state is sound, but it is that of another agent or team than the one that was built."""
+    """A state is sound, but it is that of another agent or team than the one that was built.
+
+    ``drift`` is the report of what has changed, if the checkpoint says how its agents were built.
+    """
+
+    drift: object = None
 
 
 class NotKept(UserWarning):
@@ -151,7 +157,18 @@ class UnknownVersion(LeftoffError):
 
 
 class MissingMigration(LeftoffError):
-    """A state was written by an older version of the blueprint."""
+    """A state was written by an older version of the blueprint, and no migration leads from that to this one."""
+
+
+class MigrationFailed(LeftoffError):
+    """A migration raised, or did what a migration must not do; the session is as it was.
+
+    ``step`` has the versions between which it was to lead.
+    """
+
+    def __init__(self, message: str, *, session: str | None, step: tuple[int, int]) -> None:
+        super().__init__(message, session=session)
+        self.step = step
 
 
 class StoreUnavailable(LeftoffError):

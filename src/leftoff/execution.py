@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from leftoff import turns
+from leftoff.committing import Stamp, commit, now
 from leftoff.errors import (
     LeaseLost,
     LeftoffError,
@@ -20,7 +20,7 @@ from leftoff.errors import (
 )
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
-from leftoff.inquiry import OpenTurn, read_open_turn
+from leftoff.inquiry import OpenTurn, check_open_turn, read_open_turn
 from leftoff.journal import Journal, Suspended
 from leftoff.recorded import Recorded
 from leftoff.records import Kind, Row
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
     from leftoff.framework import Framework
+    from leftoff.history import Stored
     from leftoff.instance import Instance
     from leftoff.ledger import Ledger
+    from leftoff.options import Options
     from leftoff.stopping import Stop
     from leftoff.turns import CallRow, Ended, Origin
 
-Durability: TypeAlias = Literal["call", "turn"]
-"""``call``: every call inside a turn is recorded. ``turn``: a turn that was interrupted is run again whole."""
 Diverged: TypeAlias = Literal["raise", "continue"]
 
 
@@ -51,16 +51,12 @@ class Execution(Generic[EventT_co, ResultT_co]):
         ledger: Ledger,
         instance: Instance[EventT_co, ResultT_co],
         framework: Framework[EventT_co, ResultT_co],
-        *,
-        durability: Durability,
-        journals: int,
+        options: Options,
     ) -> None:
         self._ledger = ledger
         self._instance = instance
         self._framework = framework
-        self._durability = durability
-        self._journals = journals
-        """Of how many turns the calls are kept at least."""
+        self._options = options
         self._turn = OpenTurn(recorded=Recorded())
         """The turn that is about to run."""
         self._notes: list[str] = []
@@ -87,8 +83,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
-        await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         self._turn = await read_open_turn(self._ledger)
+        check_open_turn(self._turn, self._instance)
+        await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         progress = replace(self._ledger.progress, open="running")
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
@@ -120,7 +117,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
                         said.append(item)
                         yield item
             tree = await self._framework.capture(self._instance.live)
-            await self._commit(turn, tree, outcome, "run", [])
+            await self._commit(turn, tree, outcome)
         except Suspended as suspended:
             waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
             await self._suspend(suspended.rows)
@@ -163,7 +160,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         holding = asyncio.create_task(self._ledger.hold(lost))
         turn = self._turn
         journal: Journal | Unrecorded
-        if self._durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
+        if self._options.durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
             journal = Journal(
                 self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=lost, diverged=diverged
             )
@@ -204,59 +201,50 @@ class Execution(Generic[EventT_co, ResultT_co]):
             raise
         await settled(self._instance.go_back())
 
-    async def save(self, tree: Any, origin: Origin) -> int:
-        """Commit a state that no turn has made; the number of its checkpoint."""
+    async def save(self, tree: Any, origin: Origin, like: Stored | None = None) -> int:
+        """Commit a state that no turn has made, or one ``like`` a checkpoint; the number of the new checkpoint."""
         await self._instance.read(self._ledger)
+        await self._instance.describe()
         number = self._ledger.progress.turn + 1
-        await self._commit(number, tree, None, origin, [_row(Kind.TURN, number, self._turn_row(None, None))])
+        archive = self._instance.archive
+        await commit(
+            self._ledger,
+            archive,
+            tree,
+            Stamp.of(like, archive) if like is not None else self._instance.stamp(),
+            turn=number,
+            origin=origin,
+            rows=[_row(Kind.TURN, number, self._turn_row(None, None))],
+            journals=self._options.journals,
+        )
+        self._instance.end(number)
         return number
 
-    async def _commit(
-        self,
-        turn: int,
-        tree: Any,
-        outcome: Outcome | None,
-        origin: Origin,
-        rows: list[Row],
-    ) -> None:
-        """Write the checkpoint, the result and the turn's end at once, and give the lease back."""
-        progress, archive, blueprint = self._ledger.progress, self._instance.archive, self._instance.blueprint
-        packed = archive.pack(tree)
-        messages: Sequence[Json] = () if outcome is None else outcome.messages
-        checkpoint = CheckpointRow(
-            parent=progress.checkpoint,
-            skeleton=packed.skeleton,
-            spans=packed.spans,
-            messages=[archive.message(message, f"result[{i}]") for i, message in enumerate(messages)],
-            bodies=archive.bodies,
-            at=_now(),
-            origin=origin,
-            blueprint=blueprint.name,
-            version=self._instance.version,
-            stop_reason=outcome.stop_reason if outcome is not None else None,
-            usage=outcome.usage if outcome is not None else (0, 0),
-            calls=(progress.journal, progress.calls) if origin == "run" and self._durability == "call" else (),
-            notes=tuple(self._notes) if origin == "run" else (),
-        )
-        first, number = progress.generation
-        prune = 0
-        if turn - first >= self._journals:  # what is older than this generation is old enough
-            prune = number if self._journals else progress.calls
-            progress = replace(progress, generation=(turn + 1, progress.calls))
-        if packed.appends:
-            rows.append(Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends)))
-        rows.append(_row(Kind.CHECKPOINT, turn, checkpoint))
-        await self._ledger.write(
-            status="idle",
-            progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=archive.logs, open=None),
-            rows=[*archive.new_bodies(), *rows],
-            prune=prune,
-            release=True,
+    async def _commit(self, turn: int, tree: Any, outcome: Outcome | None) -> None:
+        progress = self._ledger.progress
+        await commit(
+            self._ledger,
+            self._instance.archive,
+            tree,
+            self._instance.stamp(),
+            turn=turn,
+            origin="run",
+            outcome=outcome,
+            calls=(progress.journal, progress.calls) if self._options.durability == "call" else (),
+            notes=self._notes,
+            journals=self._options.journals,
         )
         self._instance.end(turn)
 
     def _turn_row(self, task: list[int] | None, key: str | None, repairs: Sequence[str] = ()) -> TurnRow:
-        return TurnRow(at=_now(), task=task, key=key, blueprint=self._instance.blueprint.name, repairs=tuple(repairs))
+        return TurnRow(
+            at=now(),
+            task=task,
+            key=key,
+            blueprint=self._instance.blueprint.name,
+            version=self._instance.version,
+            repairs=tuple(repairs),
+        )
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
         """Record that the open turn ended without a checkpoint, and never use its instance again."""
@@ -264,7 +252,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if progress.open is None or not self._ledger.owned:
             self._instance.forget()
             return  # It was cancelled when its commit had already been written.
-        failure = FailureRow(turn=progress.turn, status=status, error=_describe(error), at=_now())
+        failure = FailureRow(turn=progress.turn, status=status, error=_describe(error), at=now())
         try:
             write = self._ledger.write(
                 status="failed",
@@ -294,10 +282,6 @@ class Execution(Generic[EventT_co, ResultT_co]):
 
 def _row(kind: Kind, n: int, record: object) -> Row:
     return Row(kind=kind, n=n, data=turns.encode(record))
-
-
-def _now() -> float:
-    return round(time.time(), 3)
 
 
 def _describe(error: BaseException) -> str:

@@ -112,6 +112,28 @@ class Calls(Protocol):
         ...
 
 
+class View(Protocol):
+    """A captured state, with the verbs of the framework's own to make another one of it."""
+
+    @property
+    def tree(self) -> Json:
+        """The state as JSON."""
+        ...
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The agents and tools that the verbs have given other names, taken away, added or altered."""
+        ...
+
+    def check(self) -> None:
+        """See that it is a state.
+
+        Raises:
+            StateInvalid: it is not.
+        """
+        ...
+
+
 class Framework(Protocol[EventT_co, ResultT_co]):
     """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
 
@@ -153,6 +175,26 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: something in the instance refused it after all; it must not be used.
         """
+        ...
+
+    async def fingerprint(self, live: Any) -> dict[str, Json]:
+        """How an instance was built, in JSON that people can read: prompts, tools, participants; no secrets."""
+        ...
+
+    def view(self, tree: Json) -> View:
+        """A captured state as a migration sees it."""
+        ...
+
+    async def fill(self, live: Any, tree: Json) -> Json:
+        """A migrated state with all that its new parts have in an instance that was just built.
+
+        Raises:
+            StateInvalid: the instance has no such parts.
+        """
+        ...
+
+    def mentions(self, tree: Json, tool: str) -> int:
+        """How many calls of a tool there are in the conversation."""
         ...
 
     def accept(self, task: Any) -> list[Json] | None:

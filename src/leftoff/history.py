@@ -37,6 +37,10 @@ class Turn:
     """What was broken in the state before the turn and was mended for it."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
+    drift: Sequence[str] = ()
+    """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
+    version: int = 1
+    """Of the blueprint: the one that made the checkpoint, or that accepted the input."""
     error: str | None = None
     stop_reason: str | None = None
     usage: tuple[int, int] = (0, 0)
@@ -65,13 +69,18 @@ class Checkpoint:
 
     async def tree(self) -> Any:
         """Both, and how many parts there are beside."""
-        return (await self._read())[1]
+        return (await self.read()).tree
 
     async def version(self) -> int:
         """The version of the blueprint that wrote it."""
-        return (await self._read())[0].version
+        return (await self.read()).row.version
 
-    async def _read(self) -> tuple[CheckpointRow, Any]:
+    async def fingerprint(self) -> Any:
+        """How the agents were built whose state it is: prompts, tools, participants. ``None`` if it does not say so."""
+        return (await self.read()).fingerprint
+
+    async def read(self) -> Stored:
+        """All of it."""
         await self._ledger.refresh()
         return await read_checkpoint(self._ledger, self.number, state.Archive())
 
@@ -120,6 +129,8 @@ def _turn(
             key=turn.key,
             repairs=turn.repairs,
             notes=done.notes,
+            drift=done.drift,
+            version=done.version,
             stop_reason=done.stop_reason,
             usage=(done.usage[0], done.usage[1]),
             started=turn.at,
@@ -132,6 +143,7 @@ def _turn(
         task=task,
         key=turn.key,
         repairs=turn.repairs,
+        version=turn.version,
         error=failure.error if failure else None,
         started=turn.at,
         ended=failure.at if failure else None,
@@ -148,19 +160,31 @@ async def read_bodies(ledger: Ledger, count: int, archive: Archive | None = None
     return state.read_bodies(await ledger.store.rows(ledger.session, Kind.BODY, stop=count), archive)
 
 
-async def read_checkpoint(
-    ledger: Ledger, number: int, archive: Archive, *, bodies: int | None = None
-) -> tuple[CheckpointRow, Any]:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint as it was read."""
+
+    row: CheckpointRow
+    tree: Any
+    fingerprint: Json
+    """How its agents were built; ``None`` if it does not say so."""
+
+
+async def read_checkpoint(ledger: Ledger, number: int, archive: Archive, *, bodies: int | None = None) -> Stored:
     """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
     row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, number)
     if row is None:
         raise _missing(ledger, number)
     logs = await ledger.store.rows(ledger.session, Kind.LOG, stop=number + 1)
+    values = await read_bodies(ledger, row.bodies if bodies is None else bodies, archive)
+    fingerprint = None
     try:
+        if row.fingerprint is not None:
+            fingerprint = state.expand(values, row.fingerprint, "fingerprint")
         tree: Any = state.restore(
             skeleton=row.skeleton,
             spans=[(span[0], span[1]) for span in row.spans],
-            values=await read_bodies(ledger, row.bodies if bodies is None else bodies, archive),
+            values=values,
             logs=[turns.decode_appends(log) for log in logs],
             archive=archive,
         )
@@ -169,7 +193,7 @@ async def read_checkpoint(
         raise
     if not is_object(tree) or "state" not in tree:
         raise StateInvalid("is not the state of a session", path="$", session=ledger.session)
-    return row, tree
+    return Stored(row, tree, fingerprint)
 
 
 def _missing(ledger: Ledger, number: int) -> StateInvalid:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from leftoff import recorded, turns
-from leftoff.errors import Conflict, InDoubt, SessionBusy, StateInvalid
+from leftoff.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, StateInvalid
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
 from leftoff.questions import Waiting, read_answer
@@ -33,6 +33,8 @@ class OpenTurn:
     task: list[Json] | None = None
     born: float = 0.0
     """When its input was accepted."""
+    version: int = 1
+    """Of the blueprint that accepted it."""
     recorded: Recorded
     """The calls that were made for it before."""
 
@@ -49,7 +51,26 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
         raise StateInvalid("is missing", path=ledger.name(Kind.TURN, progress.turn), session=ledger.session)
     bodies = await read_bodies(ledger, progress.bodies)
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
-    return OpenTurn(task=messages_of(bodies, row.task), born=row.at, recorded=calls)
+    return OpenTurn(task=messages_of(bodies, row.task), born=row.at, version=row.version, recorded=calls)
+
+
+def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
+    """See that what is built here can go on with an open turn.
+
+    Raises:
+        UnknownVersion: a newer version of the blueprint has begun it.
+        MigrationFailed: a migration takes away the agents or tools that it has used.
+    """
+    instance.check_version(turn.version)
+    used = turn.recorded.names()
+    if gone := sorted(used & instance.touched):
+        raise MigrationFailed(
+            f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
+            f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
+            f"{turn.version}, which began it, or give it up: discard()",
+            session=instance.session,
+            step=(turn.version, instance.version),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +157,11 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         """
         value = read_answer(picked.question, answer, arguments)
         runs = self._instance.is_runnable
-        await (self._instance.load(self._ledger) if runs else self._instance.read(self._ledger))
+        if runs:
+            await self._instance.load(self._ledger)
+            check_open_turn(await read_open_turn(self._ledger), self._instance)
+        else:
+            await self._instance.read(self._ledger)
         progress, archive = self._ledger.progress, self._instance.archive
         row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
         goes_on = runs or picked.last

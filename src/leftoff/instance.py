@@ -7,21 +7,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import ref
 
-from leftoff import state
+from leftoff import codec, state
 from leftoff.blueprint import Blueprint
 from leftoff.codec import is_object
-from leftoff.errors import MissingMigration, StateInvalid, UnknownVersion
+from leftoff.committing import Stamp
+from leftoff.errors import StateInvalid
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
 from leftoff.state import Archive, Grown
+from leftoff.upgrading import OnDrift, check_owner, check_version, upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from leftoff.codec import Json
     from leftoff.framework import Framework
+    from leftoff.history import Stored
     from leftoff.ledger import Ledger
-    from leftoff.turns import CheckpointRow
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +61,15 @@ def _hold(live: Any, session: str) -> str:
 class Instance(Generic[EventT_co, ResultT_co]):
     """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
 
-    def __init__(self, session: str, what: object, framework: Framework[EventT_co, ResultT_co]) -> None:
+    def __init__(
+        self,
+        session: str,
+        what: object,
+        framework: Framework[EventT_co, ResultT_co],
+        on_drift: OnDrift,
+    ) -> None:
         self.session = session
+        self._on_drift: OnDrift = on_drift
         self._framework = framework
         self._last: ref[Any] | None = None
         self._given = what if framework.is_live(what) else None
@@ -74,15 +83,25 @@ class Instance(Generic[EventT_co, ResultT_co]):
             self.blueprint = Blueprint("", lambda: what)
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+        self.blueprint.check()
         self.is_runnable = what is not None
         self.is_built = self._given is None and what is not None
         """Whether a factory builds it."""
-        self.version = self.blueprint.version
-        """The version that a checkpoint gets: the blueprint's, or that of the state it goes on from."""
         self.live: Any = None
+        self.touched: frozenset[str] = frozenset()
+        """The agents and tools that migrations have changed in the state that was loaded."""
+        self._fingerprint: dict[str, Json] | None = None
+        self._described: int | None = None
+        """The number of the body that has the fingerprint."""
+        self._drift: Sequence[str] = ()
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
+
+    @property
+    def version(self) -> int:
+        """The version that a checkpoint gets."""
+        return self.blueprint.version
 
     def given(self) -> Any:
         """The live instance that the session was made with."""
@@ -108,6 +127,28 @@ class Instance(Generic[EventT_co, ResultT_co]):
     def end(self, checkpoint: int) -> None:
         """Have the state of this checkpoint, which a turn has made."""
         self.checkpoint, self._before = checkpoint, None
+        self._drift, self.touched = (), frozenset()
+
+    def stamp(self) -> Stamp:
+        """What the next checkpoint says of what is run."""
+        if self._described is None and self._fingerprint is not None:
+            self._described = self.archive.message(self._fingerprint, "fingerprint")
+        return Stamp(
+            blueprint=self.blueprint.name,
+            version=self.version,
+            fingerprint=self._described,
+            drift=self._drift,
+        )
+
+    async def describe(self) -> None:
+        """Know how a given instance is built."""
+        if self._given is not None:
+            await self._look(self._given)
+
+    async def _look(self, live: Any) -> None:
+        found = await self._framework.fingerprint(live)
+        codec.check(found, "fingerprint")
+        self._fingerprint, self._described = found, None
 
     async def go_back(self) -> None:
         """Have a given live instance as it was before the turn, also what its owner had changed since the last one."""
@@ -132,26 +173,31 @@ class Instance(Generic[EventT_co, ResultT_co]):
             return
         self.forget()
         live = await self._build()
-        tree = await self.read(ledger)
-        if tree is not None:
-            with _naming(ledger.session):
-                self.archive.adopt(await self._restore(live, tree))
+        stored = await self.read(ledger)
+        with _naming(ledger.session):
+            await self._look(live)
+            if stored is not None:
+                plan, migrated = await self._fit(live, stored)
+                captured = await self._framework.load(live, plan)
+                if not migrated:
+                    self.archive.adopt(captured)
         self.live = live
 
-    async def read(self, ledger: Ledger) -> Json:
-        """Know the session's bodies and lists; its latest state, if that had to be read for it."""
+    async def read(self, ledger: Ledger) -> Stored | None:
+        """Know the session's bodies and lists; its latest checkpoint, if that had to be read for it."""
         progress = ledger.progress
         if self._is_current(ledger):
             return None
-        archive, tree = Archive(), None
+        archive, found = Archive(), None
         archive.logs = progress.logs
         if progress.checkpoint:
-            row, tree = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
-            self._check_version(row, ledger.session)
+            found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
+            self._check(found)
         else:
             await read_bodies(ledger, progress.bodies, archive)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
-        return tree
+        self._described = None
+        return found
 
     def _is_current(self, ledger: Ledger) -> bool:
         known, stored = (self.checkpoint, self.archive.bodies), (ledger.progress.checkpoint, ledger.progress.bodies)
@@ -162,10 +208,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = self.given()
         if not ledger.progress.checkpoint:
             return 0
-        row, tree = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
-        self._check_version(row, ledger.session)
+        stored = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
+        self._check(stored)
         with _naming(ledger.session):
-            plan = await self._framework.fit(live, tree)
+            await self._look(live)
+            plan, _ = await self._fit(live, stored)
             before = state.plain(await self._framework.capture(live))
             try:
                 await self._framework.load(live, plan)
@@ -225,19 +272,31 @@ class Instance(Generic[EventT_co, ResultT_co]):
             )
         self._last = ref(live)
 
-    def _check_version(self, row: CheckpointRow, session: str) -> None:
-        if not self.is_built:
-            self.version = row.version
-        if row.blueprint and self.blueprint.name and row.blueprint != self.blueprint.name:
-            raise StateInvalid(
-                f"session {session!r} belongs to the blueprint {row.blueprint!r}; "
-                "run it with that one, or choose another id",
-                path=f"blueprint {self.blueprint.name!r}",
-                session=session,
-            )
-        if row.version == self.version:
-            return
-        what = f"session {session!r} was written by version {row.version} of the blueprint, and this is {self.version}"
-        if row.version > self.version:
-            raise UnknownVersion(f"{what}: upgrade this worker", session=session)
-        raise MissingMigration(f"{what}: run it with version {row.version}, or start another session", session=session)
+    async def _fit(self, live: Any, stored: Stored) -> tuple[Any, bool]:
+        """The plan by which to load a stored state; whether it was migrated."""
+        fitted = await upgrade(
+            stored,
+            live,
+            self._fingerprint,
+            self.blueprint,
+            self._framework,
+            session=self.session,
+            on_drift=self._on_drift,
+        )
+        self._drift, self.touched = fitted.changes, fitted.touched
+        return fitted.plan, fitted.migrated
+
+    def check_version(self, stored: int) -> None:
+        """See that what is stored is not of a later version than what is built here.
+
+        Raises:
+            UnknownVersion: it is.
+        """
+        if self.is_built:
+            check_version(stored, self.version, self.session)
+
+    def _check(self, stored: Stored) -> None:
+        check_owner(self.blueprint, stored.row.blueprint, self.session)
+        if not self.is_built:  # it has no version of its own, and is given that of the state it goes on from
+            self.blueprint.version = stored.row.version
+        self.check_version(stored.row.version)

@@ -22,7 +22,7 @@ from leftoff.errors import LeftoffError, ReplayDiverged
 from leftoff.framework import Answer
 from leftoff.ordering import Order, quiet
 from leftoff.questions import FAILED, Waiting, denied, did, may
-from leftoff.recorded import call_key_of, question_of, shown
+from leftoff.recorded import about, call_key_of, question_of
 from leftoff.turns import CallRow
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from leftoff.state import Archive
     from leftoff.stopping import Stop
     from leftoff.turns import Stage, What
-
-SHOWN = 200
-"""Characters of a call's arguments that are kept for people."""
 
 
 class Suspended(Exception):
@@ -96,6 +93,8 @@ class Journal:
         nth = self._count(request)
         self._called[request.key] += 1
         entry = self._recorded.find(request.path, request.what, request.key, nth)
+        if entry is None and request.what == "model" and (entry := self._recorded.answered(request.path)) is not None:
+            self._note(f"{request.path}: its answer was kept though the request has changed: a human went on from it")
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
@@ -201,9 +200,9 @@ class Journal:
         """What was done or begun and has no place in the turn as it runs now; of one tool, or of all."""
         done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
         lost = [_shown(row) for row in done if name in (None, row.name)]
-        for key, (tool, about) in self._recorded.pending().items():
+        for key, (tool, begun) in self._recorded.pending().items():
             if name in (None, tool) and not self._called[key]:
-                lost.append(f"{about}, of which it is not known whether it took effect")
+                lost.append(f"{begun}, of which it is not known whether it took effect")
         return lost
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
@@ -331,7 +330,7 @@ class Journal:
             stage=stage,
             spent=self._spent(),
             name=request.name,
-            about=_about(request.arguments) if request.name and stage == "done" else "",
+            about=about(request.arguments) if request.name and stage == "done" else "",
             effect=request.effect,
             value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
             starts=tuple(starts),
@@ -387,12 +386,8 @@ def _told(request: Request, text: str, *, failed: bool) -> Answer:
     return Answer(value=request.told(text, failed))
 
 
-def _about(arguments: Any) -> str:
-    return shown(arguments)[:SHOWN]
-
-
 def _called(request: Request) -> str:
-    return f"{request.name}({_about(request.arguments)})"
+    return f"{request.name}({about(request.arguments)})"
 
 
 def _shown(row: CallRow) -> str:

@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 from leftoff import codec, turns
 from leftoff.errors import StateInvalid, StoreUnavailable, UnknownVersion
+from leftoff.options import JOURNALS, Options
 from leftoff.records import NO_LABELS, Status, check_id, check_labels
-from leftoff.session import JOURNALS, Session
+from leftoff.session import Session
 from leftoff.turns import Progress
 from leftoff.urls import POSTGRES, REDIS, open_store
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from leftoff.autogen import AutoGen, Event, TurnResult
-    from leftoff.execution import Durability
-    from leftoff.session import Busy
+    from leftoff.options import Busy, Durability
     from leftoff.store import Store
+    from leftoff.upgrading import OnDrift
 
 DEFAULT_URL = "sqlite:///leftoff.db"
 MAX_BY_HAND = 64
@@ -95,6 +96,7 @@ class OpenStore:
         what: Any = None,
         *,
         labels: Mapping[str, str] | None = None,
+        on_drift: OnDrift = "warn",
         busy: Busy = "wait",
         timeout: float = 30.0,
         durability: Durability = "call",
@@ -104,21 +106,21 @@ class OpenStore:
 
         ``what`` is a factory that builds an agent or a team, a :class:`~leftoff.Blueprint`, or a live agent or team;
         without it the session can be read, answered, discarded and deleted.
+        ``on_drift`` says what to do when the agents are built otherwise than those that made the latest checkpoint:
+        ``"warn"``, ``"raise"``, ``"ignore"``, or a function that gets the :class:`~leftoff.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
         ``durability="call"`` records every call inside a turn, so that one that was interrupted is finished without
         repeating any; with ``"turn"`` it is run again whole. The calls of the last ``journals`` turns are kept.
         """
-        return Session(
-            self.store,
-            check_id(session),
-            what,
-            _autogen(),
+        options = Options(
             labels=labels,
+            on_drift=on_drift,
             busy=busy,
             timeout=timeout,
             durability=durability,
             journals=journals,
         )
+        return Session(self.store, check_id(session), what, _autogen(), options)
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; its number."""

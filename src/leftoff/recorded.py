@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from leftoff.ledger import Ledger
 
 
+SHOWN = 200
+"""Characters of a call's arguments that are kept for people."""
+
+HUMAN = ("human", "approval", "doubt")
+"""What humans are asked."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry(Place):
     """A recorded call."""
@@ -51,6 +58,11 @@ def shown(value: Any, *, sort: bool = False) -> str:
 def _foreign(value: Any) -> str:
     """What stands for a value that is not JSON: nothing that would differ between processes."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def about(arguments: Any) -> str:
+    """The beginning of a call's arguments, for people."""
+    return shown(arguments)[:SHOWN]
 
 
 def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
@@ -107,7 +119,7 @@ class Recorded:
                 self._announced[key] += 1
                 self._begun[key] = about.partition("(")[0], about
             self._done[row.key] += 1
-            if row.what in ("human", "approval", "doubt"):
+            if row.what in HUMAN:
                 self.questions.pop(question_of(row, {}).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
@@ -125,6 +137,24 @@ class Recorded:
     def announced(self, key: str) -> bool:
         """Whether a recorded answer of a model asks for this call."""
         return self._announced[key] > 0
+
+    def answered(self, path: str) -> Entry | None:
+        """The next answer of a model to this agent, if a human has answered something that came after it.
+
+        What he was asked came from it: a model that is asked again may say something else.
+        """
+        last = max(
+            (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
+        )
+        found = (entry for entry in self.entries[:last] if not entry.claimed)
+        return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
+
+    def names(self) -> set[str]:
+        """The agents and tools of the calls that must not be lost: they had an effect, or a human was asked."""
+        rows = [entry.row for entry in self.entries] + [row for _, row in self.questions.values()]
+        kept = [row for row in rows if row.effect != "read" or row.starts or row.what in HUMAN]
+        tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
+        return {name for row in kept for name in row.path.split("/")} | tools - {""}
 
     def unclaimed(self, **same: str) -> list[Entry]:
         """Completed calls that were not made again, and are alike in this."""

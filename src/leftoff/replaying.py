@@ -19,6 +19,7 @@ from leftoff.records import Kind
 from leftoff.state import Archive
 from leftoff.stopping import fail, unless
 from leftoff.turns import CheckpointRow, TurnRow
+from leftoff.upgrading import upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -139,8 +140,10 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     known = await recorded.read(ledger, first, after, bodies)
     live = await blueprint.build()
     if row.parent:
-        _, tree = await read_checkpoint(ledger, row.parent, Archive())
-        await framework.load(live, await framework.fit(live, tree))
+        stored = await read_checkpoint(ledger, row.parent, Archive())
+        built = await framework.fingerprint(live)
+        fitted = await upgrade(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
+        await framework.load(live, fitted.plan)
     await framework.prepare(live)
     halt: Stop = asyncio.get_running_loop().create_future()
     calls, outcome, differences = _Calls(known, halt), Outcome(messages=[]), list[str]()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from leftoff import codec, turns
 from leftoff.errors import Conflict, StateInvalid, TurnFailed
-from leftoff.execution import Diverged, Durability, Execution
+from leftoff.execution import Diverged, Execution
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import Checkpoint, history
 from leftoff.inquiry import Inquiry
 from leftoff.instance import Instance
 from leftoff.ledger import Ledger
-from leftoff.records import check_id, check_labels
+from leftoff.options import Options
+from leftoff.records import check_id
 from leftoff.replaying import Replay, replay
 from leftoff.stopping import stop_of
 from leftoff.turnstile import Turnstile
@@ -23,17 +25,14 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
     from leftoff.framework import Cancellation, Framework
-    from leftoff.history import Turn
+    from leftoff.history import Stored, Turn
     from leftoff.questions import Waiting
     from leftoff.store import Store
     from leftoff.turns import Origin
 
-Busy: TypeAlias = Literal["wait", "raise"]
-
 MAX_KEY = 500
 
-JOURNALS = 50
-"""Of how many turns the recorded calls are kept at least."""
+NO_OPTIONS = Options()
 
 
 class Session(Generic[EventT_co, ResultT_co]):
@@ -48,35 +47,17 @@ class Session(Generic[EventT_co, ResultT_co]):
         session: str,
         what: object,
         framework: Framework[EventT_co, ResultT_co],
-        *,
-        labels: Mapping[str, str] | None = None,
-        busy: Busy = "wait",
-        timeout: float = 30.0,
-        durability: Durability = "call",
-        journals: int = JOURNALS,
+        options: Options = NO_OPTIONS,
     ) -> None:
-        if busy not in get_args(Busy):
-            raise StateInvalid(f"is {busy!r}; it can be 'wait' or 'raise'", path="busy")
-        if durability not in get_args(Durability):
-            raise StateInvalid(f"is {durability!r}; it can be 'call' or 'turn'", path="durability")
-        if type(journals) is not int or journals < 0:
-            raise StateInvalid(f"is {journals!r}; it is a number of turns from 0 on", path="journals")
-        if type(timeout) not in (int, float) or not timeout >= 0:
-            raise StateInvalid(f"is {timeout!r}; it is a number of seconds from 0 on", path="timeout")
         self.id = session
         self._what = what
-        self._options: dict[str, Any] = {
-            "busy": busy,
-            "timeout": timeout,
-            "durability": durability,
-            "journals": journals,
-        }
-        self._ledger = Ledger(store, session, labels=None if labels is None else check_labels(labels))
+        self._options = options
+        self._ledger = Ledger(store, session, labels=options.labels)
         self._framework = framework
-        self._instance = Instance(session, what, framework)
-        self._execution = Execution(self._ledger, self._instance, framework, durability=durability, journals=journals)
+        self._instance = Instance(session, what, framework, options.on_drift)
+        self._execution = Execution(self._ledger, self._instance, framework, options)
         self._inquiry = Inquiry(self._ledger, self._instance, framework)
-        self._turnstile = Turnstile(self._ledger, self._instance, timeout if busy == "wait" else 0.0)
+        self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -253,7 +234,8 @@ class Session(Generic[EventT_co, ResultT_co]):
         Raises:
             Conflict: there is a session with that id already.
         """
-        other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), **self._options)
+        options = replace(self._options, labels=None)
+        other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), options)
         if at:
             await other.begin_with(self.at(at))
         return other
@@ -267,9 +249,8 @@ class Session(Generic[EventT_co, ResultT_co]):
         await self._ledger.refresh()
         if self._ledger.head is not None:
             raise Conflict(f"there is a session {self.id!r} already; choose another id", session=self.id)
-        mine, self._instance.version = self._instance.version, await checkpoint.version()
-        await self.save(await checkpoint.tree())
-        self._instance.version = mine
+        stored = await checkpoint.read()
+        await self._save(stored.tree, "save", stored)
         self._instance.forget()
 
     async def history(self) -> AsyncGenerator[Turn, None]:
@@ -295,6 +276,9 @@ class Session(Generic[EventT_co, ResultT_co]):
         """
         if tree is None:
             tree = await self._framework.capture(self._instance.given())
+        return await self._save(tree, origin, None)
+
+    async def _save(self, tree: Any, origin: Origin, like: Stored | None) -> int:
         stop = stop_of(None)
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -308,7 +292,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                         turn=self._ledger.progress.turn,
                     )
                 try:
-                    return await self._execution.save(tree, origin)
+                    return await self._execution.save(tree, origin, like)
                 except Conflict:
                     self._instance.forget()
 

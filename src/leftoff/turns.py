@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from leftoff.records import Head
     from leftoff.state import Span
 
-Origin: TypeAlias = Literal["run", "save", "import"]
-"""What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside."""
+Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
+"""What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside, a migration run, or one
+that was undone."""
 Ended: TypeAlias = Literal["failed", "cancelled"]
 Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
 What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
@@ -70,6 +71,8 @@ class TurnRow:
 
     at: float
     blueprint: str = ""
+    version: int = 1
+    """Of the blueprint that accepted it."""
     task: Sequence[int] | None = None
     key: str | None = None
     repairs: Sequence[str] = ()
@@ -89,6 +92,12 @@ class CheckpointRow:
     origin: Origin = "run"
     blueprint: str = ""
     version: int = 1
+    fingerprint: int | None = None
+    """The number of the body that says how the agents were built."""
+    drift: Sequence[str] = ()
+    """What had changed in them since the checkpoint before."""
+    run: str = ""
+    """The name of the migration run that made it."""
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
@@ -267,6 +276,7 @@ def _spans(value: object) -> bool:
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": _int,
+    "int | None": _int,
     "float": lambda value: type(value) in (int, float),
     "str": lambda value: type(value) is str,
     "str | None": lambda value: type(value) is str,

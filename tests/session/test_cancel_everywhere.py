@@ -10,6 +10,7 @@ from kinds import KINDS, assistant, transcript
 
 from leftoff import ordering
 from leftoff.autogen import AutoGen
+from leftoff.options import Options
 from leftoff.session import Session
 
 SOON = 10
@@ -40,7 +41,7 @@ class Yielding:
 async def _after(store, name, factory, history):
     """The session is usable at once, and its second turn was committed or did not happen."""
     assert (await store.head(name)).owner is None
-    other = Session(store, name, factory, AutoGen(), busy="raise")
+    other = Session(store, name, factory, AutoGen(), Options(busy="raise"))
     turns = await numbers(other)
     assert turns in ([(1, "done")], [(1, "done"), (2, "done")], [(1, "done"), (2, "cancelled")])
     said = transcript(await other.run(task="three"))
@@ -105,7 +106,7 @@ async def test_a_turn_can_be_cancelled_twice(memory, gap):
         await asyncio.wait({task}, timeout=SOON)
         assert task.done()
         assert task.cancelled(), (steps, task)
-        other = Session(store, name, factory, AutoGen(), busy="raise")
+        other = Session(store, name, factory, AutoGen(), Options(busy="raise"))
         assert transcript(await other.run(task="three")) in history.values()
 
 

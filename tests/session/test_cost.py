@@ -5,6 +5,7 @@ from cast import agents
 from kinds import KINDS
 
 from leftoff.autogen import AutoGen
+from leftoff.options import Options
 from leftoff.session import Session
 
 
@@ -36,7 +37,7 @@ class Counting:
 )
 async def test_a_turn_is_two_writes_and_one_for_each_call_and_reads_nothing(store, kind, durability, writes):
     counting = Counting(store.store)
-    session = Session(counting, "case", KINDS[kind], AutoGen(), durability=durability)
+    session = Session(counting, "case", KINDS[kind], AutoGen(), Options(durability=durability))
     await session.run(task="one")
     assert counting.calls.count("write") == writes
     counting.calls.clear()

@@ -25,7 +25,7 @@ FULL = {
     Progress: Progress(
         turn=3, checkpoint=2, bodies=17, logs=2, failures=1, calls=9, journal=7, generation=[2, 4], open="cancelled"
     ),
-    TurnRow: TurnRow(blueprint="support", at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
+    TurnRow: TurnRow(blueprint="support", version=2, at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
     CheckpointRow: CheckpointRow(
         parent=1,
         skeleton=9,
@@ -40,6 +40,9 @@ FULL = {
         usage=[10, 2],
         calls=[3, 5],
         notes=["asked again"],
+        fingerprint=7,
+        drift=["prompt of ann changed"],
+        run="support-v3",
     ),
     CallRow: CallRow(
         path="participants/ann/workbench",
@@ -86,7 +89,8 @@ def test_what_has_not_its_default_is_written(cls):
 def test_the_bytes_of_a_checkpoint_are_these():
     assert turns.encode(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"bodies":12,"at":2.5,"origin":"import",'
-        b'"blueprint":"support","version":3,"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
+        b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
+        b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
         b'"calls":[3,5],"notes":["asked again"]}'
     )
 
@@ -127,6 +131,7 @@ def test_a_missing_key_is_refused_by_its_path(cls, name):
 
 WRONG = {
     "int": [-1, 1.0, True, "1", None, [1], {}],
+    "int | None": [-1, 1.0, True, "1", None, [1], {}],  # as below
     "float": ["1", None, True, [1.0], {}],
     "str": [1, None, True, ["x"], {}],
     "str | None": [1, None, True, ["x"], {}],  # None is the default, and a default is never written

@@ -9,9 +9,10 @@ from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core import AgentRuntime
 
-from leftoff.autogen import complete, kinds, messages, parts, private, resuming, running, unkept
+from leftoff.autogen import complete, fingerprint, kinds, messages, parts, private, resuming, running, unkept, view
 from leftoff.autogen.journaling import Run
 from leftoff.autogen.messages import TurnResult, replayed
+from leftoff.autogen.view import State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
 
-__all__ = ["AutoGen", "Event", "TurnResult", "replayed"]
+__all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
 
 
 class AutoGen:
@@ -71,6 +72,19 @@ class AutoGen:
 
     async def load(self, live: Any, plan: complete.Plan) -> Any:
         return await complete.load(live, plan)
+
+    async def fingerprint(self, live: Any) -> dict[str, Json]:
+        return await fingerprint.fingerprint(parts.walk(live))
+
+    def view(self, tree: Json) -> State:
+        return State(tree)
+
+    async def fill(self, live: Any, tree: Json) -> Json:
+        filled: Json = await view.fill(live, tree)
+        return filled
+
+    def mentions(self, tree: Json, tool: str) -> int:
+        return view.mentions(tree, tool)
 
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember what an instance was made of when it was new: only that can be given its state again."""

@@ -28,8 +28,7 @@ from leftoff.autogen.requests import Digests, called, tool_key
 from leftoff.autogen.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, ToolSite
 from leftoff.autogen.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
 from leftoff.errors import StateInvalid
-from leftoff.journal import SHOWN
-from leftoff.recorded import shown
+from leftoff.recorded import about
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -229,7 +228,7 @@ class Run:
             if arguments is not None and any(
                 self._begins(each, call.name) for each in self._workbenches.get(agent, ())
             ):
-                found.append(f"{tool_key(agent, call.name, arguments)} {call.name}({shown(arguments)[:SHOWN]})")
+                found.append(f"{tool_key(agent, call.name, arguments)} {call.name}({about(arguments)})")
         return found
 
     def _begins(self, workbench: Workbench, name: str) -> bool:

@@ -40,7 +40,7 @@ class State:
         return f"State({', '.join(self.agents) or 'an agent'})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, State) and self._tree == other._tree
+        return isinstance(other, State) and self._tree == other.tree
 
     __hash__ = None  # type: ignore[assignment] # as for dicts, which it stands for
 

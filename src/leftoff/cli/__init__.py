@@ -13,10 +13,12 @@ import leftoff
 from leftoff.cli import failures
 from leftoff.cli.answer import answer, discard
 from leftoff.cli.chat import chat
+from leftoff.cli.check import check
 from leftoff.cli.copy import copy
 from leftoff.cli.db import db
 from leftoff.cli.demo import demo
 from leftoff.cli.look import ls, show
+from leftoff.cli.migrate import migrate, rollback
 from leftoff.cli.move import export, import_, rm
 from leftoff.cli.output import note
 from leftoff.cli.resume import resume
@@ -71,5 +73,21 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, chat, ls, show, import_, export, copy, rm, resume, answer, discard, db):
+for _command in (
+    demo,
+    chat,
+    ls,
+    show,
+    import_,
+    export,
+    copy,
+    rm,
+    resume,
+    answer,
+    discard,
+    check,
+    migrate,
+    rollback,
+    db,
+):
     main.add_command(_command)

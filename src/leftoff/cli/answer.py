@@ -20,8 +20,8 @@ from leftoff.errors import Conflict, StateInvalid
 if TYPE_CHECKING:
     from leftoff import OpenStore
     from leftoff.ledger import Ledger
+    from leftoff.options import Busy
     from leftoff.questions import Question
-    from leftoff.session import Busy
 
 _WHY = {
     "waiting": "waits for an answer",

@@ -17,7 +17,7 @@ from leftoff.cli.output import console, note, print_json, say
 from leftoff.cli.places import existing, look_up
 from leftoff.cli.questions import open_questions, questions_json, summary
 from leftoff.cli.signals import handling
-from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted
+from leftoff.errors import LeftoffError, SessionBusy, SessionDeleted, UnknownVersion
 from leftoff.records import Kind
 from leftoff.turns import TurnRow
 
@@ -98,8 +98,8 @@ class Backlog:
                 self._skip(session, "finished by another worker meanwhile")
         except SessionBusy as busy:
             self._leave_to(session, busy.owner)
-        except SessionDeleted:
-            self._skip(session, "deleted meanwhile")
+        except (SessionDeleted, UnknownVersion) as error:  # it is not one for this worker, or not any more
+            self._skip(session, str(error))
         except LeftoffError as error:
             self._fail(session, error)
         except Exception as error:  # noqa: BLE001 - from the factory: it does not keep the others from being finished

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from typing import Any
 
+    from leftoff.options import Busy
     from leftoff.questions import Question
-    from leftoff.session import Busy
 
 
 @click.command()

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
 """Everything else is red."""
 
+ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
+"""What made a checkpoint that no turn made."""
+
 
 @click.command()
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only sessions with this status.")
@@ -194,11 +197,11 @@ def _summary(turn: Turn) -> list[Text]:
         lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
     lines += [answer.as_line() for answer in answers[-1:]]
     lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
-    lines += [Text(f"changed: {line(text)}", style="yellow") for text in turn.notes]
+    lines += [Text(f"changed: {line(text)}", style="yellow") for text in (*turn.drift, *turn.notes)]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
-        lines.append(Text({"save": "saved by hand", "import": "imported"}[turn.origin], style="dim"))
+        lines.append(Text(ORIGINS[turn.origin], style="dim"))
     return lines
 
 
@@ -212,7 +215,7 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any], *, alive: bool
     say(title.append(", " + ", ".join(facts), style="dim"))
     for repair in turn.repairs:
         say(f"repaired: {repair}", style="yellow")
-    for text in turn.notes:
+    for text in (*turn.drift, *turn.notes):
         say(f"changed: {text}", style="yellow")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())

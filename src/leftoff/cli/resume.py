@@ -15,7 +15,7 @@ from leftoff.cli.signals import run
 
 if TYPE_CHECKING:
     from leftoff.execution import Diverged
-    from leftoff.session import Busy
+    from leftoff.options import Busy
 
 
 @click.command()

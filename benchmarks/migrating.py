@@ -1,0 +1,96 @@
+"""Bringing many sessions to another version and back: how many in a second, and whether memory stays flat."""
+
+from __future__ import annotations
+
+import random
+import resource
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.agents import AssistantAgent
+from tools.many import multiply
+from tools.servers import shared
+
+import leftoff
+from benchmarks.scripted import instant
+from benchmarks.texts import text
+from leftoff.autogen import AutoGen
+from leftoff.bulk import Migration, Rollback, in_bulk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+TURNS, SIZE, JOBS = 5, 400, 8
+EARLY = 1000
+"""How many sessions are migrated before memory is looked at for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationFigures:
+    """What one run measured."""
+
+    store: str
+    sessions: int
+    migrated_per_s: float
+    looked_at_per_s: float
+    """When all of them have the version already."""
+    undone_per_s: float
+    early_mb: float
+    """The most memory that the process has had after the first thousand, and at the end."""
+    late_mb: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"what": "migration", **asdict(self), "memory_growth": self.late_mb / self.early_mb}
+
+
+def build() -> AssistantAgent:
+    chance = random.Random(7)
+    return AssistantAgent("clerk", instant(text(SIZE, chance) for _ in range(TURNS)))
+
+
+def blueprint() -> leftoff.Blueprint:
+    new = leftoff.Blueprint("desk", build, version=2)
+
+    @new.migration(1, 2)
+    def without_references(state: leftoff.State) -> leftoff.State:
+        return state.redact(r"\d{5}", "[number]")
+
+    return new
+
+
+async def migrating(kind: str, sessions: int, advance: Callable[[], None]) -> MigrationFigures:
+    """Migrate, look again, and roll back."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with leftoff.open(shared.place(kind, Path(folder) / "store")) as store:
+            chance = random.Random(8)
+            first = store.session("case-0", leftoff.Blueprint("desk", build))
+            for _ in range(TURNS):
+                await first.run(task=text(SIZE, chance))
+            await multiply(store.store, "case-0", (f"case-{i}" for i in range(1, sessions)))
+            memory: list[float] = []
+
+            async def run(make: Callable[[], Any]) -> float:
+                async def ids() -> AsyncGenerator[str, None]:
+                    async for info in store.sessions():
+                        yield info.id
+
+                began, done = time.perf_counter(), 0
+                async for _ in in_bulk(ids(), [make() for _ in range(JOBS)]):
+                    done += 1
+                    if done == EARLY:
+                        memory.append(_peak_mb())
+                    advance()
+                memory.append(_peak_mb())
+                return done / (time.perf_counter() - began)
+
+            forward = await run(lambda: Migration(store.store, blueprint(), AutoGen(), run="v2"))
+            again = await run(lambda: Migration(store.store, blueprint(), AutoGen(), run="v2"))
+            back = await run(lambda: Rollback(store.store, run="v2"))
+    return MigrationFigures(kind, sessions, forward, again, back, early_mb=memory[0], late_mb=memory[-1])
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,108 @@
+"""``leftoff check``: whether a Blueprint has changed without a new version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from leftoff import drift
+from leftoff.blueprint import Blueprint
+from leftoff.cli.app import broken, load_app
+from leftoff.cli.failures import AppInvalid, NotFound
+from leftoff.cli.options import json_option
+from leftoff.cli.output import note, print_json, say
+from leftoff.cli.signals import run
+from leftoff.codec import is_object
+from leftoff.errors import Drifted, LeftoffError, StateInvalid
+
+
+@click.command()
+@click.argument("app")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to compare with.  [default: BLUEPRINT.fingerprint.json]",
+)
+@click.option("--write", is_flag=True, help="Write the file: this is how it is meant to be now.")
+@json_option
+def check(*, app: str, path: Path | None, write: bool, as_json: bool) -> int:
+    """See whether the Blueprint APP is built as a committed file says.
+
+    For CI: when prompts, tools, models or participants have changed and the version was not raised, it prints what has
+    changed and how to go on, and the exit code is 1. Migrations that do not lead to the version are found as well.
+    """
+    blueprint = load_app(app)
+    if not isinstance(blueprint, Blueprint):
+        error = AppInvalid(f"{app} is not a Blueprint, so it has no version")
+        error.add_note('make it one: support = leftoff.Blueprint("support", build_team)')
+        raise error
+    blueprint.check()
+    path = path or Path(f"{blueprint.name}.fingerprint.json")
+    built = run(_fingerprint(app, blueprint))
+    now: dict[str, Any] = {"blueprint": blueprint.name, "version": blueprint.version, **built}
+    now["digest"] = drift.digest(built)
+    if write:
+        path.write_text(json.dumps(now, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        if as_json:
+            print_json({"written": str(path), "version": blueprint.version, "digest": now["digest"]})
+        else:
+            say(f"wrote {path}: version {blueprint.version}, {now['digest'][:12]}")
+        return 0
+    return _compare(app, blueprint, path, now, as_json=as_json)
+
+
+def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *, as_json: bool) -> int:
+    then = _read(app, path)
+    changes = drift.compare(then, now)
+    version = then["version"]
+    steps = blueprint.steps(version)  # raises if one is missing
+    if version > blueprint.version:
+        raise StateInvalid(f"is of version {version}, and {app} is version {blueprint.version}", path=str(path))
+    same = now["digest"] == drift.digest(then)
+    if as_json:
+        print_json({"version": version, "now": blueprint.version, "same": same, "drift": changes.as_json()})
+        return 0 if same or steps else 1
+    if same and not steps:
+        say(f"{app} is built as {path} says: version {version}, {now['digest'][:12]}")
+        return 0
+    if not steps:
+        error = Drifted(f"has changed, and its version is still {version}:\n{changes}", path=app)
+        error.add_note(drift.migration_code(changes, name=blueprint.name, version=version))
+        error.add_note(f"then: leftoff check {app} --write")
+        raise error
+    say(f"{app} went from version {version} to {blueprint.version}:\n{changes}" if changes else f"{app} is {version}")
+    note(f"when it is meant so: leftoff check {app} --write, and commit {path}")
+    return 0
+
+
+async def _fingerprint(app: str, blueprint: Blueprint) -> dict[str, Any]:
+    from leftoff.autogen import AutoGen
+
+    try:
+        live = await blueprint.build()
+    except LeftoffError:
+        raise
+    except Exception as error:
+        raise broken(app, error) from error
+    framework = AutoGen()
+    if not framework.is_live(live):
+        raise AppInvalid(f"{app} builds a {type(live).__name__}, not an agent or a team")
+    return await framework.fingerprint(live)
+
+
+def _read(app: str, path: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        error = NotFound(f"there is no file {path}")
+        error.add_note(f"write it and commit it: leftoff check {app} --write")
+        raise error from None
+    except ValueError as error:
+        raise StateInvalid(f"is not JSON: {error}", path=str(path)) from None
+    if not is_object(found) or type(found.get("version")) is not int:
+        raise StateInvalid(f"is not a fingerprint; write it anew: leftoff check {app} --write", path=str(path))
+    return found

@@ -1,0 +1,106 @@
+"""Writing a checkpoint: the state, what made it, and the end of its turn, at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from leftoff import turns
+from leftoff.records import Kind, Row
+from leftoff.turns import CheckpointRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leftoff.codec import Json
+    from leftoff.framework import Outcome
+    from leftoff.history import Stored
+    from leftoff.ledger import Ledger
+    from leftoff.state import Archive
+    from leftoff.turns import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a checkpoint says of the agents that it is the state of."""
+
+    blueprint: str = ""
+    version: int = 1
+    fingerprint: int | None = None
+    """The body that says how they were built."""
+    drift: Sequence[str] = ()
+    """What had changed in them since the checkpoint before."""
+    run: str = ""
+    """The migration run that made it."""
+
+    @classmethod
+    def of(cls, stored: Stored, archive: Archive) -> Stamp:
+        """What a checkpoint that was read says, for another one with its state."""
+        row, found = stored.row, stored.fingerprint
+        number = None if found is None else archive.message(found, "fingerprint")
+        return cls(blueprint=row.blueprint, version=row.version, fingerprint=number)
+
+
+def now() -> float:
+    """The time as rows have it."""
+    return round(time.time(), 3)
+
+
+async def commit(
+    ledger: Ledger,
+    archive: Archive,
+    tree: Any,
+    stamp: Stamp,
+    *,
+    turn: int,
+    origin: Origin,
+    outcome: Outcome | None = None,
+    rows: Sequence[Row] = (),
+    calls: Sequence[int] = (),
+    notes: Sequence[str] = (),
+    journals: int | None = None,
+) -> None:
+    """Write a checkpoint, the result and the turn's end at once, and give the lease back.
+
+    The calls of turns that came more than ``journals`` turns before it may be removed with it.
+    """
+    progress = ledger.progress
+    packed = archive.pack(tree)
+    messages: Sequence[Json] = () if outcome is None else outcome.messages
+    checkpoint = CheckpointRow(
+        parent=progress.checkpoint,
+        skeleton=packed.skeleton,
+        spans=packed.spans,
+        messages=[archive.message(message, f"result[{i}]") for i, message in enumerate(messages)],
+        fingerprint=stamp.fingerprint,
+        bodies=archive.bodies,
+        at=now(),
+        origin=origin,
+        blueprint=stamp.blueprint,
+        version=stamp.version,
+        drift=tuple(stamp.drift),
+        run=stamp.run,
+        stop_reason=outcome.stop_reason if outcome is not None else None,
+        usage=outcome.usage if outcome is not None else (0, 0),
+        calls=calls,
+        notes=tuple(notes),
+    )
+    first, number = progress.generation
+    prune = 0
+    if journals is not None and turn - first >= journals:  # what is older than this generation is old enough
+        prune = number if journals else progress.calls
+        progress = replace(progress, generation=(turn + 1, progress.calls))
+    appends = [Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends))] if packed.appends else []
+    await ledger.write(
+        status="idle",
+        progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=archive.logs, open=None),
+        rows=[
+            *archive.new_bodies(),
+            *rows,
+            *appends,
+            Row(kind=Kind.CHECKPOINT, n=turn, data=turns.encode(checkpoint)),
+        ],
+        prune=prune,
+        release=True,
+    )

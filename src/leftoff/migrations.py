@@ -1,0 +1,100 @@
+"""Making a state of an earlier version one of this version, step by step, before anything is loaded."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from leftoff.errors import LeftoffError, MigrationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from leftoff.blueprint import Step
+    from leftoff.codec import Json
+    from leftoff.framework import Framework
+
+OUTSIDE = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn")
+"""The audit events of what is outside the process."""
+
+_reached: ContextVar[list[str] | None] = ContextVar("reached", default=None)
+"""What the migration that runs has tried to reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """A state after its migrations."""
+
+    tree: Json
+    touched: frozenset[str]
+    """The agents and tools that have other names now, or are not what they were."""
+
+
+def migrate(tree: Json, steps: Sequence[Step], framework: Framework[Any, Any], session: str) -> Migrated:
+    """A state after these steps; the one that is given stays as it is.
+
+    Raises:
+        MigrationFailed: a step raised, returned something else, changed its input, or reached outside.
+    """
+    touched: frozenset[str] = frozenset()
+    for step in steps:
+        tree, names = _take(step, tree, framework, session)
+        touched |= names
+    return Migrated(tree, touched)
+
+
+def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) -> tuple[Json, frozenset[str]]:
+    def failed(what: str) -> MigrationFailed:
+        return MigrationFailed(
+            f"session {session!r}: {step} {what}. The session is as it was",
+            session=session,
+            step=(step.start, step.end),
+        )
+
+    view = framework.view(tree)
+    before = orjson.dumps(view.tree)
+    with _alone() as reached:
+        try:
+            found = step.function(view)
+        except (Exception, SystemExit) as error:
+            raise failed(f"raised {type(error).__name__}: {error}") from error
+    if reached:
+        raise failed(f"tried {reached[0]}; it must not reach outside, because it may be run twice")
+    if type(found) is not type(view):
+        hint = "; is its return missing?" if found is None else ""
+        raise failed(f"returned a {type(found).__name__}, not a state{hint}")
+    if orjson.dumps(view.tree) != before:
+        raise failed("changed its input in place; state.edit(function) gives a copy to change")
+    try:
+        found.check()
+    except LeftoffError as error:
+        raise failed(f"returned what is no state: {error}") from error
+    return found.tree, found.touched
+
+
+@contextmanager
+def _alone() -> Generator[list[str]]:
+    """Let nothing reach outside the process; what tries to."""
+    _listen()
+    reached: list[str] = []
+    token = _reached.set(reached)
+    try:
+        yield reached
+    finally:
+        _reached.reset(token)
+
+
+@cache  # a hook stays for the life of the process
+def _listen() -> None:
+    def hook(event: str, _args: object) -> None:
+        if event.startswith(OUTSIDE) and (reached := _reached.get()) is not None:
+            reached.append(event)
+            raise PermissionError(f"{event} in a migration: it must not reach outside, because it may be run twice")
+
+    sys.addaudithook(hook)

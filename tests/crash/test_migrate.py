@@ -1,0 +1,87 @@
+"""Thousands of sessions are migrated while the process is killed, and migrated back: each once, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tools.many import multiply
+from tools.servers import shared
+
+import leftoff
+
+HERE = Path(__file__).parent
+LONG = bool(os.environ.get("LEFTOFF_LONG"))
+MANY = 10_000 if LONG else 400
+KILLS = 4 if LONG else 2
+
+
+def command(*words):
+    """A command of leftoff in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from leftoff.cli import main; main()", *words],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def score(process):
+    out, err = process.communicate(timeout=1800)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def checkpoints(store):
+    return {info.id: info.checkpoint async for info in store.sessions()}
+
+
+async def killed_half_way(store, url, done):
+    """Start it, and kill it when it has changed so many sessions."""
+    process = command("migrate", "migrating:support", "--store", url, "--jobs", "4", "--json")
+    while process.poll() is None and list((await checkpoints(store)).values()).count(2) < done:
+        time.sleep(0.02)  # noqa: ASYNC251 - nothing else is going on here
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return process.returncode
+
+
+async def trees(store, number):
+    return {id_: json.dumps(await store.session(id_).at(number).tree()) for id_ in await checkpoints(store)}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_each_session_is_migrated_once_though_the_run_is_killed(tmp_path, kind, figures):
+    sys.path.insert(0, str(HERE))
+    from migrating import old
+
+    url = shared.place(kind, tmp_path / "store.db")
+    async with leftoff.open(url) as store:
+        await store.session("case-0", old).run(task="My card is 1234-5678.")
+        await multiply(store.store, "case-0", [f"case-{i}" for i in range(1, MANY)])
+        before = await trees(store, 1)
+        codes = [await killed_half_way(store, url, MANY * (i + 1) // (KILLS + 1)) for i in range(KILLS)]
+        assert -signal.SIGKILL in codes, "it was too quick to be killed"
+        half = list((await checkpoints(store)).values()).count(2)
+        assert 0 < half < MANY
+        began = time.monotonic()
+        rest = score(command("migrate", "migrating:support", "--store", url, "--jobs", "4", "--json"))
+        took = time.monotonic() - began
+        assert (rest["changed"], rest["unchanged"], rest["failed"], rest["busy"]) == (MANY - half, half, 0, 0)
+        assert set((await checkpoints(store)).values()) == {2}, "each is migrated once"
+        assert await trees(store, 1) == before, "the originals are as they were"
+        after = await trees(store, 2)
+        assert all("[card]" in tree and "1234-5678" not in tree for tree in after.values())
+        undone = score(command("rollback", "desk-v3", "--store", url, "--json"))
+        assert (undone["changed"], undone["failed"]) == (MANY, 0)
+        assert await trees(store, 3) == before, "bit for bit"
+        stored = await store.session(f"case-{MANY - 1}").at(3).read()
+        assert (stored.row.version, stored.row.origin) == (1, "rollback")
+        assert (await store.session("case-7", old).run(task="And?")).turn == 4
+    figures(
+        store=kind, sessions=MANY, kills=codes.count(-signal.SIGKILL), before_the_last_run=half, rest_s=round(took, 1)
+    )

@@ -1,0 +1,266 @@
+"""Many sessions to a new version, and back: each once, in its own write, whatever becomes of the others."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from scripted import Scripted
+from tools.many import multiply
+from tools.servers.shared import DURABLE, place
+
+import leftoff
+from leftoff import bulk
+from leftoff.autogen import AutoGen
+from leftoff.bulk import Migration, Rollback, in_bulk
+from leftoff.errors import StoreFull
+from leftoff.ledger import Ledger
+from leftoff.records import Kind
+
+
+@pytest.fixture(params=DURABLE)
+async def store(request, tmp_path):
+    async with leftoff.open(place(request.param, tmp_path / "store")) as store:
+        yield store
+
+
+def build(prompt="Be kind."):
+    return lambda: AssistantAgent("clerk", Scripted(), system_message=prompt)
+
+
+def blueprint(version=1, name="desk"):
+    return leftoff.Blueprint(name, build(), version=version)
+
+
+def secretive():
+    """Version 2, in which numbers of cards are not kept."""
+    new = blueprint(2)
+
+    @new.migration(1, 2)
+    def forget_cards(state):
+        return state.redact(r"\d{4}-\d{4}", "[card]")
+
+    return new
+
+
+async def each(store, *workers, ids=None):
+    """What became of the sessions, by their ids."""
+
+    async def listed():
+        for id_ in ids or [info.id async for info in store.sessions()]:
+            yield id_
+
+    return {result.session: result async for result in in_bulk(listed(), workers)}
+
+
+def migration(store, new=None, **options):
+    return Migration(store.store, new or secretive(), AutoGen(), **{"run": "desk-v2"} | options)
+
+
+def counted(results):
+    return Counter(result.outcome for result in results.values())
+
+
+async def dump(store, session):
+    """All rows and the head's data of a session."""
+    return {kind: list(await store.store.rows(session, kind)) for kind in Kind}, (await store.store.head(session)).data
+
+
+async def test_each_session_is_migrated_once_and_back_again(store):
+    first = store.session("case-0", blueprint(), labels={"team": "a"})
+    await first.run(task="My card is 1234-5678.")
+    await first.run(task="Thanks.")
+    await multiply(store.store, "case-0", [f"case-{i}" for i in range(1, 30)])
+    before = {f"case-{i}": await store.session(f"case-{i}").at(2).tree() for i in range(30)}
+    assert "1234-5678" in str(before["case-7"])
+    results = await each(store, *(migration(store) for _ in range(3)))
+    assert counted(results) == {"changed": 30}
+    for id_, result in results.items():
+        case = store.session(id_)
+        assert await case.at(2).tree() == before[id_] == result.before, "the original was changed"
+        after = await case.at(3).tree()
+        assert after == result.after
+        assert "[card]" in str(after)
+        assert "1234-5678" not in str(after)
+        assert [turn.origin async for turn in case.history()] == ["run", "run", "migration"]
+    assert (await store.store.head("case-0")).labels == {"team": "a"}
+    assert counted(await each(store, migration(store))) == {"unchanged": 30}
+    # And back.
+    undo = Rollback(store.store, run="desk-v2")
+    assert counted(await each(store, undo, Rollback(store.store, run="desk-v2"))) == {"changed": 30}
+    for id_, tree in before.items():
+        stored = await store.session(id_).at(4).read()
+        assert (stored.tree, stored.row.version, stored.row.blueprint) == (tree, 1, "desk")
+        assert stored.fingerprint == await store.session(id_).at(2).fingerprint()
+    assert counted(await each(store, undo)) == {"unchanged": 30}
+    assert (await store.session("case-3", blueprint()).run(task="Again.")).turn == 5
+    # And once more forward, which is what using it does as well.
+    assert counted(await each(store, migration(store))) == {"changed": 30}
+    result = await store.session("case-3", secretive()).run(task="And?")
+    assert (result.turn, await store.session("case-3").at(7).version()) == (7, 2)
+
+
+async def test_in_bulk_and_when_used_come_to_the_same(memory):
+    await memory.session("one", blueprint()).run(task="My card is 1234-5678.")
+    await multiply(memory.store, "one", ["two"])
+    await each(memory, migration(memory), ids=["one"])
+    told = []
+    for session in ("one", "two"):
+        agent = AssistantAgent("clerk", Scripted(lambda messages: told.append(list(messages)) or "yes"))
+        new = leftoff.Blueprint("desk", lambda agent=agent: agent, version=2)
+        new.migration(1, 2)(lambda state: state.redact(r"\d{4}-\d{4}", "[card]"))
+        await memory.session(session, new, on_drift="ignore").run(task="And?")
+    assert told[0] == told[1]
+
+
+async def test_a_dry_run_changes_nothing(store):
+    await store.session("case", blueprint()).run(task="My card is 1234-5678.")
+    before = await dump(store, "case")
+    (result,) = (await each(store, migration(store, dry_run=True))).values()
+    assert result.outcome == "changed"
+    assert "[card]" in str(result.after)
+    assert await dump(store, "case") == before
+    await each(store, migration(store))
+    (result,) = (await each(store, Rollback(store.store, run="desk-v2", dry_run=True))).values()
+    assert result.outcome == "changed"
+    assert await store.session("case").at(2).version() == 2
+
+
+async def test_what_is_not_to_be_migrated_is_left_alone(store, monkeypatch):
+    monkeypatch.setattr(bulk, "PAUSE", 0.01)
+
+    def failing(messages):
+        raise RuntimeError("503")
+
+    sessions = {
+        "fine": blueprint(),
+        "stranger": blueprint(name="other"),
+        "nameless": build(),
+        "newer": blueprint(3),
+        "deleted": blueprint(),
+        "busy": blueprint(),
+        "open": blueprint(),
+    }
+    for id_, what in sessions.items():
+        await store.session(id_, what).run(task="My card is 1234-5678.")
+    await store.delete("deleted")
+    with pytest.raises(leftoff.TurnFailed):
+        await store.session("open", leftoff.Blueprint("desk", lambda: AssistantAgent("clerk", Scripted(failing)))).run()
+    holder = Ledger(store.store, "busy")
+    await holder.refresh()
+    await holder.write(status="idle", progress=holder.progress)
+    before = {id_: await dump(store, id_) for id_ in sessions if id_ not in ("fine", "deleted")}
+    results = await each(store, migration(store), migration(store), ids=list(sessions))
+    assert {id_: result.outcome for id_, result in results.items()} == {
+        "fine": "changed",
+        "stranger": "unchanged",
+        "nameless": "unchanged",
+        "newer": "unchanged",
+        "deleted": "unchanged",
+        "busy": "busy",
+        "open": "open",
+    }
+    reasons = {id_: result.reason for id_, result in results.items()}
+    assert "'other'" in reasons["stranger"]
+    assert "version 3" in reasons["newer"]
+    assert "turn 2 failed" in reasons["open"]
+    assert "is held by" in reasons["busy"]
+    assert {id_: await dump(store, id_) for id_ in before} == before
+    # Named by its owner, one without a blueprint is meant.
+    assert counted(await each(store, migration(store, adopt=True), ids=["nameless"])) == {"changed": 1}
+    # When the holder has gone, another run does it.
+    await holder.write(status="idle", progress=holder.progress, release=True)
+    assert counted(await each(store, migration(store), ids=["busy"])) == {"changed": 1}
+
+
+async def test_a_session_that_is_busy_is_tried_again_at_the_end(memory, monkeypatch):
+    monkeypatch.setattr(bulk, "PAUSE", 0.01)
+    for id_ in ("busy", "fine"):
+        await memory.session(id_, blueprint()).run(task="one")
+    holder = Ledger(memory.store, "busy")
+    await holder.refresh()
+    await holder.write(status="idle", progress=holder.progress)
+    real = asyncio.sleep
+
+    async def released(seconds):
+        await holder.write(status="idle", progress=holder.progress, release=True)
+        await real(seconds)
+
+    monkeypatch.setattr(bulk.asyncio, "sleep", released)
+    results = await each(memory, migration(memory))
+    assert list(results) == ["fine", "busy"], "the busy one comes last"
+    assert counted(results) == {"changed": 2}
+
+
+async def test_one_that_fails_does_not_keep_the_others(memory):
+    for id_ in ("a", "poison", "z"):
+        await memory.session(id_, blueprint()).run(task=id_)
+    new = blueprint(2)
+
+    @new.migration(1, 2)
+    def picky(state):
+        if "poison" in str(state.tree):
+            raise ValueError("not this one")
+        return state
+
+    before = await dump(memory, "poison")
+    results = await each(memory, migration(memory, new))
+    assert [results[id_].outcome for id_ in ("a", "poison", "z")] == ["changed", "failed", "changed"]
+    assert "'poison'" in results["poison"].reason
+    assert "from version 1 to 2 (picky) raised ValueError: not this one" in results["poison"].reason
+    assert await dump(memory, "poison") == before
+
+
+async def test_a_session_that_has_gone_on_is_not_rolled_back(store):
+    await store.session("case", blueprint()).run(task="one")
+    await store.session("lazy", blueprint()).run(task="one")
+    await each(store, migration(store), ids=["case"])
+    for id_ in ("case", "lazy"):
+        await store.session(id_, secretive()).run(task="two")
+    before = await dump(store, "case")
+    results = await each(store, Rollback(store.store, run="desk-v2"))
+    assert {id_: result.outcome for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
+    assert "has gone on since to turn 3; fork() it from checkpoint 1" in results["case"].reason
+    assert await dump(store, "case") == before
+
+
+async def test_a_store_that_is_full_ends_the_run(memory, monkeypatch):
+    for i in range(5):
+        await memory.session(f"case-{i}", blueprint()).run(task="one")
+    real, written = memory.store.write, []
+
+    async def full(write):
+        if len(written) == 2:
+            raise StoreFull("no space is left", session=write.session)
+        written.append(write.session)
+        return await real(write)
+
+    monkeypatch.setattr(memory.store, "write", full)
+    with pytest.raises(StoreFull):
+        await each(memory, migration(memory))
+    monkeypatch.setattr(memory.store, "write", real)
+    assert counted(await each(memory, migration(memory))) == {"changed": 3, "unchanged": 2}
+
+
+async def test_what_was_appended_after_a_rollback_is_not_mixed_up(store):
+    """The migrated state has more messages in the same list, and the list goes on from where it was before."""
+    case = store.session("case", blueprint())
+    await case.run(task="one")
+    new = blueprint(2)
+
+    @new.migration(1, 2)
+    def add(state):
+        def change(tree):
+            messages = tree["state"]["llm_context"]["messages"]
+            messages.append(messages[-2] | {"content": "By the way."})
+
+        return state.edit(change)
+
+    await each(store, migration(store, new))
+    assert "By the way." in str(await store.session("case").at(2).tree())
+    await each(store, Rollback(store.store, run="desk-v2"))
+    await store.session("case", blueprint()).run(task="two")
+    tree = await store.session("case").at(4).tree()
+    assert [message["content"] for message in tree["state"]["llm_context"]["messages"]][2] == "two"
+    assert "By the way." not in str(tree)
+    assert "By the way." in str(await store.session("case").at(2).tree())
