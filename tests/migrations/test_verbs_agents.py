@@ -51,6 +51,7 @@ async def test_an_agent_that_has_said_nothing_has_any_name(store, world):
     state = State(await store.session("empty", None).at(1).tree())
     assert state.agents == []
     assert state.rename_agent("triage", "router").tree == state.tree
+    assert state.reset_agent("triage").tree["state"] == FRESH
 
 
 async def test_the_next_of_a_round_robin_is_renamed(store, world):
@@ -186,8 +187,29 @@ async def test_what_an_agent_remembers_moves_with_its_name(store, world):
     assert FACT in request(asked, "amy")[-1].content
 
 
-def _notes(*texts):
-    return ListMemory("notes", [MemoryContent(content=each, mime_type="text/plain") for each in texts])
+def _notes(*texts, name="notes"):
+    return ListMemory(name, [MemoryContent(content=each, mime_type="text/plain") for each in texts])
+
+
+def _sharing(world, names):
+    def build():
+        shared = _notes(name="notes")
+        return RoundRobinGroupChat([world.agent(name, memory=[shared]) for name in names.split()], max_turns=2)
+
+    return build
+
+
+async def test_a_memory_that_was_shared_stays_with_those_who_stay(store, world):
+    state = (await ran(store, _sharing(world, "ann bob cid"), "hello")).seed_memory("ann", FACT, "The PIN is 77.")
+    with pytest.raises(leftoff.StateInvalid, match="those of 'ann'"):
+        state.seed_memory("bob", "x")
+    gone = state.remove_agent("ann").redact("77")
+    assert "77" not in str(gone.tree["beside"])
+    asked, _ = await go_on(store, gone, _sharing(world, "bob cid"), world)
+    assert FACT in request(asked, "bob")[-1].content
+    assert "The PIN is [redacted]." in request(asked, "bob")[-1].content
+    await go_on(store, gone, round_robin(world, "bob cid"), world, session="none")  # nobody has one any more
+    await go_on(store, gone.add_agent("ann"), _sharing(world, "bob cid ann"), world, session="again")
 
 
 async def test_a_task_is_still_the_users_when_an_agent_of_that_name_is_renamed(store, world):
@@ -245,6 +267,19 @@ async def test_a_graph_goes_on_without_a_node(store, world, turns, gone, spoken)
     left = " ".join(edge for edge in edges.split() if gone not in edge.split(">"))
     asked, _ = await go_on(store, state, graph(world, left), world)
     assert sorted(agent for agent, _ in asked) == sorted(spoken)
+    assert FACT in text(asked[-1][1])
+
+
+async def test_a_cycle_goes_on_without_a_node(store, world):
+    said = iter(["again", "fine", "fine"])
+    answers = {"check": lambda messages: next(said)}
+    options = {"entry": "write", "answers": answers, "turns": 2}
+    state = await ran(store, graph(world, "write>check check>write? check>polish! polish>done", **options))
+    state = state.remove_agent("polish")
+    asked, _ = await go_on(
+        store, state, graph(world, "write>check check>write? check>done!", **options | {"turns": 9}), world
+    )
+    assert [agent for agent, _ in asked] == ["write", "check", "done"]
     assert FACT in text(asked[-1][1])
 
 
@@ -344,6 +379,8 @@ async def test_agents_that_are_not_there_or_cannot_be_are_refused(store, world):
         lambda: state.remove_agent("bob").remove_agent("ann"),
         lambda: state.add_agent("lead"),
         lambda: state.add_agent("x", after="nobody"),
+        lambda: state.add_agent("x", after=7),
+        lambda: State({"state": {"agent/default": {"x": 1}}}).rename_agent("agent", "other"),
         lambda: state.add_agent("nowhere/x"),
         lambda: state.add_agent(7),
         lambda: state.reset_agent("nobody"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from leftoff.autogen import view_positions
 from leftoff.autogen.view_places import (
     FRESH,
+    LEFT,
     beside_of,
     copied,
     drop_parts,
@@ -45,10 +46,10 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
     if node.is_team and node.team is None:
         raise StateInvalid("is a team in a tool; rename_tool renames it", path=f"agent {old!r}")
     name = node.name or old
-    check_name(node.team or node.holder, new, is_team=node.is_team)
-    new = str(new)
     if node.name == new:
         return set()
+    check_name(node.team or node.holder, new, is_team=node.is_team)
+    new = str(new)
     messages = _messages(tree, _scope(tree, node))
     if node.team is not None:
         _rename_member(tree, node.team, name, new)
@@ -132,16 +133,21 @@ def remove(tree: Any, name: str) -> set[str]:
         raise StateInvalid("is the only one in its team", path=f"agent {name!r}")
     order, gone = team.participants, node.name or name
     del team.members[gone]
+    beside = beside_of(tree)
+    memories = {path: value for path, value in beside.items() if is_below(path, join(node.parts, "memory"))}
     drop_parts(tree, node.parts)
+    beside |= {path: {LEFT: value} for path, value in memories.items() if is_array(value) and value}
     view_positions.remove(tree, team, gone, order)
     return {gone, handoff(gone)}
 
 
-def add(tree: Any, name: object, after: str | None, *, informed: bool) -> set[str]:
+def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
     """Have a new agent or team in a team, with the state that it is built with."""
     if not isinstance(name, str):
         raise StateInvalid(f"a {type(name).__name__} is not the name of an agent", path="name")
     where, _, new = name.rpartition("/")
+    if after is not None and not isinstance(after, str):
+        raise StateInvalid(f"a {type(after).__name__} is not the name of an agent", path="after")
     before = None if after is None else find(tree, join(where, after) if "/" not in after else after)
     team = before.team if before is not None else find_team(tree, where or None)
     if team is None:

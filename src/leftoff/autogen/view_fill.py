@@ -6,7 +6,7 @@ from typing import Any
 
 from leftoff import state
 from leftoff.autogen import complete, parts
-from leftoff.autogen.view_places import FRESH, is_below
+from leftoff.autogen.view_places import FRESH, LEFT, is_below
 from leftoff.autogen.view_positions import ALIGNED
 from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted
@@ -18,7 +18,7 @@ def is_open(value: Any) -> bool:
     """Whether a state leaves something to what is built."""
     if not is_object(value):
         return False
-    return value == FRESH or set(value) == {ALIGNED} or any(is_open(item) for item in value.values())
+    return value == FRESH or set(value) in ({ALIGNED}, {LEFT}) or any(is_open(item) for item in value.values())
 
 
 async def fill(live: Any, tree: Any) -> Any:
@@ -36,10 +36,26 @@ async def fill(live: Any, tree: Any) -> Any:
         for path, value in tree["beside"].items():
             if value == FRESH:
                 beside |= {key: item for key, item in built["beside"].items() if is_below(key, path)}
-            else:
+            elif not (is_object(value) and LEFT in value):
                 beside[path] = _filled(value, built["beside"].get(path, ABSENT), f"$.beside.{path}")
+        _inherit(tree["beside"], built["beside"], beside)
         filled["kept"] = len(beside)
     return filled
+
+
+def _inherit(before: dict[str, Any], built: dict[str, Any], beside: dict[str, Any]) -> None:
+    """Give the memory of an agent that is gone to the one that shared it: what was shared stands with one of them."""
+    for path, value in before.items():
+        if is_object(value) and LEFT in value:
+            team, _, own = path.rpartition("participants/")
+            end = own.partition("/")[2]
+            heirs = [
+                other
+                for other in built
+                if other not in beside and other.startswith(f"{team}participants/") and other.endswith(f"/{end}")
+            ]
+            if len(heirs) == 1:
+                beside[heirs[0]] = value[LEFT]
 
 
 def _filled(value: Any, built: Any, at: str) -> Any:

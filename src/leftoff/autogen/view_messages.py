@@ -12,7 +12,7 @@ from leftoff.autogen import view_pairs
 from leftoff.autogen.exact import MIME_TYPES
 from leftoff.autogen.view_agents import each_call
 from leftoff.autogen.view_pairs import calls_of, results_of
-from leftoff.autogen.view_places import beside_of, copied, find, is_below, join, nodes, words
+from leftoff.autogen.view_places import LEFT, beside_of, copied, find, is_below, join, nodes, words
 from leftoff.autogen.view_positions import manager_of
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
@@ -146,9 +146,10 @@ def truncate(tree: Any, last: object, agent: str | None) -> None:
             continue  # nobody has heard these yet
         messages = list(each.messages)
         counted = [i for i, message in enumerate(messages) if message.get("type") != "SystemMessage"]
+        system = set(range(len(messages))).difference(counted)
         start = counted[-last] if 0 < last <= len(counted) else (0 if last else len(messages))
         start = _with_calls(messages, start)
-        stay = [(i, message) for i, message in enumerate(messages) if i >= start or i not in counted]
+        stay = [(i, message) for i, message in enumerate(messages) if i >= start or i in system]
         _keep_turn(each, start)
         each.put(list(stay))
 
@@ -200,12 +201,19 @@ def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -
         what = (
             f"has more than one memory; give memory= one of {named}"
             if found
-            else "has no ListMemory in this state; where the agent is built, give it "
+            else f"has no ListMemory in this state, {_memories(tree)}; where the agent is built, give it "
             "memory=[ListMemory(memory_contents=[...])], and it begins with these"
         )
         raise StateInvalid(what, path=f"agent {agent!r}")
     [contents] = found.values()
     contents += [{"content": text, "mime_type": {"known": "text/plain"}, "metadata": None} for text in texts]
+
+
+def _memories(tree: Any) -> str:
+    """Where memories are; agents that share one have it with the first of them."""
+    holders = [node for node in nodes(tree) for path in beside_of(tree) if is_below(path, join(node.parts, "memory"))]
+    found = dict.fromkeys(repr(node.path or node.name) for node in holders)
+    return f"which has those of {', '.join(found)} (and of those who share them)" if found else "which has none at all"
 
 
 def redact(tree: Any, pattern: object, replacement: object) -> None:
@@ -280,6 +288,8 @@ class _Redaction:
 
     def memories(self, value: Any) -> Any:
         """What stands beside for a memory: a list of contents, or what one of a user's own keeps."""
+        if is_object(value) and LEFT in value:
+            return {LEFT: self.memories(value[LEFT])}
         if not is_array(value):
             return self.anything(value)
         return [redacted if (redacted := self._memory(item)) is not None else item for item in value]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FRESH: dict[str, Json] = {"leftoff.autogen.view": "fresh"}
 """Stands for what the agent or team has there that will be built."""
 
+LEFT = "leftoff.autogen.view.left"
+"""The key of an object that holds the memory of an agent that is gone: another may have shared it."""
+
 Kind: TypeAlias = Literal["context", "thread", "buffer"]
 """What a model is shown, what was said in a team, and what a participant has not heard yet."""
 
@@ -288,12 +291,17 @@ def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
         paths = ", ".join(repr(node.path) for node in found)
         raise StateInvalid(f"is the name of more than one; give one of {paths}", path=f"agent {name!r}")
     root = nodes(tree)[0]
-    if not found and unnamed and root.name is None and not root.is_team and "/" not in name:
+    if not found and unnamed and root.name is None and not root.is_team and "/" not in name and not _is_runtime(root):
         return root
     if not found:
         known = ", ".join(map(repr, names(tree))) or "none that has a name"
         raise StateInvalid(f"is not in the state, which has {known}", path=f"agent {name!r}")
     return found[0]
+
+
+def _is_runtime(node: Node) -> bool:
+    """Whether it is a runtime, whose agents have ids, not names; ``edit`` can change these."""
+    return is_object(node.state) and bool(node.state) and all("/" in key for key in node.state)
 
 
 def find_team(tree: Any, name: str | None) -> Node:
