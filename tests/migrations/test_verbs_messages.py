@@ -299,6 +299,36 @@ def _garble(tree):
             message["content"][0]["arguments"] = "{Zoë"
 
 
+def test_messages_of_ones_own_are_redacted_and_images_are_left():
+    image = {"data": "iVBOsecretRw0KGgo="}
+    messages = [
+        {"type": "UserMessage", "source": "secret", "content": ["a secret", image]},
+        {"type": "Own", "source": "x", "content": [{"a": ["secret"]}, 7], "note": {"b": "secret"}, "id": "secret"},
+        {"type": "SelectSpeakerEvent", "source": "x", "content": ["secret"]},
+    ]
+    state = State({"state": {"type": "AssistantAgentState", "llm_context": {"messages": messages}}}).redact(
+        "secret", "-"
+    )
+    assert state.messages() == [
+        {"type": "UserMessage", "source": "secret", "content": ["a -", image]},
+        {"type": "Own", "source": "x", "content": [{"a": ["-"]}, 7], "note": {"b": "-"}, "id": "secret"},
+        {"type": "SelectSpeakerEvent", "source": "x", "content": ["secret"]},
+    ]
+
+
+def test_results_of_calls_that_are_not_there_go_with_their_tool():
+    result = {"content": "x", "name": "look", "call_id": "1", "is_error": False}
+    messages = [
+        {"type": "UserMessage", "source": "user", "content": FACT},
+        {"type": "FunctionExecutionResultMessage", "content": [result, result | {"name": "weigh", "call_id": "2"}]},
+        {"type": "FunctionExecutionResultMessage", "content": [result]},
+    ]
+    state = State({"state": {"type": "AssistantAgentState", "llm_context": {"messages": messages}}})
+    for calls in ("text", "remove"):
+        left = state.drop_tool("look", calls).messages()
+        assert [len(message["content"]) for message in left] == [len(FACT), 1]
+
+
 async def test_a_memory_is_seeded(store, world):
     def build():
         return RoundRobinGroupChat([world.agent("ann", memory=[_notes()]), world.agent("bob")], max_turns=1)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leftoff.autogen.view_places import Words
 
 MEMORIES = "MemoryQueryEvent"
+IMAGE = {"data"}
 NOT_TEXT = {"type", "source", "target", "id", "created_at", "request_id", "full_message_id", "models_usage"}
 """What in a message is not said by anybody."""
 
@@ -263,8 +264,10 @@ class _Redaction:
                 continue
             if message.get("type") == MEMORIES and key == "content":
                 self._recalled(value, exact)
-            elif key == "content" and is_array(value):  # texts and images
-                message[key] = [self.text(item) if isinstance(item, str) else item for item in value]
+            elif key == "content" and is_array(value):
+                message[key] = [
+                    item if is_object(item) and set(item) == IMAGE else self.anything(item) for item in value
+                ]
             else:
                 message[key] = self.anything(value)
 
@@ -276,13 +279,10 @@ class _Redaction:
 
     def _recalled(self, memories: list[Any], exact: list[Any] | None) -> None:
         for index, memory in enumerate(memories):
-            now = exact[index] if exact is not None and index < len(exact) else None
-            if now is not None:
-                redacted = self._memory(now)
-                is_text = redacted is not None
-                exact[index] = redacted if is_text else now  # type: ignore[index] # it is not None where now is not
-                if not is_text:
+            if exact is not None and index < len(exact):
+                if (redacted := self._memory(exact[index])) is None:
                     continue
+                exact[index] = redacted
             memory["content"] = self.anything(memory.get("content"))
             memory["metadata"] = self.anything(memory.get("metadata"))
 

@@ -165,9 +165,10 @@ class _Dropping:
         return placed
 
     def _is_of(self, message: Any) -> bool:
-        return any(item.get("name") == self._tool for item in [*calls_of(message), *results_of(message)])
+        return any(self._is(item) for item in [*calls_of(message), *results_of(message)])
 
     def _group(self, group: list[tuple[int, Any]]) -> Placed:
+        """A message and the results right after it; results of calls that are not there go by the name of the tool."""
         (index, first), *_ = group
         gone = [call for call in calls_of(first) if call.get("name") == self._tool]
         ids = {call.get("id") for call in gone}
@@ -180,20 +181,13 @@ class _Dropping:
                     placed.append((number, {**message, "content": left} if gone else message))
                 continue
             told |= {result.get("call_id"): result for result in results_of(message)}
-            left = [
-                each
-                for each in results_of(message)
-                if each.get("call_id") not in ids and not self._is_alone(each, gone)
-            ]
+            left = [each for each in results_of(message) if not (each["call_id"] in ids if gone else self._is(each))]
             if left:
                 placed.append((number, {**message, "content": left}))
         alone = not any(number == index for number, _ in placed)
         if said := self._words(first, gone, told, alone=alone):
             placed.append((index if alone else None, said))
         return placed
-
-    def _is_alone(self, result: dict[str, Any], gone: list[Any]) -> bool:
-        return not gone and result.get("name") == self._tool
 
     def _words(self, message: Any, gone: list[Any], told: dict[Any, Any], *, alone: bool) -> dict[str, Any] | None:
         """What stays of calls in a message: a text about them, or what was thought with them."""
