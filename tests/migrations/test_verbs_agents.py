@@ -140,6 +140,8 @@ async def test_two_agents_of_the_same_name_are_told_apart_by_their_paths(store, 
     with pytest.raises(leftoff.StateInvalid, match="'crew/ann'"):
         state.rename_agent("zed", "x")
     renamed = state.rename_agent("crew/ann", "amy")
+    assert renamed.messages("ann")[1]["source"] == "ann"
+    assert renamed.messages("crew/amy")[-1]["source"] == "amy"
     assert renamed.agents == ["ann", "crew", "crew/amy", "crew/bob"]
     asked, _ = await go_on(store, renamed, nested(world, "amy bob", "ann"), world)
     assert FACT in text(request(asked, "bob"))
@@ -246,6 +248,44 @@ async def test_a_swarm_goes_on_without_one_who_left(store, world, hands, gone, s
     assert FACT in text(asked[0][1])
 
 
+async def test_who_has_the_turn_in_a_swarm_without_handovers_may_leave(store, world):
+    state = (await ran(store, swarm(world, "ann bob cid"))).remove_agent("ann")
+    _, result = await go_on(store, state, swarm(world, "bob cid", limit=2), world)
+    assert sources(result)[-1] == "bob"
+
+
+def _graph_tree():
+    stop = {"source": "bob", "content": "bob has stopped", "type": "StopMessage"}
+    members = {
+        name: {"type": "ChatAgentContainerState", "agent_state": {"type": "BaseState"}, "message_buffer": []}
+        for name in ("ann", "bob", "cid")
+    }
+    chosen = {"type": "SelectSpeakerEvent", "source": "GraphManager", "content": ["ann", "bob"]}
+    manager = {"message_thread": [chosen], "current_turn": 0, "remaining": {}, "enqueued_any": {}, "ready": ["ann"]}
+    beside = {
+        "graph/ann>bob%230": {"n": 1},
+        "graph/bob>cid%230/inner": {"n": 2},
+        "graph/ann>cid%231": {"n": 3},
+        "termination_condition": {"stop_messages": [stop]},
+    }
+    return {
+        "state": {"type": "TeamState", "agent_states": members | {"GraphManager": manager}},
+        "beside": beside,
+        "kept": 4,
+    }
+
+
+def test_what_edges_and_conditions_keep_goes_by_the_names_of_agents():
+    state = State(_graph_tree())
+    renamed = state.rename_agent("bob", "zoe")
+    assert list(renamed.tree["beside"])[:3] == ["graph/ann>zoe%230", "graph/zoe>cid%230/inner", "graph/ann>cid%231"]
+    assert renamed.tree["beside"]["termination_condition"]["stop_messages"][0]["source"] == "zoe"
+    assert renamed.messages()[0]["content"] == ["ann", "zoe"]
+    assert list(state.remove_agent("bob").tree["beside"]) == ["graph/ann>cid%231", "termination_condition"]
+    redacted = state.redact("stopped").tree["beside"]["termination_condition"]["stop_messages"][0]
+    assert redacted["content"] == "bob has [redacted]"
+
+
 async def test_an_orchestrator_goes_on_without_one_who_left(store, world):
     state = (await ran(store, magentic(world))).remove_agent("ann")
     asked, _ = await go_on(store, state, magentic(world, "bob", "bob"), world, task=None)
@@ -314,6 +354,13 @@ async def test_a_graph_has_a_new_node(store, world, turns, spoken):
     state = (await ran(store, graph(world, "first>left left>last", turns=turns))).add_agent("new")
     asked, _ = await go_on(store, state, graph(world, "first>left left>last first>new"), world)
     assert {agent for agent, _ in asked} == spoken
+
+
+async def test_a_node_waits_for_a_new_one_before_it(store, world):
+    state = (await ran(store, graph(world, "first>left left>last"))).add_agent("new")
+    asked, _ = await go_on(store, state, graph(world, "first>left left>last first>new new>last"), world)
+    assert sorted(agent for agent, _ in asked) == ["first", "last", "left", "new"]
+    assert asked[-1][0] == "last"
 
 
 async def test_a_new_agent_and_a_new_team_inside_a_team(store, world):

@@ -161,6 +161,8 @@ async def test_one_of_two_parallel_calls_is_dropped(store, world, build, options
         state = before.drop_tool("look", calls)
         assert mentions(state.tree, "look") == 0
         assert mentions(state.tree, "weigh") == mentions(before.tree, "weigh") > 0
+        summaries = [each for each in state.messages() if each["type"] == "ToolCallSummaryMessage"]
+        assert all(("A1" in each["content"]) is (calls == "text") for each in summaries)
         last = build(world, tools=[tool("weigh", weigh)], **options)
         asked, _ = await go_on(store, state, last, world, task(build), session=calls)
         shown = request(asked)

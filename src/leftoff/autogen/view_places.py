@@ -97,7 +97,7 @@ class Words:
             place = {before: now for now, (before, _) in enumerate(messages) if before is not None}
             moved = [item | {"index": place[item["index"]]} for item in self.recalled if item["index"] in place]
             if moved:
-                self.beside[path] = sorted(moved, key=lambda item: item["index"])
+                self.beside[path] = moved
             else:
                 del self.beside[path]
 
