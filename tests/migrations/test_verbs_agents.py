@@ -357,9 +357,9 @@ async def test_a_graph_has_a_new_node(store, world, turns, spoken):
 
 
 async def test_a_node_waits_for_a_new_one_before_it(store, world):
-    state = (await ran(store, graph(world, "first>left left>last"))).add_agent("new")
-    asked, _ = await go_on(store, state, graph(world, "first>left left>last first>new new>last"), world)
-    assert sorted(agent for agent, _ in asked) == ["first", "last", "left", "new"]
+    state = (await ran(store, graph(world, "first>left left>last"))).add_agent("new").add_agent("more")
+    asked, _ = await go_on(store, state, graph(world, "first>left left>last first>new new>more more>last"), world)
+    assert sorted(agent for agent, _ in asked) == ["first", "last", "left", "more", "new"]
     assert asked[-1][0] == "last"
 
 
