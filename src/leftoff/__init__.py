@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leftoff.blueprint import Blueprint
 from leftoff.calling import call_key, human, transaction
-from leftoff.changes import Change, Drift
+from leftoff.drift import Change, Drift
 from leftoff.effects import Call, tool
 from leftoff.errors import (
     Conflict,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from leftoff.changes import Drift
-from leftoff.drift import compare, migration_code
+from leftoff.drift import Drift, compare, migration_code
 from leftoff.errors import Drifted, LeftoffError, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 from leftoff.migrations import migrate
 

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from leftoff import codec
-from leftoff.autogen import view_agents
-from leftoff.autogen.view_agents import each_call
-from leftoff.autogen.view_pairs import calls_of, paired, results_of
-from leftoff.autogen.view_places import (
+from leftoff.autogen.view import agents
+from leftoff.autogen.view.agents import each_call
+from leftoff.autogen.view.pairs import calls_of, paired, results_of
+from leftoff.autogen.view.places import (
     beside_of,
     drop_parts,
     find,
@@ -27,7 +27,7 @@ from leftoff.errors import StateInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from leftoff.autogen.view_places import Node, Words
+    from leftoff.autogen.view.places import Node, Words
 
 Fate: TypeAlias = Literal["text", "remove"]
 """What becomes of the calls of a tool that is gone."""
@@ -55,7 +55,7 @@ def rename(tree: Any, old: str, new: str, agent: str | None) -> set[str]:
     for path in _parts(tree, old, scope):
         inner = next((node for node in nodes(tree) if node.parts == f"{path}/agent" and node.name == old), None)
         if inner is not None:  # an agent in a tool has the tool's name
-            touched |= view_agents.rename(tree, inner.path, new)
+            touched |= agents.rename(tree, inner.path, new)
         else:
             folder, _, name = path.rpartition("/")
             move_parts(tree, path, join(folder, quote(new) + name.removeprefix(quote(old))))

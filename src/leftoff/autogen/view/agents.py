@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leftoff.autogen import view_positions
-from leftoff.autogen.view_places import (
+from leftoff.autogen.view import positions
+from leftoff.autogen.view.places import (
     FRESH,
     LEFT,
     beside_of,
@@ -27,7 +27,7 @@ from leftoff.errors import StateInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leftoff.autogen.view_places import Node
+    from leftoff.autogen.view.places import Node
 
 USER = "user"
 """The source of tasks; an agent may have that name, too, but what has it as its source need not be the agent's."""
@@ -82,7 +82,7 @@ def _rename_member(tree: Any, team: Node, old: str, new: str) -> None:
     members = {new if name == old else name: value for name, value in team.members.items()}
     team.members.clear()
     team.members.update(members)
-    view_positions.rename(tree, team, old, new)
+    positions.rename(tree, team, old, new)
 
 
 def _messages(tree: Any, scope: Node | None) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def remove(tree: Any, name: str) -> set[str]:
     memories = {path: value for path, value in beside.items() if is_below(path, join(node.parts, "memory"))}
     drop_parts(tree, node.parts)
     beside |= {path: {LEFT: value} for path, value in memories.items() if is_array(value) and value}
-    view_positions.remove(tree, team, gone, order)
+    positions.remove(tree, team, gone, order)
     return {gone, handoff(gone)}
 
 
@@ -154,7 +154,7 @@ def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
         raise StateInvalid("is not in a team", path=f"agent {after!r}")
     check_name(team, new, is_team=True)
     order = team.participants
-    thread = view_positions.manager_of(team).get("message_thread", [])
+    thread = positions.manager_of(team).get("message_thread", [])
     container = {
         "type": "ChatAgentContainerState",
         "version": "1.0.0",
@@ -171,7 +171,7 @@ def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
         team.members[manager] = members[manager]
     if "beside" in tree:
         tree["beside"][join(team.parts, f"participants/{quote(new)}")] = copied(FRESH)
-    view_positions.add(tree, team, order)
+    positions.add(tree, team, order)
     return {new}
 
 
@@ -180,7 +180,7 @@ def reset(tree: Any, name: str, *, informed: bool) -> set[str]:
     node = find(tree, name)
     if node.container is not None:
         team = node.team
-        thread: list[Any] = [] if team is None else view_positions.manager_of(team).get("message_thread", [])
+        thread: list[Any] = [] if team is None else positions.manager_of(team).get("message_thread", [])
         node.container["agent_state"] = copied(FRESH)
         node.container["message_buffer"] = _heard(thread) if informed else []
     elif node.holder is None:
@@ -192,4 +192,4 @@ def reset(tree: Any, name: str, *, informed: bool) -> set[str]:
 
 
 def _heard(thread: list[Any]) -> list[Any]:
-    return [copied(message) for message in thread if view_positions.is_chat(message)]
+    return [copied(message) for message in thread if positions.is_chat(message)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from leftoff.autogen.view_places import words
+from leftoff.autogen.view.places import words
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leftoff.autogen.view_places import Words
+    from leftoff.autogen.view.places import Words
 
 REQUESTS = ("AssistantMessage", "ToolCallRequestEvent")
 RESULTS = ("FunctionExecutionResultMessage", "ToolCallExecutionEvent")

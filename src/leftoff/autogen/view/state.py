@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leftoff import codec
-from leftoff.autogen import view_agents, view_messages, view_pairs, view_positions, view_tools
-from leftoff.autogen.view_fill import fill
-from leftoff.autogen.view_places import FRESH, copied, find, names, nodes, recount, words
-from leftoff.autogen.view_tools import mentions
+from leftoff.autogen.view import agents, messages, pairs, positions, tools
+from leftoff.autogen.view.places import copied, find, names, nodes, recount, words
 from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 
@@ -17,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from re import Pattern
 
-    from leftoff.autogen.view_tools import Fate
+    from leftoff.autogen.view.tools import Fate
     from leftoff.codec import Json
-
-__all__ = ["FRESH", "State", "fill", "mentions"]
 
 
 class State:
@@ -34,7 +30,7 @@ class State:
         _check_form(tree)
         self._tree = copied(tree) if before is None else tree
         self._touched: frozenset[str] = (frozenset() if before is None else before.touched) | frozenset(touched)
-        self._broken: Counter[str] = view_pairs.count_broken(tree) if before is None else before.broken
+        self._broken: Counter[str] = pairs.count_broken(tree) if before is None else before.broken
 
     def __repr__(self) -> str:
         return f"State({', '.join(self.agents) or 'an agent'})"
@@ -78,22 +74,22 @@ class State:
 
     def rename_agent(self, old: str, new: str) -> State:
         """Give an agent or a nested team another name, wherever it stands."""
-        return self._changed(lambda tree: view_agents.rename(tree, old, new))
+        return self._changed(lambda tree: agents.rename(tree, old, new))
 
     def remove_agent(self, name: str) -> State:
         """Take an agent or a nested team out of its team. What it said stays said; its turn goes to another."""
-        return self._changed(lambda tree: view_agents.remove(tree, name))
+        return self._changed(lambda tree: agents.remove(tree, name))
 
     def add_agent(self, name: str, after: str | None = None, *, informed: bool = True) -> State:
         """Have a new agent in a team (``inner/zed`` for one inside), with the state that it is built with.
 
         It comes last, or ``after`` another. ``informed``: what was said so far is news to it; else it knows nothing.
         """
-        return self._changed(lambda tree: view_agents.add(tree, name, after, informed=informed))
+        return self._changed(lambda tree: agents.add(tree, name, after, informed=informed))
 
     def reset_agent(self, name: str, *, informed: bool = True) -> State:
         """Let an agent begin with the state that it is built with, as if it was new: its class may have changed."""
-        return self._changed(lambda tree: view_agents.reset(tree, name, informed=informed))
+        return self._changed(lambda tree: agents.reset(tree, name, informed=informed))
 
     def change_team(self, kind: str, team: str | None = None) -> State:
         """Make the team, or one inside, one of another kind: ``SelectorGroupChat``.
@@ -103,32 +99,32 @@ class State:
         """
 
         def change(tree: Any) -> set[str]:
-            found = view_positions.change_kind(tree, kind, team)
+            found = positions.change_kind(tree, kind, team)
             return set(found.participants) | ({found.name} if found.name else set())
 
         return self._changed(change)
 
     def rename_tool(self, old: str, new: str, agent: str | None = None) -> State:
         """Give a tool another name, also in its old calls; only that of one agent, if it is given."""
-        return self._changed(lambda tree: view_tools.rename(tree, old, new, agent))
+        return self._changed(lambda tree: tools.rename(tree, old, new, agent))
 
     def drop_tool(self, name: str, calls: Fate = "text", agent: str | None = None) -> State:
         """Take a tool out. Its old calls become a text that says what was called and answered, or are removed, too."""
-        return self._changed(lambda tree: view_tools.drop(tree, name, calls, agent))
+        return self._changed(lambda tree: tools.drop(tree, name, calls, agent))
 
     def alter_tool(
         self, name: str, arguments: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
     ) -> State:
         """Change the arguments of a tool's old calls: the function gets each as a dict, and changes or returns it."""
-        return self._changed(lambda tree: view_tools.alter(tree, name, arguments, agent))
+        return self._changed(lambda tree: tools.alter(tree, name, arguments, agent))
 
     def rename_message_type(self, old: str, new: str) -> State:
         """Give messages of a type another; ``Order`` also stands for ``StructuredMessage[Order]``."""
-        return self._changed(lambda tree: view_messages.rename_type(tree, old, new))
+        return self._changed(lambda tree: messages.rename_type(tree, old, new))
 
     def add_field(self, type: str, field: str, default: Json) -> State:  # noqa: A002 - as messages call it
         """Give messages of a type a field where they do not have it; structured ones in their contents."""
-        return self._changed(lambda tree: view_messages.add_field(tree, type, field, default))
+        return self._changed(lambda tree: messages.add_field(tree, type, field, default))
 
     def map_messages(
         self, change: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
@@ -141,22 +137,22 @@ class State:
         Raises:
             StateInvalid: a call has lost its result, or a result its call.
         """
-        return self._changed(lambda tree: view_messages.map_each(tree, change, agent))
+        return self._changed(lambda tree: messages.map_each(tree, change, agent))
 
     def redact(self, pattern: str | Pattern[str], replacement: str = "[redacted]") -> State:
         """Replace what matches a regular expression in all messages and memories, and in the arguments of calls."""
-        return self._changed(lambda tree: view_messages.redact(tree, pattern, replacement))
+        return self._changed(lambda tree: messages.redact(tree, pattern, replacement))
 
     def truncate(self, *, last: int, agent: str | None = None) -> State:
         """Keep the last messages of what models are shown and of what was said; more, if a call would lose its result.
 
         System messages stay, and so does what a participant has not heard yet.
         """
-        return self._changed(lambda tree: view_messages.truncate(tree, last, agent))
+        return self._changed(lambda tree: messages.truncate(tree, last, agent))
 
     def seed_memory(self, agent: str, *texts: str, memory: str | None = None) -> State:
         """Add texts to the ``ListMemory`` of an agent; ``memory`` is its name, if there are several."""
-        return self._changed(lambda tree: view_messages.seed(tree, agent, texts, memory))
+        return self._changed(lambda tree: messages.seed(tree, agent, texts, memory))
 
     def edit(self, change: Callable[[Any], Any]) -> State:
         """Change the tree by a function of your own: it gets a copy, and changes it or returns another."""
@@ -176,7 +172,7 @@ class State:
         """
         _check_form(self._tree)
         codec.check(self._tree)
-        view_pairs.check(self._tree, self._broken)
+        pairs.check(self._tree, self._broken)
 
     def _changed(self, change: Callable[[Any], set[str] | None]) -> State:
         tree = copied(self._tree)

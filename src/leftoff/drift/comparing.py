@@ -10,16 +10,14 @@ from hashlib import blake2b
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
-from leftoff.changes import Change, Drift, called, canonical, change, line, literal
 from leftoff.codec import is_array, is_object
-from leftoff.differing import Record
+from leftoff.drift.changes import Change, Drift, called, canonical, change, line, literal
+from leftoff.drift.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from leftoff.codec import Json
-
-__all__ = ["Change", "Drift", "compare", "digest", "migration_code"]
 
 FORMS: dict[str, type] = {
     "name": str,

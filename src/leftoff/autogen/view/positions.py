@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from leftoff.autogen.view_places import FRESH, beside_of, copied, drop_parts, find_team, join, quote
+from leftoff.autogen.view.places import FRESH, beside_of, copied, drop_parts, find_team, join, quote
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from leftoff.autogen.view_places import Node
+    from leftoff.autogen.view.places import Node
 
 ALIGNED = "leftoff.autogen.view.aligned"
 """The key of an object that stands for what will be built has there, with values from before where these fit."""

@@ -8,12 +8,12 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 from leftoff import codec
-from leftoff.autogen import view_pairs
 from leftoff.autogen.exact import MIME_TYPES
-from leftoff.autogen.view_agents import each_call
-from leftoff.autogen.view_pairs import calls_of, results_of
-from leftoff.autogen.view_places import LEFT, beside_of, copied, find, is_below, join, nodes, words
-from leftoff.autogen.view_positions import manager_of
+from leftoff.autogen.view import pairs
+from leftoff.autogen.view.agents import each_call
+from leftoff.autogen.view.pairs import calls_of, results_of
+from leftoff.autogen.view.places import LEFT, beside_of, copied, find, is_below, join, nodes, words
+from leftoff.autogen.view.positions import manager_of
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
-    from leftoff.autogen.view_places import Words
+    from leftoff.autogen.view.places import Words
 
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
@@ -43,7 +43,7 @@ def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | No
     Raises:
         StateInvalid: a call has lost its result, or a result its call; or what is returned is no message.
     """
-    before: Counter[str] = view_pairs.count_broken(tree)
+    before: Counter[str] = pairs.count_broken(tree)
     for each in _lists(tree, agent):
         placed: list[tuple[int | None, Any]] = []
         for index, message in enumerate(list(each.messages)):
@@ -58,7 +58,7 @@ def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | No
                 _recall(each, index, new)
             placed.append((index if stays else None, copied(new)))
         each.put(placed)
-    view_pairs.check(tree, before)
+    pairs.check(tree, before)
 
 
 def _recall(each: Words, index: int, new: dict[str, Any]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from leftoff import state
 from leftoff.autogen import complete, parts
-from leftoff.autogen.view_places import FRESH, LEFT, is_below
-from leftoff.autogen.view_positions import ALIGNED
+from leftoff.autogen.view.places import FRESH, LEFT, is_below
+from leftoff.autogen.view.positions import ALIGNED
 from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leftoff.changes import called, change, literal, said, same
 from leftoff.codec import is_object
-from leftoff.schemas import misfits
+from leftoff.drift.changes import called, change, literal, said, same
+from leftoff.drift.schemas import misfits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from leftoff.changes import Change
     from leftoff.codec import Json
+    from leftoff.drift.changes import Change
 
 
 @dataclass(frozen=True, slots=True)
