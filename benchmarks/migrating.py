@@ -18,7 +18,7 @@ import leftoff
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
-from leftoff.bulk import Migration, Rollback, in_bulk
+from leftoff.bulk import MigrationRun, RollbackRun, in_bulk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -78,17 +78,21 @@ async def migrating(kind: str, sessions: int, advance: Callable[[], None]) -> Mi
                         yield info.id
 
                 began, done = time.perf_counter(), 0
-                async for _ in in_bulk(ids(), [make() for _ in range(JOBS)]):
+
+                def tell(_: object) -> None:
+                    nonlocal done
                     done += 1
                     if done == EARLY:
                         memory.append(_peak_mb())
                     advance()
+
+                await in_bulk(ids(), [make() for _ in range(JOBS)], tell)
                 memory.append(_peak_mb())
                 return done / (time.perf_counter() - began)
 
-            forward = await run(lambda: Migration(store.store, blueprint(), AutoGen(), run="v2"))
-            again = await run(lambda: Migration(store.store, blueprint(), AutoGen(), run="v2"))
-            back = await run(lambda: Rollback(store.store, run="v2"))
+            forward = await run(lambda: MigrationRun(store.store, blueprint(), AutoGen(), run="v2"))
+            again = await run(lambda: MigrationRun(store.store, blueprint(), AutoGen(), run="v2"))
+            back = await run(lambda: RollbackRun(store.store, run="v2"))
     return MigrationFigures(kind, sessions, forward, again, back, early_mb=memory[0], late_mb=memory[-1])
 
 

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leftoff.drift import variable
 from leftoff.effects import declared
 from leftoff.errors import MissingMigration, StateInvalid
 
@@ -45,6 +46,8 @@ class Blueprint:
         version: int = 1,
         effects: Mapping[str, Effect | tool] | None = None,
     ) -> None:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise StateInvalid(f"the name of a blueprint is a string, not a {type(name).__name__}", path="name")
         if not callable(factory):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
             raise StateInvalid(f"needs a function that builds it, not a {type(factory).__name__}", path=name)
         if not _is_version(version):
@@ -74,16 +77,20 @@ class Blueprint:
         Raises:
             StateInvalid: it leads nowhere, or beside another one.
         """
-        at = f"migration({start!r}, {end!r}) of {self.name!r}"
+        at = f"{variable(self.name)}.migration({start!r}, {end!r})"
         if not (_is_version(start) and _is_version(end) and start < end <= self.version):
             raise StateInvalid(
                 f"leads from a version to a later one, and this blueprint is version {self.version}", path=at
             )
-        for other in self._steps.values():
-            if other.start < end and start < other.end:
-                raise StateInvalid(f"{other} covers the same versions; there is one way from each to the next", path=at)
 
         def add(function: MigrationT) -> MigrationT:
+            for other in self._steps.values():
+                if other.start < end and start < other.end:
+                    raise StateInvalid(
+                        f"{other} covers the same versions; there is one way from each to the next", path=at
+                    )
+            if not callable(function):
+                raise StateInvalid(f"is a function, not a {type(function).__name__}", path=at)
             if inspect.iscoroutinefunction(function):
                 raise StateInvalid("is an ordinary function, not an async one: it waits for nothing", path=at)
             self._steps[start] = Step(start, end, function)
@@ -114,7 +121,7 @@ class Blueprint:
                 raise MissingMigration(
                     f"blueprint {self.name!r} is version {self.version}, and no migration leads from version {version} "
                     f"to {later}; write it, or one that has nothing to change:\n\n"
-                    f"@{_variable(self.name)}.migration({version}, {later})\n"
+                    f"@{variable(self.name)}.migration({version}, {later})\n"
                     f"def from_{version}_to_{later}(state):\n"
                     f"    return state"
                 )
@@ -125,7 +132,3 @@ class Blueprint:
 
 def _is_version(value: object) -> bool:
     return type(value) is int and value >= 1
-
-
-def _variable(name: str) -> str:
-    return name if name.isidentifier() else "blueprint"

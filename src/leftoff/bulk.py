@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import orjson
+
 from leftoff import turns
+from leftoff.building import build, fingerprint_of
 from leftoff.committing import Stamp, commit, now
-from leftoff.errors import (
-    Conflict,
-    LeftoffError,
-    OutcomeUnknown,
-    SessionDeleted,
-    StoreFull,
-    StoreUnavailable,
-    UnknownVersion,
-)
-from leftoff.history import read_checkpoint
+from leftoff.errors import Conflict, LeftoffError, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from leftoff.history import PAGE, read_checkpoint
 from leftoff.ledger import Ledger
 from leftoff.records import Kind, Row
 from leftoff.state import Archive
+from leftoff.stopping import settled
 from leftoff.turns import CheckpointRow, TurnRow
-from leftoff.upgrading import check_version, upgrade
+from leftoff.upgrading import upgrade
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -34,7 +29,7 @@ if TYPE_CHECKING:
     from leftoff.store import Store
     from leftoff.turns import Origin
 
-Outcome: TypeAlias = Literal["changed", "unchanged", "open", "busy", "failed"]
+Became: TypeAlias = Literal["changed", "unchanged", "open", "busy", "failed"]
 """``open``: its last turn is not finished, so it is migrated when that goes on. ``busy``: a worker holds it."""
 
 AGAIN, PAUSE = 5, 1.0
@@ -46,7 +41,7 @@ class Result:
     """What became of one session."""
 
     session: str
-    outcome: Outcome
+    became: Became
     reason: str = ""
     before: Json = None
     """The state that was there, if it is changed; ``after`` is the one that is there now, or would be."""
@@ -56,7 +51,7 @@ class Result:
 Worker: TypeAlias = "Callable[[str], Coroutine[Any, Any, Result]]"
 
 
-class Migration:
+class MigrationRun:
     """A run that brings sessions to a blueprint's version. Each worker of a run has its own."""
 
     def __init__(
@@ -88,13 +83,14 @@ class Migration:
         session, blueprint = ledger.session, self._blueprint
         row = await _latest(ledger)
         if row is None:
-            return Result(session=session, outcome="unchanged")
+            return Result(session=session, became="unchanged")
         if row.blueprint != blueprint.name and not (self._adopt and not row.blueprint):
             what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else "is of no blueprint"
-            return Result(session=session, outcome="unchanged", reason=what)
-        check_version(row.version, blueprint.version, session)
+            return Result(session=session, became="unchanged", reason=what)
+        if row.version > blueprint.version:
+            return Result(session=session, became="unchanged", reason=f"is of version {row.version}, which is newer")
         if row.version == blueprint.version:
-            return Result(session=session, outcome="unchanged")
+            return Result(session=session, became="unchanged")
         if (held := _held(ledger)) is not None:
             return held
         archive = Archive()
@@ -113,21 +109,23 @@ class Migration:
         )
         if not self._dry_run:
             await _write(ledger, archive, fitted.tree, stamp, "migration")
-        return Result(session=session, outcome="changed", before=stored.tree, after=fitted.tree)
+        return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
 
     async def build(self) -> Any:
         """What the states have to fit; it is never run."""
         if self._live is None:
-            live = await self._blueprint.build()
-            self._built = await self._framework.fingerprint(live)
+            live = await build(self._blueprint, self._framework)
+            self._built = await fingerprint_of(live, self._framework)
             self._live = live
         return self._live
 
 
-class Rollback:
+class RollbackRun:
     """A run that undoes another one: sessions have the state from before it again."""
 
     def __init__(self, store: Store, *, run: str, dry_run: bool = False) -> None:
+        if not run:
+            raise StateInvalid("is empty; leftoff migrate has said how it is called", path="run")
         self._store = store
         self._run = run
         self._dry_run = dry_run
@@ -140,12 +138,12 @@ class Rollback:
         session = ledger.session
         row = await _latest(ledger)
         if row is None:
-            return Result(session=session, outcome="unchanged")
+            return Result(session=session, became="unchanged")
         number = ledger.progress.checkpoint
-        if row.run != self._run:
-            since = await self._went_on(ledger, number, row.version)
+        if (row.origin, row.run) != ("migration", self._run):
+            since = await self._went_on(ledger, number)
             reason = since and f"has gone on since to turn {number}; fork() it from checkpoint {since} to go back"
-            return Result(session=session, outcome="failed" if since else "unchanged", reason=reason or "")
+            return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
         if (held := _held(ledger)) is not None:
             return held
         archive = Archive()
@@ -154,43 +152,44 @@ class Rollback:
         before = await read_checkpoint(ledger, row.parent, Archive())
         if not self._dry_run:
             await _write(ledger, archive, before.tree, Stamp.of(before, archive), "rollback")
-        return Result(session=session, outcome="changed", before=stored.tree, after=before.tree)
+        return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 
-    async def _went_on(self, ledger: Ledger, number: int, version: int) -> int | None:
+    async def _went_on(self, ledger: Ledger, number: int) -> int | None:
         """The checkpoint from before the run, if a session was migrated in it before its latest checkpoint."""
-        while number:
-            row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, number)
-            if row is None or row.version != version:
-                return None
-            if row.run == self._run:
-                return row.parent
-            number = row.parent
+        mark, back = orjson.dumps({"run": self._run})[1:-1], b'"origin":"rollback"'
+        undone: set[int] = set()
+        for stop in range(number + 1, 0, -PAGE):
+            rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, start=max(0, stop - PAGE), stop=stop)
+            for row in reversed(rows):
+                if mark not in row.data and back not in row.data:  # as most are not
+                    continue
+                found = turns.decode(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
+                if found.origin == "rollback":
+                    undone.add(found.parent)
+                elif found.run == self._run and row.n not in undone:
+                    return found.parent
         return None
 
 
-async def in_bulk(sessions: AsyncGenerator[str, None], workers: Sequence[Worker]) -> AsyncGenerator[Result, None]:
-    """What becomes of many sessions, each given to one of the workers; those that are busy are tried again at the end.
+async def in_bulk(
+    sessions: AsyncGenerator[str, None],
+    workers: Sequence[Worker],
+    tell: Callable[[Result], None],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Give each session to one of the workers, and ``tell`` what became of it; busy ones are tried again at the end.
 
-    The first error of the store ends it: what was done is done, and another run goes on from there.
+    It stops when ``limit`` sessions are changed. The first error of the store ends it: what was done is done, and
+    another run goes on from there. When it is cancelled, what has begun is done to its end and told.
     """
-    busy: list[str] = []
-    async with aclosing(_spread(sessions, workers)) as results:
-        async for result in results:
-            if result.outcome == "busy":
-                busy.append(result.session)
-            else:
-                yield result
+    bulk = _Bulk(workers, tell, limit)
+    busy = await bulk.spread(sessions)
     for last in range(AGAIN, 0, -1):
         if not busy:
             return
         await asyncio.sleep(PAUSE)
-        again, busy = busy, []
-        async with aclosing(_spread(_each(again), workers)) as results:
-            async for result in results:
-                if result.outcome == "busy" and last > 1:
-                    busy.append(result.session)
-                else:
-                    yield result
+        busy = await bulk.spread(_each(busy), last=last == 1)
 
 
 async def _each(sessions: Sequence[str]) -> AsyncGenerator[str, None]:
@@ -198,27 +197,51 @@ async def _each(sessions: Sequence[str]) -> AsyncGenerator[str, None]:
         yield session
 
 
-async def _spread(sessions: AsyncGenerator[str, None], workers: Sequence[Worker]) -> AsyncGenerator[Result, None]:
-    free = list(workers)
-    running: dict[asyncio.Task[Result], Worker] = {}
-    more = True
-    try:
-        while more or running:
-            while more and free:
-                session = await anext(sessions, None)
-                more = session is not None
-                if session is not None:
-                    worker = free.pop()
-                    running[asyncio.create_task(worker(session))] = worker
-            done = (await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))[0] if running else ()
-            for task in done:
-                free.append(running.pop(task))
-                yield task.result()
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await sessions.aclose()
+class _Bulk:
+    """Sessions on their way through the workers."""
+
+    def __init__(self, workers: Sequence[Worker], tell: Callable[[Result], None], limit: int | None) -> None:
+        self._free = list(workers)
+        self._tell = tell
+        self._limit = limit
+        self._changed = 0
+        self._busy: list[str] = []
+
+    async def spread(self, sessions: AsyncGenerator[str, None], *, last: bool = False) -> list[str]:
+        """Give out all of them; those that are busy. ``last``: it is told that they are."""
+        self._busy = []
+        running: dict[asyncio.Task[Result], Worker] = {}
+        more = True
+        try:
+            while more or running:
+                while more and self._free and self._may(len(running)):
+                    session = await anext(sessions, None)
+                    more = session is not None
+                    if session is not None:
+                        worker = self._free.pop()
+                        running[asyncio.create_task(worker(session))] = worker
+                if not running:
+                    break
+                for task in (await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    self._free.append(running.pop(task))
+                    self._count(task.result(), last=last)
+        finally:
+            for result in await settled(asyncio.gather(*running, return_exceptions=True)):
+                if isinstance(result, Result):
+                    self._count(result, last=True)
+            await sessions.aclose()
+        return self._busy
+
+    def _may(self, running: int) -> bool:
+        """Whether one more may be changed."""
+        return self._limit is None or self._changed + running < self._limit
+
+    def _count(self, result: Result, *, last: bool) -> None:
+        if result.became == "busy" and not last:
+            self._busy.append(result.session)
+            return
+        self._changed += result.became == "changed"
+        self._tell(result)
 
 
 async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
@@ -226,16 +249,14 @@ async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return await work
     except SessionDeleted:
-        return Result(session=session, outcome="unchanged", reason="was deleted")
+        return Result(session=session, became="unchanged", reason="was deleted")
     except Conflict:
-        return Result(session=session, outcome="busy", reason="is being written by somebody else")
-    except (StoreUnavailable, OutcomeUnknown, StoreFull):
+        return Result(session=session, became="busy", reason="is being written by somebody else")
+    except (StoreUnavailable, StoreFull):
         raise
-    except UnknownVersion as error:
-        return Result(session=session, outcome="unchanged", reason=str(error))
     except LeftoffError as error:
         return Result(
-            session=session, outcome="failed", reason="\n".join([str(error), *getattr(error, "__notes__", ())])
+            session=session, became="failed", reason="\n".join([str(error), *getattr(error, "__notes__", ())])
         )
 
 
@@ -249,10 +270,10 @@ def _held(ledger: Ledger) -> Result | None:
     """Why a session is left alone for now."""
     session, progress = ledger.session, ledger.progress
     if owner := ledger.busy():
-        return Result(session=session, outcome="busy", reason=f"is held by {owner}")
+        return Result(session=session, became="busy", reason=f"is held by {owner}")
     if progress.open is not None:
         doing = {"waiting": "waits for an answer", "running": "was interrupted"}.get(progress.open, progress.open)
-        return Result(session=session, outcome="open", reason=f"its turn {progress.turn} {doing}")
+        return Result(session=session, became="open", reason=f"its turn {progress.turn} {doing}")
     return None
 
 

@@ -147,6 +147,18 @@ class Drifted(StateInvalid):
 
     drift: object = None
 
+    @classmethod
+    def of(cls, error: StateInvalid) -> Drifted:
+        """The same as another error about a state, which is sound."""
+        if isinstance(error, Drifted):
+            return error
+        (path, message), *_ = error.differences
+        found = cls(message, path=path, session=error.session)
+        found.args, found.differences = error.args, error.differences
+        for note in getattr(error, "__notes__", ()):
+            found.add_note(note)
+        return found
+
 
 class NotKept(UserWarning):
     """Something of a user's own has changed in a turn, and has no methods that say what to keep of it."""

@@ -62,8 +62,8 @@ def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
         MigrationFailed: a migration takes away the agents or tools that it has used.
     """
     instance.check_version(turn.version)
-    used = turn.recorded.names()
-    if gone := sorted(used & instance.touched):
+    used, touched = turn.recorded.names(), instance.touched(turn.version)
+    if gone := sorted(used if touched is None else used & touched):
         raise MigrationFailed(
             f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
             f"version {instance.version} changes that. Nothing was changed: finish the turn with version "

@@ -7,18 +7,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import ref
 
-from leftoff import codec, state
+from leftoff import state
 from leftoff.blueprint import Blueprint
+from leftoff.building import build, fingerprint_of
 from leftoff.codec import is_object
 from leftoff.committing import Stamp
-from leftoff.errors import StateInvalid
+from leftoff.errors import MigrationFailed, StateInvalid
 from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
+from leftoff.migrations import migrate
 from leftoff.state import Archive, Grown
-from leftoff.upgrading import OnDrift, check_owner, check_version, upgrade
+from leftoff.upgrading import Fitted, OnDrift, check_owner, check_version, explained, upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from leftoff.codec import Json
     from leftoff.framework import Framework
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from leftoff.ledger import Ledger
 
 _log = logging.getLogger(__name__)
+
+NOTHING: dict[str, Json] = {"state": {}, "beside": {}, "kept": 0}
+"""The state of a session before its first checkpoint."""
 
 _HOLDERS: dict[int, tuple[ref[Any], str]] = {}
 """Which session each live instance runs, by its ``id()``: agents may be equal, or have no hash."""
@@ -88,8 +93,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.is_built = self._given is None and what is not None
         """Whether a factory builds it."""
         self.live: Any = None
-        self.touched: frozenset[str] = frozenset()
-        """The agents and tools that migrations have changed in the state that was loaded."""
+        self._touched: Mapping[int, frozenset[str]] = {}
+        """The agents and tools that migrations have changed in what was loaded, by the versions that they led from."""
+        self._owner = ""
+        """The name of the blueprint whose session it is, if this one has none."""
         self._fingerprint: dict[str, Json] | None = None
         self._described: int | None = None
         """The number of the body that has the fingerprint."""
@@ -113,6 +120,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
         self.live = self._before = None
         self._known = False
+        self._drift, self._touched = (), {}
 
     def doubt(self) -> None:
         """Forget the live instance, unless it is a given one that is known to be as it was before a turn."""
@@ -127,14 +135,24 @@ class Instance(Generic[EventT_co, ResultT_co]):
     def end(self, checkpoint: int) -> None:
         """Have the state of this checkpoint, which a turn has made."""
         self.checkpoint, self._before = checkpoint, None
-        self._drift, self.touched = (), frozenset()
+        self._drift, self._touched = (), {}
+
+    def touched(self, version: int) -> frozenset[str] | None:
+        """The agents and tools that the migrations from a version on change; ``None`` if nobody can tell."""
+        touched = self._touched
+        if self.is_built and not self.checkpoint:
+            try:
+                touched = migrate(NOTHING, self.blueprint.steps(version), self._framework, self.session).touched
+            except MigrationFailed:  # it needs a state to say so
+                return None
+        return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
 
     def stamp(self) -> Stamp:
         """What the next checkpoint says of what is run."""
         if self._described is None and self._fingerprint is not None:
             self._described = self.archive.message(self._fingerprint, "fingerprint")
         return Stamp(
-            blueprint=self.blueprint.name,
+            blueprint=self.blueprint.name or self._owner,
             version=self.version,
             fingerprint=self._described,
             drift=self._drift,
@@ -146,9 +164,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             await self._look(self._given)
 
     async def _look(self, live: Any) -> None:
-        found = await self._framework.fingerprint(live)
-        codec.check(found, "fingerprint")
-        self._fingerprint, self._described = found, None
+        self._fingerprint, self._described = await fingerprint_of(live, self._framework), None
 
     async def go_back(self) -> None:
         """Have a given live instance as it was before the turn, also what its owner had changed since the last one."""
@@ -172,14 +188,17 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if self.live is not None and self._is_current(ledger):
             return
         self.forget()
-        live = await self._build()
         stored = await self.read(ledger)
         with _naming(ledger.session):
+            live = await self._build()
             await self._look(live)
             if stored is not None:
-                plan, migrated = await self._fit(live, stored)
-                captured = await self._framework.load(live, plan)
-                if not migrated:
+                fitted = await self._fit(live, stored)
+                try:
+                    captured = await self._framework.load(live, fitted.plan)
+                except StateInvalid as error:
+                    raise explained(error, fitted.drift, self.blueprint) from error.__cause__
+                if not fitted.migrated:
                     self.archive.adopt(captured)
         self.live = live
 
@@ -212,7 +231,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._check(stored)
         with _naming(ledger.session):
             await self._look(live)
-            plan, _ = await self._fit(live, stored)
+            plan = (await self._fit(live, stored)).plan
             before = state.plain(await self._framework.capture(live))
             try:
                 await self._framework.load(live, plan)
@@ -229,13 +248,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return await self._framework.load(live, await self._framework.fit(live, tree))
 
     async def _build(self) -> Any:
-        live = await self.blueprint.build()
-        if live is None and self.is_built:
-            raise StateInvalid("returned None; is its return missing?", path="factory", session=self.session)
-        if live is None:
+        if not self.is_runnable:
             raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
-        if not self._framework.is_live(live):
-            raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+        live = await build(self.blueprint, self._framework)
         if not hasattr(live, "run_stream"):
             raise StateInvalid(
                 f"a {type(live).__name__} has no run_stream(): use store.save() and store.load() for it",
@@ -272,8 +287,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
             )
         self._last = ref(live)
 
-    async def _fit(self, live: Any, stored: Stored) -> tuple[Any, bool]:
-        """The plan by which to load a stored state; whether it was migrated."""
+    async def _fit(self, live: Any, stored: Stored) -> Fitted:
+        """A stored state as it can be loaded."""
         fitted = await upgrade(
             stored,
             live,
@@ -283,8 +298,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
             session=self.session,
             on_drift=self._on_drift,
         )
-        self._drift, self.touched = fitted.changes, fitted.touched
-        return fitted.plan, fitted.migrated
+        self._drift, self._touched = fitted.changes, fitted.touched
+        return fitted
 
     def check_version(self, stored: int) -> None:
         """See that what is stored is not of a later version than what is built here.
@@ -297,6 +312,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     def _check(self, stored: Stored) -> None:
         check_owner(self.blueprint, stored.row.blueprint, self.session)
+        self._owner = stored.row.blueprint
         if not self.is_built:  # it has no version of its own, and is given that of the state it goes on from
             self.blueprint.version = stored.row.version
         self.check_version(stored.row.version)

@@ -32,8 +32,8 @@ class Migrated:
     """A state after its migrations."""
 
     tree: Json
-    touched: frozenset[str]
-    """The agents and tools that have other names now, or are not what they were."""
+    touched: dict[int, frozenset[str]]
+    """The agents and tools that each step has changed, by the version it led from."""
 
 
 def migrate(tree: Json, steps: Sequence[Step], framework: Framework[Any, Any], session: str) -> Migrated:
@@ -42,10 +42,9 @@ def migrate(tree: Json, steps: Sequence[Step], framework: Framework[Any, Any], s
     Raises:
         MigrationFailed: a step raised, returned something else, changed its input, or reached outside.
     """
-    touched: frozenset[str] = frozenset()
+    touched: dict[int, frozenset[str]] = {}
     for step in steps:
-        tree, names = _take(step, tree, framework, session)
-        touched |= names
+        tree, touched[step.start] = _take(step, tree, framework, session)
     return Migrated(tree, touched)
 
 
@@ -69,7 +68,11 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
     if type(found) is not type(view):
         hint = "; is its return missing?" if found is None else ""
         raise failed(f"returned a {type(found).__name__}, not a state{hint}")
-    if orjson.dumps(view.tree) != before:
+    try:
+        same = orjson.dumps(view.tree) == before
+    except (TypeError, ValueError):  # it is not even JSON any more
+        same = False
+    if not same:
         raise failed("changed its input in place; state.edit(function) gives a copy to change")
     try:
         found.check()

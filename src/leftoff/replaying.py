@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from leftoff import recorded
+from leftoff.building import build, fingerprint_of
 from leftoff.codec import difference
 from leftoff.errors import StateInvalid
 from leftoff.framework import Answer, Outcome
@@ -138,10 +139,10 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
             "its calls are not kept any more: session(..., journals=50)", path=name, session=ledger.session
         )
     known = await recorded.read(ledger, first, after, bodies)
-    live = await blueprint.build()
+    live = await build(blueprint, framework)
     if row.parent:
         stored = await read_checkpoint(ledger, row.parent, Archive())
-        built = await framework.fingerprint(live)
+        built = await fingerprint_of(live, framework)
         fitted = await upgrade(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
         await framework.load(live, fitted.plan)
     await framework.prepare(live)

@@ -9,11 +9,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from leftoff.drift import Drift, compare, migration_code
-from leftoff.errors import Drifted, LeftoffError, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
+from leftoff.errors import Drifted, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 from leftoff.migrations import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from leftoff.blueprint import Blueprint, Step
     from leftoff.codec import Json
@@ -35,8 +35,9 @@ class Fitted:
     """The framework's, by which to load it."""
     tree: Json
     migrated: bool
-    touched: frozenset[str]
-    """The agents and tools that migrations have changed in it."""
+    drift: Drift
+    touched: Mapping[int, frozenset[str]]
+    """The agents and tools that migrations have changed in it, by the versions that they led from."""
     changes: Sequence[str]
     """What has changed since it was stored, in words."""
 
@@ -92,11 +93,14 @@ async def upgrade(
     """Make a stored state one of the blueprint's version that fits what was built, whose fingerprint is ``built``.
 
     Raises:
+        UnknownVersion: a newer version of the blueprint wrote it.
         MissingMigration: no migration leads from its version to the blueprint's.
         MigrationFailed: one failed, or led to a state that does not fit.
         Drifted: it fits other agents than these, or the policy refuses what has changed.
         StateInvalid: it is no state.
     """
+    check_owner(blueprint, stored.row.blueprint, session)
+    check_version(stored.row.version, blueprint.version, session)
     steps = _steps(blueprint, stored.row.version, session)
     done = migrate(stored.tree, steps, framework, session)
     drift = Drift(())
@@ -108,7 +112,8 @@ async def upgrade(
         tree, plan = stored.tree, await _fit(stored, live, drift, blueprint, framework)
         await _follow(on_drift, drift, blueprint, session)
     changes = [f"migrated from version {steps[0].start} to {steps[-1].end}"] if steps else []
-    return Fitted(plan=plan, tree=tree, migrated=bool(steps), touched=done.touched, changes=[*changes, *drift.texts])
+    changes += [change.text for change in drift.changes]
+    return Fitted(plan=plan, tree=tree, migrated=bool(steps), drift=drift, touched=done.touched, changes=changes)
 
 
 def _steps(blueprint: Blueprint, version: int, session: str) -> list[Step]:
@@ -126,7 +131,7 @@ async def _fit_migrated(
     try:
         tree = await framework.fill(live, tree)
         return tree, await framework.fit(live, tree)
-    except LeftoffError as error:
+    except Exception as error:  # what agents of a user's own raise is without limit
         raise MigrationFailed(
             f"session {session!r}: after its migration from version {start} to {end} the state does not fit what was "
             f"built; the session is as it was.\n{error}",
@@ -138,11 +143,8 @@ async def _fit_migrated(
 async def _fit(stored: Stored, live: Any, drift: Drift, blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
     try:
         plan = await framework.fit(live, stored.tree)
-    except Drifted as error:
-        error.drift = drift
-        if drift:
-            error.add_note(_advice(drift, blueprint))
-        raise
+    except StateInvalid as error:
+        raise explained(error, drift, blueprint) from error.__cause__
     if drift.breaking:
         raise _refused(drift, blueprint)
     return plan
@@ -158,6 +160,18 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
         _log.warning("session %r was built otherwise before:\n%s", session, drift)
     elif callable(policy) and isawaitable(answer := policy(drift)):
         await answer
+
+
+def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateInvalid:
+    """An error about a state that does not fit, with what has changed since, if that is why, and the code to write."""
+    drift = drift.failing()
+    if not drift.breaking and not isinstance(error, Drifted):
+        return error
+    found = Drifted.of(error)
+    found.drift = drift
+    if drift:
+        found.add_note(_advice(drift, blueprint))
+    return found
 
 
 def _refused(drift: Drift, blueprint: Blueprint) -> Drifted:

@@ -109,7 +109,7 @@ def picky(state):
     assert result.err.count("the migration from version 1 to 2 (picky) raised ValueError: not so") == 3
     left = cli("migrate", release(2, code=code), "--json", code=1).json["left"]
     assert {each["session"] for each in left} == {"case-0", "case-1", "case-2"}
-    assert {each["outcome"] for each in left} == {"failed"}
+    assert {each["became"] for each in left} == {"failed"}
 
 
 def test_an_open_turn_is_left_for_later(cli, cases, release, crash):

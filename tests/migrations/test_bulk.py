@@ -12,8 +12,8 @@ from tools.servers.shared import DURABLE, place
 import leftoff
 from leftoff import bulk
 from leftoff.autogen import AutoGen
-from leftoff.bulk import Migration, Rollback, in_bulk
-from leftoff.errors import StoreFull
+from leftoff.bulk import MigrationRun, RollbackRun, in_bulk
+from leftoff.errors import StateInvalid, StoreFull
 from leftoff.ledger import Ledger
 from leftoff.records import Kind
 
@@ -43,22 +43,24 @@ def secretive():
     return new
 
 
-async def each(store, *workers, ids=None):
+async def each(store, *workers, ids=None, limit=None):
     """What became of the sessions, by their ids."""
 
     async def listed():
         for id_ in ids or [info.id async for info in store.sessions()]:
             yield id_
 
-    return {result.session: result async for result in in_bulk(listed(), workers)}
+    found = {}
+    await in_bulk(listed(), workers, lambda result: found.setdefault(result.session, result), limit=limit)
+    return found
 
 
 def migration(store, new=None, **options):
-    return Migration(store.store, new or secretive(), AutoGen(), **{"run": "desk-v2"} | options)
+    return MigrationRun(store.store, new or secretive(), AutoGen(), **{"run": "desk-v2"} | options)
 
 
 def counted(results):
-    return Counter(result.outcome for result in results.values())
+    return Counter(result.became for result in results.values())
 
 
 async def dump(store, session):
@@ -86,8 +88,8 @@ async def test_each_session_is_migrated_once_and_back_again(store):
     assert (await store.store.head("case-0")).labels == {"team": "a"}
     assert counted(await each(store, migration(store))) == {"unchanged": 30}
     # And back.
-    undo = Rollback(store.store, run="desk-v2")
-    assert counted(await each(store, undo, Rollback(store.store, run="desk-v2"))) == {"changed": 30}
+    undo = RollbackRun(store.store, run="desk-v2")
+    assert counted(await each(store, undo, RollbackRun(store.store, run="desk-v2"))) == {"changed": 30}
     for id_, tree in before.items():
         stored = await store.session(id_).at(4).read()
         assert (stored.tree, stored.row.version, stored.row.blueprint) == (tree, 1, "desk")
@@ -117,12 +119,12 @@ async def test_a_dry_run_changes_nothing(store):
     await store.session("case", blueprint()).run(task="My card is 1234-5678.")
     before = await dump(store, "case")
     (result,) = (await each(store, migration(store, dry_run=True))).values()
-    assert result.outcome == "changed"
+    assert result.became == "changed"
     assert "[card]" in str(result.after)
     assert await dump(store, "case") == before
     await each(store, migration(store))
-    (result,) = (await each(store, Rollback(store.store, run="desk-v2", dry_run=True))).values()
-    assert result.outcome == "changed"
+    (result,) = (await each(store, RollbackRun(store.store, run="desk-v2", dry_run=True))).values()
+    assert result.became == "changed"
     assert await store.session("case").at(2).version() == 2
 
 
@@ -151,7 +153,7 @@ async def test_what_is_not_to_be_migrated_is_left_alone(store, monkeypatch):
     await holder.write(status="idle", progress=holder.progress)
     before = {id_: await dump(store, id_) for id_ in sessions if id_ not in ("fine", "deleted")}
     results = await each(store, migration(store), migration(store), ids=list(sessions))
-    assert {id_: result.outcome for id_, result in results.items()} == {
+    assert {id_: result.became for id_, result in results.items()} == {
         "fine": "changed",
         "stranger": "unchanged",
         "nameless": "unchanged",
@@ -162,7 +164,7 @@ async def test_what_is_not_to_be_migrated_is_left_alone(store, monkeypatch):
     }
     reasons = {id_: result.reason for id_, result in results.items()}
     assert "'other'" in reasons["stranger"]
-    assert "version 3" in reasons["newer"]
+    assert "is of version 3, which is newer" in reasons["newer"]
     assert "turn 2 failed" in reasons["open"]
     assert "is held by" in reasons["busy"]
     assert {id_: await dump(store, id_) for id_ in before} == before
@@ -205,7 +207,7 @@ async def test_one_that_fails_does_not_keep_the_others(memory):
 
     before = await dump(memory, "poison")
     results = await each(memory, migration(memory, new))
-    assert [results[id_].outcome for id_ in ("a", "poison", "z")] == ["changed", "failed", "changed"]
+    assert [results[id_].became for id_ in ("a", "poison", "z")] == ["changed", "failed", "changed"]
     assert "'poison'" in results["poison"].reason
     assert "from version 1 to 2 (picky) raised ValueError: not this one" in results["poison"].reason
     assert await dump(memory, "poison") == before
@@ -218,10 +220,107 @@ async def test_a_session_that_has_gone_on_is_not_rolled_back(store):
     for id_ in ("case", "lazy"):
         await store.session(id_, secretive()).run(task="two")
     before = await dump(store, "case")
-    results = await each(store, Rollback(store.store, run="desk-v2"))
-    assert {id_: result.outcome for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
+    results = await each(store, RollbackRun(store.store, run="desk-v2"))
+    assert {id_: result.became for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
     assert "has gone on since to turn 3; fork() it from checkpoint 1" in results["case"].reason
     assert await dump(store, "case") == before
+
+
+async def test_a_session_that_went_on_to_a_later_version_is_reported(memory):
+    await memory.session("case", blueprint()).run(task="one")
+    await each(memory, migration(memory))
+    newest = blueprint(3)
+    newest.migration(1, 2)(lambda state: state)
+    newest.migration(2, 3)(lambda state: state)
+    await memory.session("case", newest).run(task="two")
+    (result,) = (await each(memory, RollbackRun(memory.store, run="desk-v2"))).values()
+    assert result.became == "failed"
+    assert "fork() it from checkpoint 1" in result.reason
+
+
+async def test_a_run_without_a_name_undoes_nothing(memory):
+    await memory.session("case", blueprint()).run(task="one")
+    with pytest.raises(StateInvalid, match="run: is empty"):
+        RollbackRun(memory.store, run="")
+
+
+@pytest.mark.parametrize("limit", [1, 5, 7])
+async def test_no_more_than_the_limit_are_changed(memory, limit):
+    await memory.session("case-0", blueprint()).run(task="one")
+    await multiply(memory.store, "case-0", [f"case-{i}" for i in range(1, 20)])
+    results = await each(memory, *(migration(memory) for _ in range(4)), limit=limit)
+    changed = [info.id async for info in memory.sessions() if info.checkpoint == 2]
+    assert len(changed) == limit
+    assert {id_ for id_, result in results.items() if result.became == "changed"} == set(changed)
+
+
+async def stopped(work, enough):
+    """Cancel work when there is enough of it."""
+    task = asyncio.create_task(work)
+    await enough.wait()
+    task.cancel()
+    await task
+
+
+async def test_when_it_is_stopped_all_that_was_done_is_told(memory, monkeypatch):
+    await memory.session("case-0", blueprint()).run(task="one")
+    await multiply(memory.store, "case-0", [f"case-{i}" for i in range(1, 20)])
+    real, told, enough = memory.store.write, [], asyncio.Event()
+
+    async def slow(write):
+        await asyncio.sleep(0.01)
+        return await real(write)
+
+    async def listed():
+        for i in range(20):
+            yield f"case-{i}"
+
+    def tell(result):
+        told.append(result)
+        if len(told) == 5:
+            enough.set()
+
+    monkeypatch.setattr(memory.store, "write", slow)
+    with pytest.raises(asyncio.CancelledError):
+        await stopped(in_bulk(listed(), [migration(memory) for _ in range(4)], tell), enough)
+    changed = {info.id async for info in memory.sessions() if info.checkpoint == 2}
+    assert {result.session for result in told} == changed
+    assert len(changed) < 20
+
+
+async def test_what_agents_of_ones_own_raise_does_not_end_the_run(memory):
+    for id_ in ("a", "b"):
+        await memory.session(id_, blueprint()).run(task=id_)
+    new = blueprint(2)
+    new.migration(1, 2)(lambda state: state)
+
+    class Moody(AutoGen):
+        async def fit(self, live, tree):
+            raise ValueError("not now")
+
+    results = await each(memory, MigrationRun(memory.store, new, Moody(), run="r"))
+    assert counted(results) == {"failed": 2}
+    assert "not now" in results["a"].reason
+
+
+@pytest.mark.parametrize("factory", [lambda: None, lambda: 42])
+async def test_what_is_built_has_to_be_something(memory, factory):
+    await memory.session("case", blueprint()).run(task="one")
+    new = leftoff.Blueprint("desk", factory, version=2)
+    new.migration(1, 2)(lambda state: state)
+    (result,) = (await each(memory, migration(memory, new))).values()
+    assert result.became == "failed"
+    assert "factory: returned" in result.reason
+
+
+async def test_a_session_keeps_its_blueprint_when_it_is_saved_by_hand(memory):
+    await memory.session("case", blueprint()).run(task="My card is 1234-5678.")
+    agent = build()()
+    await memory.load("case", agent)
+    await memory.save("case", agent)
+    assert (await memory.session("case").at(2).read()).row.blueprint == "desk"
+    await memory.session("case", build()).run(task="And?")
+    assert counted(await each(memory, migration(memory))) == {"changed": 1}
 
 
 async def test_a_store_that_is_full_ends_the_run(memory, monkeypatch):
@@ -258,7 +357,7 @@ async def test_what_was_appended_after_a_rollback_is_not_mixed_up(store):
 
     await each(store, migration(store, new))
     assert "By the way." in str(await store.session("case").at(2).tree())
-    await each(store, Rollback(store.store, run="desk-v2"))
+    await each(store, RollbackRun(store.store, run="desk-v2"))
     await store.session("case", blueprint()).run(task="two")
     tree = await store.session("case").at(4).tree()
     assert [message["content"] for message in tree["state"]["llm_context"]["messages"]][2] == "two"

@@ -14,7 +14,7 @@ from tools.many import multiply
 import leftoff
 from leftoff import state
 from leftoff.autogen import AutoGen
-from leftoff.bulk import Migration, in_bulk
+from leftoff.bulk import MigrationRun
 from leftoff.migrations import migrate
 
 LONG = bool(os.environ.get("LEFTOFF_LONG"))
@@ -159,9 +159,8 @@ def test_step_by_step_at_once_when_used_or_in_bulk(history):
             assert whole == stepwise
             assert await case.at(len(tasks)).tree() == tree
             # In bulk, or when used: the next turn is shown the same.
-            migration = Migration(store.store, newest, AutoGen(), run="r")
-            (result,) = [result async for result in in_bulk(_only("bulk"), [migration])]
-            assert result.outcome == "changed"
+            result = await MigrationRun(store.store, newest, AutoGen(), run="r")("bulk")
+            assert result.became == "changed"
             filled, _ = await fitted(chain[-1][1], whole)
             assert result.after == filled == await store.session("bulk").at(len(tasks) + 1).tree()
             shown = []
@@ -173,7 +172,3 @@ def test_step_by_step_at_once_when_used_or_in_bulk(history):
             assert shown[0], "nobody was asked"
 
     asyncio.run(check())
-
-
-async def _only(session):
-    yield session

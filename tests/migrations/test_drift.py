@@ -1,10 +1,11 @@
 """Agents that are built otherwise than those that a session was run with: seen, told, refused where it breaks."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_agentchat.teams import DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
 from scripted import Scripted, calls
 
 import leftoff
@@ -117,6 +118,24 @@ def team(*names, kind=RoundRobinGroupChat):
     return kind([agent(name) for name in names], max_turns=1, **options)
 
 
+def graph(*names):
+    builder = DiGraphBuilder()
+    agents = [agent(name) for name in names]
+    for each in agents:
+        builder.add_node(each)
+    for one, other in pairwise(agents):
+        builder.add_edge(one, other)
+    return GraphFlow(agents, builder.build())
+
+
+class Mine(AssistantAgent):
+    async def save_state(self):
+        return {"mine": 1}
+
+    async def load_state(self, state):
+        assert state == {"mine": 1}
+
+
 BREAKING = {
     "an agent is added": (lambda: team("ann", "bob", "router"), "agent router added", 'add_agent("router")'),
     "an agent is removed": (lambda: team("ann"), "agent bob removed", 'remove_agent("bob")'),
@@ -126,6 +145,20 @@ BREAKING = {
         "SelectorGroupChat",
         'change_team("SelectorGroupChat")',
     ),
+    "everybody is replaced": (lambda: team("cid", "dan"), "agent dan added", 'remove_agent("bob")'),
+    "an agent is of another class": (
+        lambda: RoundRobinGroupChat([agent("ann"), Mine("bob", Scripted())], max_turns=1),
+        "class of bob changed from AssistantAgent to Mine",
+        'reset_agent("bob")',
+    ),
+    "an agent is a team now": (
+        lambda: RoundRobinGroupChat(
+            [agent("ann"), RoundRobinGroupChat([agent("cid")], name="bob", max_turns=1)], max_turns=1
+        ),
+        "agent bob is a team now",
+        'reset_agent("bob")',
+    ),
+    "the team is a graph now": (lambda: graph("ann", "bob"), "GraphFlow", 'change_team("GraphFlow")'),
 }
 
 
@@ -149,6 +182,28 @@ async def test_what_breaks_is_refused_with_the_code_to_write(memory, how, policy
     result = await memory.session("case", new).run(task="two")
     assert result.turn == 2
     assert await memory.session("case").at(2).version() == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "verb"), [(("ann", "bob", "cid"), 'add_agent("cid")'), (("ann", "zed"), 'rename_agent("bob", "zed")')]
+)
+async def test_what_breaks_in_a_graph_is_refused_alike(memory, names, verb):
+    await memory.session("case", leftoff.Blueprint("support", lambda: graph("ann", "bob"))).run(task="one")
+    changed = leftoff.Blueprint("support", lambda: graph(*names))
+    with pytest.raises(Drifted) as caught:
+        await memory.session("case", changed).run(task="two")
+    advice = "\n".join(caught.value.__notes__)
+    assert verb in advice
+    new = leftoff.Blueprint("support", lambda: graph(*names), version=2)
+    exec(advice[advice.index("@support.migration") :], {"support": new})
+    assert (await memory.session("case", new).run(task="two")).turn == 2
+
+
+async def test_the_advice_to_those_without_a_blueprint_is_to_make_one(memory):
+    await memory.session("case", lambda: team("ann", "bob")).run(task="one")
+    with pytest.raises(Drifted) as caught:
+        await memory.session("case", lambda: team("ann")).run(task="two")
+    assert 'support = leftoff.Blueprint("support", build, version=2)' in "\n".join(caught.value.__notes__)
 
 
 async def test_it_is_seen_when_loading_by_hand_as_well(memory, caplog):

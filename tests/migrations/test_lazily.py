@@ -9,7 +9,7 @@ from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat
 from desk import A1, Desk
-from scripted import Scripted
+from scripted import Scripted, calls
 
 import leftoff
 from leftoff.errors import MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
@@ -121,8 +121,9 @@ def test_a_migration_leads_from_a_version_to_a_later_one(start, end):
 def test_there_is_one_way_from_each_version_to_the_next(start, end):
     blueprint = support(4, "ann")
     blueprint.migration(1, 3)(lambda state: state)
+    declare = blueprint.migration(start, end)
     with pytest.raises(StateInvalid, match="one way from each"):
-        blueprint.migration(start, end)
+        declare(lambda state: state)
 
 
 def test_a_migration_waits_for_nothing():
@@ -131,6 +132,14 @@ def test_a_migration_waits_for_nothing():
 
     with pytest.raises(StateInvalid, match="not an async one"):
         support(2, "ann").migration(1, 2)(later)
+    with pytest.raises(StateInvalid, match="is a function, not a str"):
+        support(2, "ann").migration(1, 2)("later")
+
+
+@pytest.mark.parametrize("name", [3, None, b"desk"])
+def test_a_blueprint_has_a_name(name):
+    with pytest.raises(StateInvalid, match="is a string, not a"):
+        leftoff.Blueprint(name, Crew("ann"))
 
 
 def connect(state):
@@ -146,6 +155,11 @@ def swallow(state):
 
 def change_in_place(state):
     state.tree["state"]["extra"] = 1
+    return state
+
+
+def ruin(state):
+    state.tree["state"]["extra"] = {1}
     return state
 
 
@@ -166,6 +180,7 @@ BAD = {
     "returns nothing": (lambda state: None, "returned a NoneType, not a state; is its return missing"),
     "returns a dict": (lambda state: state.tree, "returned a dict, not a state"),
     "changes its input": (change_in_place, "changed its input in place"),
+    "makes no JSON of it": (ruin, "changed its input in place"),
     "names nobody": (lambda state: state.rename_agent("nobody", "else"), "nobody"),
     "calls the network": (connect, "must not reach outside"),
     "calls it in secret": (swallow, "tried socket"),
@@ -254,6 +269,76 @@ async def test_a_question_survives_a_migration(memory, how):
         assert "approve" in str(turn.messages)
 
 
+def asking(*, tool="refund", agent="clerk", prompt="Be kind."):
+    """Builds an agent in a team whose tool asks first; ``paid`` has what it did."""
+    paid = []
+
+    def work(order: str) -> str:
+        """Give the money back."""
+        paid.append(order)
+        return f"{order} is done"
+
+    work.__name__ = tool
+    tools = [leftoff.tool(approval=True)(work)]
+
+    def answer(messages):
+        done = any(message.type == "FunctionExecutionResultMessage" for message in messages)
+        return "done" if done or "please" not in str(messages) else calls((tool, '{"order": "A1"}'))
+
+    def build():
+        clerk = AssistantAgent(agent, Scripted(answer), tools=tools, system_message=prompt)
+        return RoundRobinGroupChat([clerk], max_turns=1)
+
+    build.paid = paid
+    return build
+
+
+CHANGES = {
+    "the tool": ({"tool": "pay_back"}, lambda state: state.rename_tool("refund", "pay_back")),
+    "the agent": ({"agent": "desk"}, lambda state: state.rename_agent("clerk", "desk")),
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["its first turn", "a later turn"])
+@pytest.mark.parametrize("how", CHANGES)
+async def test_a_turn_that_the_new_version_has_begun_goes_on_in_it(memory, how, first):
+    options, migration = CHANGES[how]
+    await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="hello")
+    if not first:
+        await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="hello again")
+    build = asking(**options)
+    new = leftoff.Blueprint("desk", build, version=2)
+    new.migration(1, 2)(migration)
+    assert (await memory.session("case", new).run(task="please")).waiting
+    assert (await memory.session("case", new).answer("approve")).waiting is None
+    assert build.paid == ["A1"]
+
+
+@pytest.mark.parametrize("how", CHANGES)
+async def test_an_approval_in_the_very_first_turn_is_not_spent_on_nothing(memory, how):
+    options, migration = CHANGES[how]
+    build = asking()
+    old = leftoff.Blueprint("desk", build)
+    assert (await memory.session("case", old).run(task="please")).waiting
+    new = leftoff.Blueprint("desk", asking(**options), version=2)
+    new.migration(1, 2)(migration)
+    before = await seq(memory)
+    with pytest.raises(MigrationFailed, match=r"has an open turn that has used .*version 1, which began it"):
+        await memory.session("case", new).answer("approve")
+    assert await seq(memory) == before
+    assert (await memory.session("case", old).answer("approve")).waiting is None
+    assert build.paid == ["A1"]
+
+
+async def test_an_approval_in_the_very_first_turn_survives_what_does_not_concern_it(memory):
+    assert (await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="please")).waiting
+    build = asking(prompt="Be brief.")
+    new = leftoff.Blueprint("desk", build, version=2)
+    new.migration(1, 2)(lambda state: state.redact("secret").rename_tool("other", "another"))
+    assert (await memory.session("case", new).answer("approve")).waiting is None
+    assert build.paid == ["A1"]
+
+
 VERBS = {
     "the tool is renamed": lambda state: state.rename_tool("refund", "pay_back"),
     "the tool is dropped": lambda state: state.drop_tool("refund"),
@@ -290,9 +375,16 @@ async def test_a_finished_turn_is_replayed_on_a_migrated_state(memory):
     await memory.session("case", old).run(task="one")
     await memory.session("case", old).run(task="two")
     assert (await memory.session("case", old).replay(turn=2)).same
-    new = support(2, "triage", "clerk")
-    new.migration(1, 2)(lambda state: state)
-    assert (await memory.session("case", new).replay(turn=2)).same
+    new = renaming("router", "clerk")
+    replay = await memory.session("case", new).replay(turn=2)
+    assert not replay.same, "it has another name now"
+    assert "'router'" in str(replay.messages) or "router" in str(replay.differences)
+    with pytest.raises(StateInvalid, match="belongs to the blueprint"):
+        await memory.session("case", leftoff.Blueprint("other", Crew("triage", "clerk"))).replay(turn=2)
+    await memory.session("case", new).run(task="three")
+    await memory.session("case", new).run(task="four")
+    with pytest.raises(UnknownVersion):
+        await memory.session("case", old).replay(turn=4)
 
 
 async def test_a_fork_of_an_earlier_version_is_migrated(memory):

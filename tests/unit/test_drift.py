@@ -171,7 +171,7 @@ def test_who_may_have_been_renamed():
     assert renamed.breaking
     first, *others = renamed.code.splitlines()
     assert first == 'state = state.rename_agent("triage", "router")'
-    assert others[-1] == '# state = state.remove_agent("triage").add_agent("router")'
+    assert others[-1] == '# state = state.add_agent("router").remove_agent("triage")'
     assert all(line.startswith("#") for line in others)
     assert (prompt.text, prompt.path) == ("prompt of router changed", "participants/router")
 
@@ -179,8 +179,8 @@ def test_who_may_have_been_renamed():
 def test_who_is_of_another_class_was_not_renamed():
     drift = compare(setup(agent("triage")), setup(agent("router") | {"class": "Mine"}))
     assert [change.code for change in drift.changes] == [
-        'state = state.remove_agent("triage")',
         'state = state.add_agent("router")',
+        'state = state.remove_agent("triage")',
     ]
 
 
@@ -380,16 +380,15 @@ def test_the_code_of_a_migration():
     before = setup(agent("ann"), agent("triage", tools={"refund": REFUND}))
     after = setup(agent("ann"), agent("router", tools={"pay": REFUND}), graph=GRAPH)
     assert migration_code(compare(before, after), name="support", version=2) == (
-        'support = leftoff.Blueprint("support", build, version=3)  # build: your factory\n'
+        "# build is your factory\n"
+        'support = leftoff.Blueprint("support", build, version=3)\n'
         "\n\n"
         "@support.migration(2, 3)\n"
         "def from_2_to_3(state):\n"
         "    # agent triage removed from team desk, agent router added in its place\n"
         '    state = state.rename_agent("triage", "router")\n'
         "    # or, if router is not the same agent under another name:\n"
-        '    # state = state.remove_agent("triage").add_agent("router")\n'
-        "    # nodes of the graph of team desk changed: ann, bob added\n"
-        "    # no verb does that: see what has to be done to the state\n"
+        '    # state = state.add_agent("router").remove_agent("triage")\n'
         "    # tool refund of router removed, tool pay added that takes the same\n"
         '    state = state.rename_tool("refund", "pay")\n'
         "    return state\n"
@@ -400,7 +399,7 @@ def test_the_code_of_a_migration():
 def test_the_code_of_a_migration_can_be_run_whatever_the_names(name):
     class Blueprint:
         def __init__(self, called, build, *, version):
-            assert (called, version) == (name, 2)
+            assert (called, version) == (name or "support", 2)
 
         def migration(self, start, end):
             return made.append

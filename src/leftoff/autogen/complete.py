@@ -123,7 +123,8 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
     if errors:
         misfit = StateInvalid.together(errors)
         again = "correct it and import it again: leftoff import FILE SESSION --force"
-        misfit.add_note(again if imported else "build the same agents as before, or start another session")
+        others = "build the same agents as before, migrate the state, or start another session"
+        misfit.add_note(again if imported else others)
         raise misfit
     return Plan(parts, steps, imported)
 

@@ -43,6 +43,20 @@ def load_app(name: str) -> Any:
     return found
 
 
+def load_blueprint(name: str) -> Blueprint:
+    """The Blueprint that APP names.
+
+    Raises:
+        AppInvalid: it names something else.
+    """
+    found = load_app(name)
+    if not isinstance(found, Blueprint):
+        error = AppInvalid(f"{name} is not a Blueprint, so it has no version")
+        error.add_note('make it one: support = leftoff.Blueprint("support", build_team, version=2)')
+        raise error
+    return found
+
+
 def is_live(what: object) -> bool:
     """Whether this is an agent or a team rather than something that builds one."""
     from leftoff.autogen import AutoGen

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from leftoff import drift
-from leftoff.blueprint import Blueprint
-from leftoff.cli.app import broken, load_app
-from leftoff.cli.failures import AppInvalid, NotFound
+from leftoff.building import build, fingerprint_of
+from leftoff.cli.app import broken, load_blueprint
+from leftoff.cli.failures import NotFound
 from leftoff.cli.options import json_option
 from leftoff.cli.output import note, print_json, say
 from leftoff.cli.signals import run
 from leftoff.codec import is_object
 from leftoff.errors import Drifted, LeftoffError, StateInvalid
+
+if TYPE_CHECKING:
+    from leftoff.blueprint import Blueprint
 
 
 @click.command()
@@ -35,13 +39,10 @@ def check(*, app: str, path: Path | None, write: bool, as_json: bool) -> int:
     For CI: when prompts, tools, models or participants have changed and the version was not raised, it prints what has
     changed and how to go on, and the exit code is 1. Migrations that do not lead to the version are found as well.
     """
-    blueprint = load_app(app)
-    if not isinstance(blueprint, Blueprint):
-        error = AppInvalid(f"{app} is not a Blueprint, so it has no version")
-        error.add_note('make it one: support = leftoff.Blueprint("support", build_team)')
-        raise error
+    blueprint = load_blueprint(app)
     blueprint.check()
-    path = path or Path(f"{blueprint.name}.fingerprint.json")
+    file = re.sub(r"[^\w.-]+", "-", blueprint.name)
+    path = path or Path(f"{file}.fingerprint.json")
     built = run(_fingerprint(app, blueprint))
     now: dict[str, Any] = {"blueprint": blueprint.name, "version": blueprint.version, **built}
     now["digest"] = drift.digest(built)
@@ -74,7 +75,8 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
         error.add_note(drift.migration_code(changes, name=blueprint.name, version=version))
         error.add_note(f"then: leftoff check {app} --write")
         raise error
-    say(f"{app} went from version {version} to {blueprint.version}:\n{changes}" if changes else f"{app} is {version}")
+    say(f"{app} went from version {version} to {blueprint.version}, and this has changed:")
+    say(str(changes) or "nothing")
     note(f"when it is meant so: leftoff check {app} --write, and commit {path}")
     return 0
 
@@ -82,16 +84,13 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
 async def _fingerprint(app: str, blueprint: Blueprint) -> dict[str, Any]:
     from leftoff.autogen import AutoGen
 
+    framework = AutoGen()
     try:
-        live = await blueprint.build()
+        return await fingerprint_of(await build(blueprint, framework), framework)
     except LeftoffError:
         raise
     except Exception as error:
         raise broken(app, error) from error
-    framework = AutoGen()
-    if not framework.is_live(live):
-        raise AppInvalid(f"{app} builds a {type(live).__name__}, not an agent or a team")
-    return await framework.fingerprint(live)
 
 
 def _read(app: str, path: Path) -> dict[str, Any]:

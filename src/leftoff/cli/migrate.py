@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import aclosing
 from difflib import unified_diff
 from itertools import islice
@@ -11,9 +12,8 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from leftoff.blueprint import Blueprint
-from leftoff.cli.app import broken, load_app
-from leftoff.cli.failures import AppInvalid, Interrupted, NotFound
+from leftoff.cli.app import broken, load_blueprint
+from leftoff.cli.failures import Interrupted, NotFound
 from leftoff.cli.options import command_line, common, label_option
 from leftoff.cli.output import clean, complain, console, dump_json, note, print_json, say
 from leftoff.cli.places import existing
@@ -73,23 +73,19 @@ def migrate(
     """Bring sessions to the version of the Blueprint APP.
 
     Sessions are migrated on their own when they are next used; this does it for all of them now. Each gets a new
-    checkpoint, and the one before stays as it is. Sessions of other blueprints are left alone, and so are those in
-    which a turn is open: they are migrated when it goes on. Sessions that a worker holds are tried again at the end.
-    A run that was stopped or killed goes on where it stopped when it is started again. The exit code is 1 if some
-    failed or stayed busy.
+    checkpoint, and the one before stays as it is. Sessions of other blueprints are left alone, those of none unless
+    they are named with --session. So are those whose last turn is not done: they are migrated when it goes on, or when
+    another takes its place. Sessions that a worker holds are tried again at the end. A run that was stopped or killed
+    goes on where it stopped when it is started again. The exit code is 1 if some failed or stayed busy.
     """
-    blueprint = load_app(app)
-    if not isinstance(blueprint, Blueprint):
-        error = AppInvalid(f"{app} is not a Blueprint, so it has no version to migrate to")
-        error.add_note('make it one: support = leftoff.Blueprint("support", build_team, version=2)')
-        raise error
+    blueprint = load_blueprint(app)
     from leftoff.autogen import AutoGen
-    from leftoff.bulk import Migration
+    from leftoff.bulk import MigrationRun
 
     name = name or f"{blueprint.name}-v{blueprint.version}"
 
     async def worker(store: leftoff.OpenStore) -> Worker:
-        migration = Migration(store.store, blueprint, AutoGen(), run=name, dry_run=dry_run, adopt=bool(sessions))
+        migration = MigrationRun(store.store, blueprint, AutoGen(), run=name, dry_run=dry_run, adopt=bool(sessions))
         try:
             await migration.build()
         except LeftoffError:
@@ -122,16 +118,21 @@ def rollback(
     """Undo the migration RUN, as leftoff migrate has named it.
 
     Each of its sessions gets a new checkpoint with the state and the version from before. Sessions that have gone on
-    since are left alone and reported, and so are those that were migrated when they were used. The exit code is 1 if
-    some could not be undone.
+    since are left alone and reported. Those that were migrated when they were used belong to no run. The exit code is
+    1 if some could not be undone.
     """
-    from leftoff.bulk import Rollback
+    from leftoff.bulk import RollbackRun
 
     async def worker(store: leftoff.OpenStore) -> Worker:
-        return Rollback(store.store, run=name, dry_run=dry_run)
+        return RollbackRun(store.store, run=name, dry_run=dry_run)
 
     score = _Score("rolled back", None, dry_run=dry_run, samples=samples, as_json=as_json)
-    return run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))
+    code = run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))
+    if score.is_untouched:
+        error = NotFound(f"no session was migrated in a run {name!r}")
+        error.add_note("leftoff migrate says how to undo it; leftoff show SESSION shows what was migrated")
+        raise error
+    return code
 
 
 class _Score:
@@ -143,8 +144,16 @@ class _Score:
         self._samples = samples
         self._as_json = as_json
         self._counts = dict.fromkeys(("changed", "unchanged", "open", "busy", "failed"), 0)
+        self._unchanged: Counter[str] = Counter()
+        """Why, as far as there is more to say of it."""
+        self._told: set[str] = set()
         self._left: list[dict[str, str]] = []
         self._shown: list[dict[str, str]] = []
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether there was nothing to do."""
+        return not any(count for how, count in self._counts.items() if how != "unchanged")
 
     async def bulk(
         self,
@@ -157,6 +166,8 @@ class _Score:
         limit: int | None,
     ) -> int:
         """Do it, and print the score; the exit code."""
+        if sessions and labels:
+            raise click.UsageError("give --session or --label, not both")
         async with existing(url) as store:
             for id_ in sessions:
                 if await store.store.head(check_id(id_)) is None:
@@ -173,9 +184,18 @@ class _Score:
                 raise
             finally:
                 if self._as_json:
-                    print_json({**self._counts, "left": self._left, "samples": self._shown})
+                    print_json(
+                        {
+                            **self._counts,
+                            "reasons": dict(self._unchanged),
+                            "left": self._left,
+                            "samples": self._shown,
+                        }
+                    )
         if not self._as_json:
             say(self._summary())
+            for reason, count in self._unchanged.items():
+                note(f"unchanged: {count} {reason}")
             if self._undo and self._counts["changed"]:
                 note(f"to undo it: {self._undo}")
         return 1 if self._counts["busy"] or self._counts["failed"] else 0
@@ -195,8 +215,9 @@ class _Score:
                 for id_ in sessions:
                     yield id_
                 return
-            async for info in store.sessions(labels=labels):
-                yield info.id
+            async with aclosing(store.sessions(labels=labels)) as listed:
+                async for info in listed:
+                    yield info.id
 
         err = console(err=True)
         quiet = self._as_json or not err.is_terminal
@@ -204,23 +225,34 @@ class _Score:
         with Progress(*columns, console=err, transient=True, disable=quiet) as bar:
             total = None if quiet else sum([1 async for _ in ids()])
             task = bar.add_task("looking", total=total)
-            async with aclosing(in_bulk(ids(), workers)) as results:
-                async for result in results:
-                    self._count(result)
-                    bar.update(task, advance=1, description=f"{self._done} {self._counts['changed']}")
-                    if limit is not None and self._counts["changed"] >= limit:
-                        return
+
+            def tell(result: Result) -> None:
+                self._count(result)
+                bar.update(task, advance=1, description=f"{self._done} {self._counts['changed']}")
+
+            await in_bulk(ids(), workers, tell, limit=limit)
 
     def _count(self, result: Result) -> None:
-        self._counts[result.outcome] += 1
-        if result.outcome == "changed":
+        self._counts[result.became] += 1
+        if result.became == "changed":
             if len(self._shown) < self._samples:
                 self._show(result)
-        elif result.outcome != "unchanged":
-            self._left.append({"session": result.session, "outcome": result.outcome, "reason": result.reason})
+        elif result.became == "unchanged":
+            if result.reason:
+                self._unchanged[result.reason] += 1
+        else:
+            self._left.append({"session": result.session, "became": result.became, "reason": result.reason})
             if not self._as_json:
-                reason = f"{result.session}: {result.reason}"
-                complain(reason) if result.outcome == "failed" else note(reason)
+                self._complain(result)
+
+    def _complain(self, result: Result) -> None:
+        reason, *more = result.reason.splitlines()
+        if result.became != "failed":
+            note(f"{result.session}: {reason}")
+            return
+        new = [line for line in more if "\n".join(more) not in self._told]  # what helps one helps all
+        self._told.add("\n".join(more))
+        complain(f"{result.session}: {reason}", *new)
 
     def _show(self, result: Result) -> None:
         before, after = (dump_json(tree, indent=2).splitlines() for tree in (result.before, result.after))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import leftoff
+from leftoff.cli.app import load_blueprint
 from leftoff.cli.failures import NotFound
 from leftoff.cli.options import command_line, common
 from leftoff.cli.output import clean, dump_json, note, print_json, say
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.argument("session")
 @click.option("--force", is_flag=True, help="Add the state to a session that exists, as its next checkpoint.")
+@click.option(
+    "--app", metavar="APP", help="The Blueprint whose present version the state is of; else it is of version 1."
+)
 @common
-def import_(*, file: str, session: str, force: bool, url: str, as_json: bool) -> None:
+def import_(*, file: str, session: str, force: bool, app: str | None, url: str, as_json: bool) -> None:
     """Begin a session from AutoGen's own JSON.
 
     FILE has what save_state() gave; - is stdin.
     """
+    blueprint = load_blueprint(app) if app else None
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     name = "stdin" if file == "-" else file
     state = decode_foreign(data, name)
@@ -47,7 +52,7 @@ def import_(*, file: str, session: str, force: bool, url: str, as_json: bool) ->
                 error = LeftoffError(f"session {session!r} exists already", session=session)
                 error.add_note(f"--force adds the state as its checkpoint {ledger.progress.turn + 1}")
                 raise error
-            return await store.session(session).save({"state": state}, origin="import")
+            return await store.session(session, blueprint).save({"state": state}, origin="import")
 
     checkpoint = run(save())
     if as_json:

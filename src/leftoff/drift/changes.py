@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from leftoff.codec import is_object
@@ -65,6 +66,17 @@ class Drift:
             for change in sorted(self.changes, key=lambda change: not change.breaking)
         ]
 
+    def failing(self) -> Drift:
+        """The same for a state that was found not to fit: agents of another class have to begin anew, then."""
+        return Drift(
+            tuple(
+                replace(each, breaking=True, code=f"state = state.reset_agent({literal(each.agent)})")
+                if each.what == "class"
+                else each
+                for each in self.changes
+            )
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The same as JSON."""
         return {
@@ -73,6 +85,11 @@ class Drift:
                 {name: getattr(change, name) for name in Change.__dataclass_fields__} for change in self.changes
             ],
         }
+
+
+def variable(name: str) -> str:
+    """What to call a blueprint in code."""
+    return name if name.isidentifier() and not iskeyword(name) else "blueprint"
 
 
 def change(

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from leftoff.codec import is_array, is_object
-from leftoff.drift.changes import Change, Drift, called, canonical, change, line, literal
+from leftoff.drift.changes import Change, Drift, called, canonical, change, line, literal, variable
 from leftoff.drift.records import Record
 
 if TYPE_CHECKING:
@@ -35,6 +34,9 @@ FORMS: dict[str, type] = {
     "termination": str,
 }
 """What a fingerprint has of an agent or a team, as far as more is known of it than that it may change."""
+
+PLACEHOLDER = "support"
+"""The name of a blueprint for those who have none yet."""
 
 Records = dict[str, dict[str, Any]]
 
@@ -60,20 +62,21 @@ def compare(before: Json, after: Json, *, mentions: Callable[[str], int] = _none
 
 def migration_code(drift: Drift, *, name: str, version: int) -> str:
     """Code to paste: a blueprint of the next version, with a migration that does what the changes need."""
-    variable = name if name.isidentifier() and not iskeyword(name) else "blueprint"
+    mine = variable(name or PLACEHOLDER)
     body: list[str] = []
     for each in sorted(drift.changes, key=lambda each: not each.breaking):
         lines = each.code.splitlines() if each.code else []
-        if each.breaking and not lines:
-            lines = ["# no verb does that: see what has to be done to the state"]
+        if each.breaking and not lines and each.what != "graph":  # its nodes are the agents
+            lines = ["# state = state.map_messages(...), or state.edit(...): say what becomes of what is there"]
         if lines and lines[0] not in body:
             body += [f"# {line(each.text)}", *lines]
     return "\n".join(
         [
-            f"{variable} = leftoff.Blueprint({literal(name)}, build, version={version + 1})  # build: your factory",
+            "# build is your factory",
+            f"{mine} = leftoff.Blueprint({literal(name or PLACEHOLDER)}, build, version={version + 1})",
             "",
             "",
-            f"@{variable}.migration({version}, {version + 1})",
+            f"@{mine}.migration({version}, {version + 1})",
             f"def from_{version}_to_{version + 1}(state):",
             *(f"    {each}" for each in body),
             "    return state",
@@ -208,19 +211,19 @@ class _Comparison:
                 breaking=True,
                 code=f"state = state.rename_agent({literal(old)}, {literal(new)})\n"
                 f"# or, if {line(new)} is not the same agent under another name:\n"
-                f"# state = state.remove_agent({literal(old)}).add_agent({literal(new)})",
+                f"# state = state.add_agent({literal(new)}).remove_agent({literal(old)})",
             )
+        for one in added:  # before those that are removed: a team has somebody in it at any time
+            if one not in renamed.values():
+                path = self._cover(self._after, team, one)
+                code = f"state = state.add_agent({literal(one)})"
+                yield change((path, one), "agent", f"agent {one} added to {who}", None, one, breaking=True, code=code)
         for one in removed:
             if one not in renamed:
                 path = self._cover(self._before, team, one)
                 code = f"state = state.remove_agent({literal(one)})"
                 text = f"agent {one} removed from {who}"
                 yield change((path, one), "agent", text, one, None, breaking=True, code=code)
-        for one in added:
-            if one not in renamed.values():
-                path = self._cover(self._after, team, one)
-                code = f"state = state.add_agent({literal(one)})"
-                yield change((path, one), "agent", f"agent {one} added to {who}", None, one, breaking=True, code=code)
         stayed = [renamed.get(name, name) for name in whole if name in now or name in renamed]
         if stayed != [name for name in now if name in stayed]:
             yield change((team, name), "order", f"participants of {who} in another order", whole, now)
@@ -264,7 +267,8 @@ class _Comparison:
             elif old is not None:
                 name, is_other = called(old, path), path in others
                 text = f"{kind} {name} is a {other} now" if is_other else f"{kind} {name} removed"
-                code = None if is_other or kind == "team" else f"state = state.remove_agent({literal(name)})"
+                verb = "reset_agent" if is_other else "remove_agent"
+                code = f"state = state.{verb}({literal(name)})" if path else None
                 yield change((path, name), kind, text, old, others.get(path), breaking=True, code=code)
             elif new is not None and (path not in others_before or path in others):
                 yield change((path, name := called(new, path)), kind, f"{kind} {name} added", None, new)
