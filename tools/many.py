@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leftoff.records import Kind, Write
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def multiply(store: Store, session: str, ids: Iterable[str]) -> None:
-    """Write copies of a session that rests under other ids, each in one write."""
+    """Write copies of a session that rests under other ids, each in one write; where it names itself, so do they."""
     head = await store.head(session)
     if head is None:
         raise LookupError(session)
@@ -28,6 +29,6 @@ async def multiply(store: Store, session: str, ids: Iterable[str]) -> None:
                 labels=head.labels,
                 token=f"copy-{number}",
                 data=head.data,
-                rows=tuple(rows),
+                rows=tuple(replace(row, data=row.data.replace(session.encode(), id_.encode())) for row in rows),
             )
         )

@@ -182,3 +182,25 @@ def test_a_file_that_is_no_fingerprint(cli, release, place, text):
     (place / "other.json").write_text(text)
     result = cli("check", release(), "--file", "other.json", code=1)
     assert "other.json" in result.err
+
+
+def test_an_imported_state_is_of_the_version_that_is_said(cli, release, place):
+    (place / "state.json").write_text(cli_state(cli, release))
+    new = release(2, (1, 2))
+    cli("import", "state.json", "new", "--app", new)
+    assert cli("migrate", new, "--session", "new").out == "migrated 0, unchanged 1\n"
+    cli("import", "state.json", "old")
+    assert cli("migrate", new).out.splitlines()[-1] == "migrated 1, unchanged 2"
+    assert "1 is of no blueprint" in cli("migrate", new).err
+    assert cli("migrate", new, "--session", "old").out.splitlines()[-1] == "migrated 1, unchanged 0"
+
+
+def cli_state(cli, release):
+    cli("chat", release(), "case", "my card is 1234-5678")
+    return cli("export", "case").out
+
+
+def test_a_run_that_nobody_knows(cli, cases):
+    assert "no session was migrated in a run 'desk-v2'" in cli("rollback", "desk-v2", code=3).err
+    assert "run: is empty" in cli("rollback", "", code=1).err
+    assert "not both" in cli("rollback", "x", "--session", "case-0", "--label", "n=1", code=2).err
