@@ -157,7 +157,7 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
     if policy == "raise":
         raise _refused(drift, blueprint)
     if policy == "warn":
-        _log.warning("session %r was built otherwise before:\n%s", session, drift)
+        _log.warning("session %r: its agents are not built as before:\n%s", session, drift)
     elif callable(policy) and isawaitable(answer := policy(drift)):
         await answer
 
