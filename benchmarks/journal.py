@@ -31,6 +31,7 @@ from benchmarks.texts import text
 from leftoff.autogen import parts
 from leftoff.autogen.journaling import Run
 from leftoff.demo.scripted import ScriptedChatCompletionClient
+from leftoff.diverging import Divergence
 from leftoff.framework import Answer, Request
 from leftoff.journal import Journal
 from leftoff.ledger import Ledger
@@ -220,7 +221,9 @@ async def journal(store: Store) -> AsyncGenerator[Journal]:
     await ledger.refresh()
     await ledger.write(status="running", progress=Progress(turn=1, open="running"))
     halt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    made = Journal(ledger, Archive(), Recorded(), born=time.time(), halt=halt, diverged="raise")
+    made = Journal(
+        ledger, Archive(), Recorded(), born=time.time(), halt=halt, divergence=Divergence(ledger, Recorded())
+    )
     yield made
     await made.close()
     if halt.done():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import orjson
 
 from leftoff import turns
 from leftoff.building import build, fingerprint_of
@@ -136,12 +134,12 @@ class RollbackRun:
 
     async def _undo(self, ledger: Ledger) -> Result:
         session = ledger.session
-        row = await _latest(ledger)
-        if row is None:
+        if await _latest(ledger) is None:
             return Result(session=session, became="unchanged")
-        number = ledger.progress.checkpoint
-        if (row.origin, row.run) != ("migration", self._run):
-            since = await self._went_on(ledger, number)
+        number, line = ledger.progress.checkpoint, _Line(ledger)
+        row = await line.of(number)
+        if row is None or row.run != self._run:
+            since = await self._went_on(line, row)
             reason = since and f"has gone on since to turn {number}; fork() it from checkpoint {since} to go back"
             return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
         if (held := _held(ledger)) is not None:
@@ -151,23 +149,42 @@ class RollbackRun:
         stored = await read_checkpoint(ledger, number, archive, bodies=ledger.progress.bodies)
         before = await read_checkpoint(ledger, row.parent, Archive())
         if not self._dry_run:
-            await _write(ledger, archive, before.tree, Stamp.of(before, archive), "rollback")
+            stamp = replace(Stamp.of(before, archive), restores=row.parent)
+            await _write(ledger, archive, before.tree, stamp, "rollback")
         return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 
-    async def _went_on(self, ledger: Ledger, number: int) -> int | None:
-        """The checkpoint from before the run, if a session was migrated in it before its latest checkpoint."""
-        mark, back = orjson.dumps({"run": self._run})[1:-1], b'"origin":"rollback"'
-        undone: set[int] = set()
-        for stop in range(number + 1, 0, -PAGE):
-            rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, start=max(0, stop - PAGE), stop=stop)
-            for row in reversed(rows):
-                if mark not in row.data and back not in row.data:  # as most are not
-                    continue
-                found = turns.decode(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
-                if found.origin == "rollback":
-                    undone.add(found.parent)
-                elif found.run == self._run and row.n not in undone:
-                    return found.parent
+    async def _went_on(self, line: _Line, row: CheckpointRow | None) -> int | None:
+        """The checkpoint from before the run, if a session was migrated in it and has gone on from there."""
+        while row is not None:
+            if row.run == self._run:
+                return row.parent
+            row = await line.of(row.parent)
+        return None
+
+
+class _Line:
+    """The checkpoints that lead to the latest one; those that were rolled back are not among them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._rows: dict[int, Row] = {}
+
+    async def of(self, number: int) -> CheckpointRow | None:
+        """A checkpoint, or the one that it is the same as."""
+        while number:
+            if number not in self._rows:
+                start = max(0, number + 1 - PAGE)
+                found = await self._ledger.store.rows(
+                    self._ledger.session, Kind.CHECKPOINT, start=start, stop=number + 1
+                )
+                self._rows = {row.n: row for row in found}
+            name = self._ledger.name(Kind.CHECKPOINT, number)
+            if number not in self._rows:
+                raise StateInvalid("is missing", path=name, session=self._ledger.session)
+            row = turns.decode(CheckpointRow, self._rows[number].data, name)
+            if row.restores is None:
+                return row
+            number = row.restores
         return None
 
 
@@ -254,10 +271,9 @@ async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
         return Result(session=session, became="busy", reason="is being written by somebody else")
     except (StoreUnavailable, StoreFull):
         raise
-    except LeftoffError as error:
-        return Result(
-            session=session, became="failed", reason="\n".join([str(error), *getattr(error, "__notes__", ())])
-        )
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one session, the others are done
+        text = str(error) if isinstance(error, LeftoffError) else f"{type(error).__name__}: {error}"
+        return Result(session=session, became="failed", reason="\n".join([text, *getattr(error, "__notes__", ())]))
 
 
 async def _latest(ledger: Ledger) -> CheckpointRow | None:

@@ -33,6 +33,8 @@ class Stamp:
     """What had changed in them since the checkpoint before."""
     run: str = ""
     """The migration run that made it."""
+    restores: int | None = None
+    """The checkpoint that it is the same as."""
 
     @classmethod
     def of(cls, stored: Stored, archive: Archive) -> Stamp:
@@ -81,6 +83,7 @@ async def commit(
         version=stamp.version,
         drift=tuple(stamp.drift),
         run=stamp.run,
+        restores=stamp.restores,
         stop_reason=outcome.stop_reason if outcome is not None else None,
         usage=outcome.usage if outcome is not None else (0, 0),
         calls=calls,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from leftoff import turns
 from leftoff.committing import Stamp, commit, now
+from leftoff.diverging import Divergence
 from leftoff.errors import (
     LeaseLost,
     LeftoffError,
@@ -76,7 +77,14 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         self._turn = OpenTurn(task=task, born=row.at, recorded=Recorded())
-        progress = replace(progress, turn=turn, bodies=archive.bodies, journal=progress.calls, open="running")
+        progress = replace(
+            progress,
+            turn=turn,
+            bodies=archive.bodies,
+            journal=progress.calls,
+            open="running",
+            version=self._instance.version,
+        )
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
 
@@ -86,7 +94,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
         self._turn = await read_open_turn(self._ledger)
         check_open_turn(self._turn, self._instance)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
-        progress = replace(self._ledger.progress, open="running")
+        progress = self._ledger.progress
+        progress = replace(progress, open="running", version=max(progress.version, self._instance.version))
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
 
@@ -162,7 +171,14 @@ class Execution(Generic[EventT_co, ResultT_co]):
         journal: Journal | Unrecorded
         if self._options.durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
             journal = Journal(
-                self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=lost, diverged=diverged
+                self._ledger,
+                self._instance.archive,
+                turn.recorded,
+                born=turn.born,
+                halt=lost,
+                divergence=Divergence(
+                    self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue"
+                ),
             )
         else:
             journal = Unrecorded(self._ledger, born=turn.born, halt=lost)

@@ -34,7 +34,7 @@ class OpenTurn:
     born: float = 0.0
     """When its input was accepted."""
     version: int = 1
-    """Of the blueprint that accepted it."""
+    """The latest version of the blueprint that has worked on it."""
     recorded: Recorded
     """The calls that were made for it before."""
 
@@ -51,7 +51,8 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
         raise StateInvalid("is missing", path=ledger.name(Kind.TURN, progress.turn), session=ledger.session)
     bodies = await read_bodies(ledger, progress.bodies)
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
-    return OpenTurn(task=messages_of(bodies, row.task), born=row.at, version=row.version, recorded=calls)
+    version = max(row.version, progress.version)
+    return OpenTurn(task=messages_of(bodies, row.task), born=row.at, version=version, recorded=calls)
 
 
 def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
@@ -67,7 +68,7 @@ def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
         raise MigrationFailed(
             f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
             f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
-            f"{turn.version}, which began it, or give it up: discard()",
+            f"{turn.version}, which has worked on it, or give it up: discard()",
             session=instance.session,
             step=(turn.version, instance.version),
         )
@@ -172,6 +173,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
                 calls=progress.calls + 1,
                 bodies=archive.bodies,
                 open="running" if goes_on else "waiting",
+                version=max(progress.version, self._instance.version) if runs else progress.version,
             ),
             rows=[*archive.new_bodies(), Row(kind=Kind.CALL, n=progress.calls, data=turns.encode(row))],
             release=not runs,

@@ -147,6 +147,13 @@ class Instance(Generic[EventT_co, ResultT_co]):
                 return None
         return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
 
+    def tools(self) -> frozenset[str] | None:
+        """The names of all tools, if they are known without asking a server for them."""
+        agents: Any = (self._fingerprint or {}).get("agents", {})
+        if any("workbenches" in agent for agent in agents.values()):
+            return None
+        return frozenset(name for agent in agents.values() for name in agent.get("tools", ()))
+
     def stamp(self) -> Stamp:
         """What the next checkpoint says of what is run."""
         if self._described is None and self._fingerprint is not None:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from leftoff.appending import Appender
 from leftoff.calling import inside, inside_a_tool, is_inside
+from leftoff.diverging import called
 from leftoff.effects import Call
-from leftoff.errors import LeftoffError, ReplayDiverged
+from leftoff.errors import LeftoffError
 from leftoff.framework import Answer
-from leftoff.ordering import Order, quiet
+from leftoff.ordering import Order
 from leftoff.questions import FAILED, Waiting, denied, did, may
 from leftoff.recorded import about, call_key_of, question_of
 from leftoff.turns import CallRow
@@ -28,6 +29,7 @@ from leftoff.turns import CallRow
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
+    from leftoff.diverging import Divergence
     from leftoff.framework import Request
     from leftoff.ledger import Ledger
     from leftoff.questions import Question
@@ -58,24 +60,21 @@ class Journal:
         *,
         born: float,
         halt: Stop,
-        diverged: str,
+        divergence: Divergence,
     ) -> None:
         self._ledger = ledger
         self._archive = archive
         self._recorded = recorded
         self._born = born
         """When the turn was begun: no other turn of the session has the same time and number."""
-        self._diverged = diverged
+        self._divergence = divergence
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._order = Order(recorded.entries, self._rest)
         self._asking: dict[str, tuple[Question, CallRow]] = {}
         self._appender = Appender(ledger, archive, self._order, halt)
-        self._notes: dict[str, None] = {}
         self._seen: dict[str, list[Any]] = {}
         self._free: dict[tuple[str, str, str], list[int]] = {}
-        self._called: Counter[str] = Counter()
-        """How often each request was made in this attempt."""
         self._announced: Counter[str] = Counter()
         """The calls that models have asked for in this attempt; that is recorded, so they need no record of their own
         when they begin."""
@@ -91,14 +90,13 @@ class Journal:
             return await make(request.arguments)
         self._appender.check_open()
         nth = self._count(request)
-        self._called[request.key] += 1
-        entry = self._recorded.find(request.path, request.what, request.key, nth)
-        if entry is None and request.what == "model" and (entry := self._recorded.answered(request.path)) is not None:
-            self._note(f"{request.path}: its answer was kept though the request has changed: a human went on from it")
+        self._divergence.called(request)
+        entry = self._recorded.find(request.path, request.what, request.key, nth) or self._divergence.kept(request)
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
-        await self._check_new(request)
+        if (error := await self._divergence.check(request)) is not None:
+            await self._appender.stop(error)
         if request.approval:
             arguments, refusal = await self._approval(request, nth)
             if refusal is not None:
@@ -117,7 +115,7 @@ class Journal:
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
-        decision = await self._question(request, "approval", nth, may(_called(request)))
+        decision = await self._question(request, "approval", nth, may(called(request)))
         if decision["decision"] == "deny":
             return None, denied(decision["text"])
         return request.changed(decision["arguments"]), None
@@ -150,12 +148,7 @@ class Journal:
         Raises:
             ReplayDiverged: it has not.
         """
-        lost = self._lost()
-        if lost and self._diverged != "continue":
-            raise self._divergence(lost, None)
-        for what in lost:
-            self._note(f"{what} was done, and the turn as it ended does not know of it")
-        return list(self._notes)
+        return self._divergence.finish()
 
     async def close(self) -> None:
         """Make no more calls; what is being written is written to its end, and whoever waits is cancelled."""
@@ -180,31 +173,6 @@ class Journal:
         entry.claimed = True
         await self._order.take(entry)
 
-    async def _check_new(self, request: Request) -> None:
-        """See whether a call that is not recorded takes the place of one that is."""
-        if not self._recorded.entries:
-            return
-        if self._recorded.unclaimed(path=request.path, what=request.what):
-            await quiet()  # what runs beside it may be about to claim its own
-        if request.what == "model":
-            for entry in (found := self._recorded.unclaimed(path=request.path, what="model")):
-                entry.optional = True
-            if found:
-                self._note(f"{request.path}: the model was asked again, because its request had changed")
-        elif request.effect != "read" and not self._recorded.announced(request.key):
-            lost = self._lost(request.name)
-            if lost and self._diverged != "continue":
-                await self._appender.stop(self._divergence(lost, _called(request)))
-
-    def _lost(self, name: str | None = None) -> list[str]:
-        """What was done or begun and has no place in the turn as it runs now; of one tool, or of all."""
-        done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
-        lost = [_shown(row) for row in done if name in (None, row.name)]
-        for key, (tool, begun) in self._recorded.pending().items():
-            if name in (None, tool) and not self._called[key]:
-                lost.append(f"{begun}, of which it is not known whether it took effect")
-        return lost
-
     async def _settle(self, request: Request, nth: int) -> Answer | None:
         """What became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
         begun = self._recorded.begun(request.key, nth, announced=not request.approval)
@@ -218,7 +186,7 @@ class Journal:
             dump = getattr(found, "model_dump_json", found.__str__)
             return None if found is None else _told(request, str(dump()), failed=False)
         for attempt in range(begun):
-            decision = await self._question(request, "doubt", nth, did(_called(request)), attempt)
+            decision = await self._question(request, "doubt", nth, did(called(request)), attempt)
             match decision["decision"]:
                 case "done":
                     return _told(request, decision["text"], failed=False)
@@ -295,6 +263,8 @@ class Journal:
             return entry.value
         if is_inside():
             await self._appender.stop(inside_a_tool(request, self._ledger.session))
+        if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
+            await self._appender.stop(error)
         facts = {"question": text, "agent": request.agent, "arguments": request.arguments}
         try:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
@@ -334,6 +304,7 @@ class Journal:
             effect=request.effect,
             value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
             starts=tuple(starts),
+            instead=self._divergence.instead(request.path) if request.what == "model" else (),
         )
 
     # The rest.
@@ -345,23 +316,6 @@ class Journal:
             yield
         finally:
             self._order.end()
-
-    def _divergence(self, recorded: Sequence[str], now: str | None) -> ReplayDiverged:
-        session, turn = self._ledger.session, self._ledger.progress.turn
-        instead = f"calls {now} now" if now else "ends without them now"
-        return ReplayDiverged(
-            f"turn {turn} of session {session!r} was interrupted after {', '.join(recorded)}; the code has changed "
-            f"since, and {instead}.\nNothing was repeated. Go on all the same, knowing that they are done: "
-            f'resume(diverged="continue"). Give the turn up: discard(). Or go on from before it under another id: '
-            f'fork("...", at={self._ledger.progress.checkpoint}).',
-            session=session,
-            turn=turn,
-            recorded=recorded,
-            now=now,
-        )
-
-    def _note(self, text: str) -> None:
-        self._notes[text] = None
 
     def _spent(self) -> float:
         return round(self._recorded.spent + time.monotonic() - self._started, 3)
@@ -384,11 +338,3 @@ def _told(request: Request, text: str, *, failed: bool) -> Answer:
     if request.told is None:
         raise AssertionError(f"a {request.what} is never in doubt")
     return Answer(value=request.told(text, failed))
-
-
-def _called(request: Request) -> str:
-    return f"{request.name}({about(request.arguments)})"
-
-
-def _shown(row: CallRow) -> str:
-    return f"{row.name or row.what}({row.about})"

@@ -56,8 +56,11 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
             step=(step.start, step.end),
         )
 
-    view = framework.view(tree)
-    before = orjson.dumps(view.tree)
+    try:
+        view = framework.view(tree)
+        before = orjson.dumps(view.tree)
+    except Exception as error:  # what was stored by hand may be anything
+        raise failed(f"has nothing to work on: {type(error).__name__}: {error}") from error
     with _alone() as reached:
         try:
             found = step.function(view)

@@ -36,8 +36,12 @@ class Entry(Place):
 
     row: CallRow = field(kw_only=True)
     value: dict[str, Any] = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """Which row of the turn's it is."""
     claimed: bool = False
     """Whether the call was made again."""
+    replaced: bool = False
+    """Whether the model was asked again in a later attempt, and gave another answer."""
 
 
 def digest(*parts: Any) -> str:
@@ -96,10 +100,10 @@ class Recorded:
         self._begun: dict[str, tuple[str, str]] = {}
         self._done: Counter[str] = Counter()
         self.spent = max((row.spent for row, _ in rows), default=0.0)
-        for row, value in rows:
-            self._add(row, value)
+        for number, (row, value) in enumerate(rows):
+            self._add(number, row, value)
 
-    def _add(self, row: CallRow, value: dict[str, Any]) -> None:
+    def _add(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
         if row.what == "tools":
             self.seen.setdefault(row.path, []).append((row.nth, value["tools"]))
         elif row.stage == "started":
@@ -110,10 +114,12 @@ class Recorded:
             self.questions[question.id] = question, row
         else:
             # Whoever finds that a tool has ended does not ask again whether it may, or did.
-            entry = Entry(row=row, value=value, optional=row.what in ("approval", "doubt"))
+            entry = Entry(number=number, row=row, value=value, optional=row.what in ("approval", "doubt"))
             entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
             self.entries.append(entry)
             self._known[row.path, row.what, row.key, row.nth] = entry
+            for earlier in self.entries:
+                earlier.replaced |= earlier.number in row.instead
             for start in row.starts:
                 key, _, about = start.partition(" ")
                 self._announced[key] += 1
@@ -146,7 +152,7 @@ class Recorded:
         last = max(
             (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
         )
-        found = (entry for entry in self.entries[:last] if not entry.claimed)
+        found = (entry for entry in self.entries[:last] if not entry.claimed and not entry.replaced)
         return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
 
     def names(self) -> set[str]:

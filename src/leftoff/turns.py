@@ -63,6 +63,8 @@ class Progress:
     """The first turn of those whose calls are surely kept, and the number of its first call."""
     open: Opened | None = None
     """How the last turn stands if it has no checkpoint."""
+    version: int = 1
+    """The latest version of the blueprint that has worked on the last turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,8 @@ class CheckpointRow:
     """What had changed in them since the checkpoint before."""
     run: str = ""
     """The name of the migration run that made it."""
+    restores: int | None = None
+    """The checkpoint that it is the same as: a migration was rolled back."""
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
@@ -129,6 +133,8 @@ class CallRow:
     """What came back, or what is asked of a human."""
     starts: Sequence[str] = ()
     """The tool calls that begin with this answer of a model: the key of each, and the call for people to read."""
+    instead: Sequence[int] = ()
+    """The answers whose place this one takes, because the request had changed: which rows of the turn's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from scripted import Scripted, remembered
 import leftoff
 from leftoff import recorded
 from leftoff.autogen import AutoGen
+from leftoff.diverging import Divergence
 from leftoff.errors import StoreUnavailable
 from leftoff.framework import Answer, Request
 from leftoff.history import read_bodies
@@ -76,7 +77,7 @@ class Attempt:
         known = await recorded.read(ledger, 0, ledger.progress.calls, bodies)
         self.known = [entry.row.key for entry in known.entries]
         self.halt = asyncio.get_running_loop().create_future()
-        self.journal = Journal(ledger, archive, known, born=1.0, halt=self.halt, diverged="raise")
+        self.journal = Journal(ledger, archive, known, born=1.0, halt=self.halt, divergence=Divergence(ledger, known))
         work = asyncio.gather(*(self.branch(name) for name in ("ann", "bob", "cid")))
         await asyncio.wait({work, self.halt}, return_when=asyncio.FIRST_COMPLETED)
         work.cancel()
@@ -117,7 +118,7 @@ async def test_what_is_being_written_comes_to_its_end_however_often_one_is_cance
     ledger = Ledger(Slow(), "case")
     await ledger.write(status="running", progress=ledger.progress)
     halt = asyncio.get_running_loop().create_future()
-    journal = Journal(ledger, Archive(), Recorded(), born=1.0, halt=halt, diverged="raise")
+    journal = Journal(ledger, Archive(), Recorded(), born=1.0, halt=halt, divergence=Divergence(ledger, Recorded()))
 
     async def make(_arguments):
         return Answer(value={"text": "done"})

@@ -23,7 +23,16 @@ SMALLEST = {
 }
 FULL = {
     Progress: Progress(
-        turn=3, checkpoint=2, bodies=17, logs=2, failures=1, calls=9, journal=7, generation=[2, 4], open="cancelled"
+        turn=3,
+        checkpoint=2,
+        bodies=17,
+        logs=2,
+        failures=1,
+        calls=9,
+        journal=7,
+        generation=[2, 4],
+        open="cancelled",
+        version=2,
     ),
     TurnRow: TurnRow(blueprint="support", version=2, at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
     CheckpointRow: CheckpointRow(
@@ -43,6 +52,7 @@ FULL = {
         fingerprint=7,
         drift=["prompt of ann changed"],
         run="support-v3",
+        restores=2,
     ),
     CallRow: CallRow(
         path="participants/ann/workbench",
@@ -56,6 +66,7 @@ FULL = {
         effect="unsafe",
         value=[3, {"$": 4}],
         starts=["ff00"],
+        instead=[0, 2],
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
@@ -90,6 +101,7 @@ def test_the_bytes_of_a_checkpoint_are_these():
     assert turns.encode(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"bodies":12,"at":2.5,"origin":"import",'
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
+        b'"restores":2,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
         b'"calls":[3,5],"notes":["asked again"]}'
     )

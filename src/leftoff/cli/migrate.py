@@ -139,6 +139,8 @@ class _Score:
     """What became of the sessions; only those that need a person are kept by name."""
 
     def __init__(self, done: str, undo: str | None, *, dry_run: bool, samples: int, as_json: bool) -> None:
+        self._bad = ("busy", "failed") if undo else ("busy", "failed", "open")
+        """What is not to be: an open turn is migrated when it goes on, but nothing undoes a migration then."""
         self._done = f"would be {done}" if dry_run else done
         self._undo = None if dry_run else undo
         self._samples = samples
@@ -198,7 +200,7 @@ class _Score:
                 note(f"unchanged: {count} {reason}")
             if self._undo and self._counts["changed"]:
                 note(f"to undo it: {self._undo}")
-        return 1 if self._counts["busy"] or self._counts["failed"] else 0
+        return 1 if any(self._counts[how] for how in self._bad) else 0
 
     async def _each(
         self,

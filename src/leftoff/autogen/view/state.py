@@ -137,7 +137,7 @@ class State:
         Raises:
             StateInvalid: a call has lost its result, or a result its call.
         """
-        return self._changed(lambda tree: messages.map_each(tree, change, agent))
+        return self._edited(self._changed(lambda tree: messages.map_each(tree, change, agent)))
 
     def redact(self, pattern: str | Pattern[str], replacement: str = "[redacted]") -> State:
         """Replace what matches a regular expression in all messages and memories, and in the arguments of calls."""
@@ -162,7 +162,7 @@ class State:
         recount(tree)
         edited = State(tree, before=self)
         edited.check()
-        return State(tree, before=self, touched=frozenset(self.agents) ^ frozenset(edited.agents))
+        return self._edited(edited)
 
     def check(self) -> None:
         """See that the tree has the right form, and that no call has lost its result, nor a result its call.
@@ -173,6 +173,10 @@ class State:
         _check_form(self._tree)
         codec.check(self._tree)
         pairs.check(self._tree, self._broken)
+
+    def _edited(self, after: State) -> State:
+        """What a function of a user's own made, with the names that are not there in both."""
+        return State(after.tree, before=self, touched=tools.named(self._tree) ^ tools.named(after.tree))
 
     def _changed(self, change: Callable[[Any], set[str] | None]) -> State:
         tree = copied(self._tree)

@@ -44,6 +44,14 @@ def _check_name(name: object, path: str) -> None:
         raise StateInvalid(f"{name!r} is not the name of a tool", path=path)
 
 
+def named(tree: Any) -> set[str]:
+    """The names of all agents, and of all tools that were called."""
+    found = {node.name for node in nodes(tree) if node.name}
+    for message in said(tree, None):
+        each_call(message, lambda call: found.add(call["name"]) if isinstance(call.get("name"), str) else None)
+    return found
+
+
 def rename(tree: Any, old: str, new: str, agent: str | None) -> set[str]:
     """Give a tool another name in all its calls, and in the paths of what it keeps."""
     _check_name(old, "old")
