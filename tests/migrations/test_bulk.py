@@ -238,6 +238,31 @@ async def test_a_session_that_went_on_to_a_later_version_is_reported(memory):
     assert "fork() it from checkpoint 1" in result.reason
 
 
+async def test_several_runs_are_undone_one_after_the_other(store):
+    await store.session("case", blueprint()).run(task="My card is 1234-5678.")
+    newest = leftoff.Blueprint("desk", build(), version=3)
+    newest.migration(1, 2)(lambda state: state.redact(r"\d{4}-\d{4}", "[card]"))
+    newest.migration(2, 3)(lambda state: state.redact("My", "Our"))
+    case = store.session("case")
+    await each(store, migration(store))
+    await each(store, migration(store, newest, run="desk-v3"))
+    (result,) = (await each(store, RollbackRun(store.store, run="desk-v2"))).values()
+    assert result.became == "failed", "the later one comes first"
+    for run, restored in (("desk-v3", 2), ("desk-v2", 1)):
+        (result,) = (await each(store, RollbackRun(store.store, run=run))).values()
+        assert result.became == "changed"
+        (result,) = (await each(store, RollbackRun(store.store, run=run))).values()
+        assert result.became == "unchanged"
+        number = (await store.store.rows("case", Kind.CHECKPOINT))[-1].n
+        assert await case.at(number).tree() == await case.at(restored).tree()
+    assert await case.at(number).version() == 1
+    await each(store, migration(store, newest, run="desk-v3"))
+    assert await case.at(number + 1).tree() == await case.at(3).tree()
+    await store.session("case", newest).run(task="And?")
+    (result,) = (await each(store, RollbackRun(store.store, run="desk-v3"))).values()
+    assert "fork() it from checkpoint 5" in result.reason
+
+
 async def test_a_run_without_a_name_undoes_nothing(memory):
     await memory.session("case", blueprint()).run(task="one")
     with pytest.raises(StateInvalid, match="run: is empty"):
