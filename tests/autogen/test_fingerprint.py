@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from typing import Literal
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, SocietyOfMindAgent, UserProxyAgent
@@ -16,6 +17,7 @@ from autogen_agentchat.conditions import (
     SourceMatchTermination,
     TextMentionTermination,
     TimeoutTermination,
+    TokenUsageTermination,
 )
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_agentchat.teams import (
@@ -39,6 +41,7 @@ from scripted import Scripted
 
 import leftoff
 from leftoff import codec
+from leftoff.autogen import hiding as hidden_texts
 from leftoff.autogen.fingerprint import fingerprint
 from leftoff.autogen.hiding import hiding
 from leftoff.autogen.parts import settle, walk
@@ -483,14 +486,69 @@ def test_it_is_the_same_in_every_process():
         ("redis://:hush@cache", "redis://***@cache"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "***"),
         ("sk_live_abcdefghijklmnop", "***"),
-        ("Join on pk_customer_identifier with sk-learn-based-classifiers.", None),
-        ("The risk-assessment-of-the-customer bears bearer shares.", None),
-        ("See http://localhost:8080/a@b and mail ann@example.com.", None),
-        ("Be kind; ask task-force-seventeen-of-them.", None),
+        ("gsk_abcdefghijklmnopqrstuvwxyz0123", "***"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "***"),
+        ("npm_abcdefghijklmnopqrstuvwxyz0123456789", "***"),
+        ("Ask xai-abcdefghijklmnopqrstuvwxyz.", "Ask ***."),
+        ("SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz-0123456789", "***"),
+        ("sk-abcdefghijklmnopqrstuvwxyz", "***"),
+        ("sk-proj-AbCd-efgh-ijkl-mnop", "***"),
+        ("https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXX", "https://hooks.slack.com/services/***"),
+        ("xoxb-1234567890-abcdefghij and xapp-1-A012345-678-abcdef", "*** and ***"),
+        ("xoxe.xoxp-1-abcdefghijkl", "***"),
+        ("api_key=opensesame, more", "api_key=***, more"),
+        ("x-api-key: abcd1234efgh.", "x-api-key: ***."),
+        ('{"apiKey": "opensesame"}', '{"apiKey": "***"}'),
+        ("Authorization: Basic YW5uOmh1c2g=", "Authorization: Basic ***"),
+        ("Authorization: Bearer abcdefghijklmnopqrstuv", "Authorization: Bearer ***"),
+        ("password: hush-hush-4711", "password: ***"),
+        ("password: p@ssphrase", "password: ***"),
+        ("Password: OpenSesame", "Password: ***"),
+        ("DB_PASSWORD='open,sesame' now", "DB_PASSWORD='***' now"),
+        (
+            "AccountName=ann;AccountKey=abcd+efgh/ijkl==;EndpointSuffix=x",
+            "AccountName=ann;AccountKey=***;EndpointSuffix=x",
+        ),
+        ("client_secret=opensesame", "client_secret=***"),
+        ("https://x.com/a?token=opensesame&page=2&key=hush-hush#top", "https://x.com/a?token=***&page=2&key=***#top"),
+        ("https://x.com/a?X-Amz-Signature=0123456789abcdef", "https://x.com/a?X-Amz-Signature=***"),
+        ("postgresql://me:hu/sh@db:5432/x", "postgresql://***@db:5432/x"),
+        ("postgresql://me:hu@sh@db:5432/x", "postgresql://***@db:5432/x"),
+        ("postgresql://me:h@u/s@h@db:5432/x", "postgresql://***@db:5432/x"),
+        ("amqp://a:hush@one,amqp://b:hush@two", "amqp://***@one,amqp://***@two"),
+        ("redis://:123456@cache/0", "redis://***@cache/0"),
     ],
 )
 def test_secrets_of_well_known_shapes_are_hidden(text, hidden):
-    assert hiding()(text) == (text if hidden is None else hidden)
+    hide = hiding()
+    assert hide.names(text) == hidden
+    assert hide.prose(text) == hidden
+    assert hide.prose(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Join on pk_customer_identifier with sk-learn-based-classifiers.",
+        "The risk-assessment-of-the-customer bears bearer shares.",
+        "See http://localhost:8080/a@b and mail ann@example.com.",
+        "See http://{host}:{port}/a@b, or https://example.com/a:b@c.",
+        "Be kind; ask task-force-seventeen-of-them.",
+        "Password: required. Token: optional, never repeated.",
+        "The secret: politeness. The password: whatever was agreed.",
+        "Use api_key={api_key}, token=${TOKEN_OF_BANK}, password=$BANK_PASSWORD or secret=<your secret>.",
+        "Ask for the password, e.g. password: abc.",
+        "Get a token: https://example.com/v1/tokens",
+        "At most max_tokens=4096000000; sort with key=customer_name.",
+        "Authorization: Basic authentication, or Bearer authentication.",
+        "hf_dataset_summarizer_assistant, npm_package_search, gsk_tools, xai-explainability",
+        "Is it so?key=abc",
+        "SG.Singapore.example",
+        "hooks.slack.com/services/",
+    ],
+)
+def test_ordinary_prose_is_left_alone(text):
+    assert hiding().prose(text) == text
 
 
 def test_secrets_of_the_environment_are_hidden(monkeypatch):
@@ -498,7 +556,37 @@ def test_secrets_of_the_environment_are_hidden(monkeypatch):
     monkeypatch.setenv("BANK_PASSWORD", "open-sesame-and-more")
     monkeypatch.setenv("SHORT_TOKEN", "kind")
     monkeypatch.setenv("GREETING", "good morning")
-    assert hiding()("open-sesame-and-more, open-sesame, kind, good morning") == "***, ***, kind, good morning"
+    text = "open-sesame-and-more, open-sesame, kind, good morning"
+    assert hiding().prose(text) == "***, ***, kind, good morning"
+    assert hiding().names(text) == text
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "PASS", "DB_PASS_2", "DB_PASSWD", "db_passphrase", "DB_PWD"])
+def test_environment_variables_with_other_names_count_as_well(monkeypatch, name):
+    monkeypatch.setenv(name, "hush hush")
+    assert hiding().prose("Say hush hush.") == "Say ***."
+
+
+def test_environment_variables_that_only_sound_so_do_not(monkeypatch):
+    for name in ("SSH_ASKPASS", "PWD", "OLDPWD", "COMPASS", "PASSENGER"):
+        monkeypatch.setenv(name, "hush hush")
+    monkeypatch.setenv("POSTGRES_PASSWORD", "postgres")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://postgres:postgres@db/bank")
+    assert hiding().prose("Say hush hush to postgres.") == "Say hush hush to postgres."
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "postgresql://ann:hush%2Fhush@db:5432/bank"),
+        ("DATABASE_URL", "postgresql://ann:hush/hush@db:5432/bank"),
+        ("BANK_DSN", "host=db user=ann password=hush/hush dbname=bank"),
+        ("BANK_CONNECTION", "Server=db;Uid=ann;Pwd=hush/hush;"),
+    ],
+)
+def test_of_an_address_only_the_password_is_secret(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert hiding().prose("Ask db of bank, it is hush/hush.") == "Ask db of bank, it is ***."
 
 
 async def test_a_secret_is_found_in_a_termination_whatever_its_signs(monkeypatch):
@@ -547,12 +635,72 @@ async def test_secrets_are_nowhere_and_make_no_difference(monkeypatch, secret):
     assert found == without
 
 
-async def test_keys_that_are_the_same_without_secrets_are_all_there(monkeypatch):
-    monkeypatch.setenv("A_TOKEN", "first_secret")
-    monkeypatch.setenv("B_TOKEN", "other_secret")
-    names = [FunctionTool(lookup, "Look.", name=name) for name in ("first_secret", "other_secret")]
-    found = await agent_of(AssistantAgent("ann", Scripted(), tools=names))
-    assert set(found["tools"]) == {"***", "***#2"}
+async def test_the_environment_never_changes_the_structure(monkeypatch):
+    def pay(clerk_agent: str = "clerk_agent", default: str = "x") -> str:
+        return ""
+
+    class Clerk(BaseModel):
+        """Of clerk_agent."""
+
+        clerk_agent: str = "clerk_agent"
+        description: Literal["clerk_agent"]
+
+    def build():
+        clerk = AssistantAgent(
+            "clerk_agent",
+            Scripted(),
+            description="I am clerk_agent.",
+            system_message="You are clerk_agent.",
+            tools=[FunctionTool(pay, "As clerk_agent.", name="clerk_agent_pays")],
+            handoffs=[
+                Handoff(target="clerk_agent", name="clerk_agent", description="Give.", message="To clerk_agent.")
+            ],
+            output_content_type=Clerk,
+        )
+        builder = DiGraphBuilder().add_node(clerk).add_node(bob := assistant("bob"))
+        builder.add_edge(clerk, bob, condition="clerk_agent").set_entry_point(clerk)
+        stop = SourceMatchTermination(["clerk_agent"]) | TextMentionTermination("clerk_agent", ["clerk_agent"])
+        return GraphFlow(builder.get_participants(), builder.build(), termination_condition=stop)
+
+    elsewhere = await taken(build())
+    monkeypatch.setenv("KEYNAME", "clerk_agent")
+    found = await taken(build())
+    team, agent = found["teams"][""], found["agents"]["participants/clerk_agent"]
+    assert team["participants"] == ["clerk_agent", "bob"]
+    assert team["graph"]["start"] == "clerk_agent"
+    assert team["graph"]["nodes"]["clerk_agent"]["edges"] == [{"to": "bob", "if": "***", "activation": "all"}]
+    assert team["termination"] == (
+        'SourceMatchTermination(sources=["clerk_agent"]) | '
+        'TextMentionTermination(termination_text="***", sources=["clerk_agent"])'
+    )
+    assert agent["name"] == "clerk_agent"
+    assert (agent["description"], agent["prompt"]) == ("I am ***.", ["You are ***."])
+    assert agent["handoffs"]["clerk_agent"]["target"] == "clerk_agent"
+    assert agent["handoffs"]["clerk_agent"]["message"] == "To ***."
+    tool = agent["tools"]["clerk_agent_pays"]
+    assert tool["description"] == "As ***."
+    assert tool["parameters"]["properties"]["clerk_agent"]["default"] == "***"
+    assert tool["parameters"]["properties"]["default"]["type"] == "string"
+    schema = agent["output"]["schema"]
+    assert schema["description"] == "Of ***."
+    assert schema["properties"]["clerk_agent"]["default"] == "***"
+    assert schema["properties"]["description"]["const"] == "clerk_agent"
+    monkeypatch.setenv("KEYNAME", "string")  # no word of a schema is taken for it
+    monkeypatch.setattr(hidden_texts, "SHORTEST", 4)
+    monkeypatch.setenv("OTHER_KEY", "clerk_other")
+    assert await taken(build()) == elsewhere
+
+
+async def test_limits_are_no_secrets():
+    stop = TokenUsageTermination(max_total_token=1_000_000_000)
+    found = await team_of(RoundRobinGroupChat([assistant()], termination_condition=stop))
+    assert found["termination"] == "TokenUsageTermination(max_total_token=1000000000)"
+
+
+async def test_keys_that_are_the_same_as_json_are_all_there():
+    agent = AssistantAgent("ann", Scripted())
+    agent._reflect_on_tool_use = {1: "a", "1": "b"}
+    assert (await agent_of(agent))["settings"]["reflect_on_tool_use"] == {"1": "a", "1#2": "b"}
 
 
 async def test_a_cache_around_a_client_is_looked_through():

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from enum import Enum
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 import autogen_agentchat
@@ -30,19 +28,17 @@ from pydantic import BaseModel
 from leftoff.autogen import private
 from leftoff.autogen import private_config as names
 from leftoff.autogen.hiding import hiding
-from leftoff.autogen.holding import IN_A_THREAD
 from leftoff.autogen.kinds import class_of, is_autogens, is_mapping
+from leftoff.autogen.plain import DEPTH, Prose, Schema, Shown, function_name, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from leftoff.autogen.hiding import Hiding
     from leftoff.autogen.parts import Part
-    from leftoff.codec import Json
 
-DEPTH = 60
-"""How deep a schema may be nested; what is deeper is left out."""
-
-INTEGERS = 2**63
+TEXTS = {"tool_call_summary_format", "output_content_type_format", "termination_text"}
+"""Settings that are prose, not names."""
 
 
 async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
@@ -59,7 +55,7 @@ async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
                 agents[part.path] = _filled(_agent(part.live))
                 agents[part.path] |= _filled({"tools": await _tools(part.live)})
     versions = {"autogen": autogen_agentchat.__version__, "leftoff": _version()}
-    found: Any = _plain({"agents": agents, "teams": teams, "versions": versions}, hide)
+    found: Any = plain({"agents": agents, "teams": teams, "versions": versions}, hide)
     return cast("dict[str, Any]", found)
 
 
@@ -75,7 +71,7 @@ def _agent(agent: ChatAgent) -> dict[str, Any]:
     return {
         "name": _tried(lambda: agent.name),
         "class": class_of(agent).__name__,
-        "description": _tried(lambda: agent.description),
+        "description": _tried(lambda: _prose(agent.description)),
         "model": _model(agent),
         "prompt": _tried(lambda: list(_prompts(agent, names.PROMPTS))),
         "handoffs": _tried(lambda: _handoffs(agent)),
@@ -97,18 +93,18 @@ def _agent(agent: ChatAgent) -> dict[str, Any]:
     }
 
 
-def _team(team: Team, answers: AbstractSet[str], hide: Callable[[str], str]) -> dict[str, Any]:
+def _team(team: Team, answers: AbstractSet[str], hide: Hiding) -> dict[str, Any]:
     members = private.participants(team) if isinstance(team, BaseGroupChat) else []
     context = _context(team)
     return {
         "name": _tried(lambda: team.name),
         "class": class_of(team).__name__,
-        "description": _tried(lambda: team.description),
+        "description": _tried(lambda: _prose(team.description)),
         "participants": [_tried(partial(_name, member)) or class_of(member).__name__ for member in members],
         "prompt": _tried(lambda: list(_prompts(team, names.TEAM_PROMPTS))),
         "model": _model(team),
         "graph": _tried(lambda: _graph(team)),
-        "termination": _tried(lambda: _condition(_read(team, names.TERMINATION), hide)),
+        "termination": _tried(lambda: Shown(_condition(_read(team, names.TERMINATION), hide))),
         "settings": _settings(team, names.TEAM_SETTINGS)
         | _filled({"context": context, "message_types": _tried(lambda: _message_types(team, answers))}),
     }
@@ -121,7 +117,16 @@ def _name(member: ChatAgent | Team) -> str:
 def _settings(live: Any, tables: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """What AutoGen's classes of an agent or a team have been given."""
     mine = [name for cls in class_of(live).__mro__ if is_autogens(cls) for name in tables.get(cls.__name__, ())]
-    return _filled({name.lstrip("_"): _read(live, name) for name in mine})
+    return _given(live, mine)
+
+
+def _given(thing: Any, attributes: Sequence[str]) -> dict[str, Any]:
+    given = _filled({name.lstrip("_"): _read(thing, name) for name in attributes})
+    return {name: _prose(value) if name in TEXTS else value for name, value in given.items()}
+
+
+def _prose(value: Any) -> Any:
+    return Prose(value) if isinstance(value, str) else value
 
 
 def _model(live: Any) -> dict[str, Any]:
@@ -149,13 +154,13 @@ def _item(mapping: Any, key: str) -> Any:
     return mapping[key]
 
 
-def _prompts(live: Any, attributes: Sequence[str]) -> Iterator[str]:
+def _prompts(live: Any, attributes: Sequence[str]) -> Iterator[Prose]:
     for attribute in attributes:
         value = _read(live, attribute)
         for item in cast("list[Any]", value) if isinstance(value, list | tuple) else [value]:
             text = item if isinstance(item, str) else _read(item, "content")
             if isinstance(text, str) and text:
-                yield text
+                yield Prose(text)
 
 
 async def _tools(agent: ChatAgent) -> dict[str, Any]:
@@ -185,8 +190,8 @@ def _schemas(tools: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _without_name(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key != "name"}
+def _without_name(schema: Mapping[str, Any]) -> Schema:
+    return Schema({key: value for key, value in schema.items() if key != "name"})
 
 
 def _has_fixed(workbench: Workbench) -> bool:
@@ -197,7 +202,8 @@ def _has_fixed(workbench: Workbench) -> bool:
 def _handoffs(agent: ChatAgent) -> dict[str, Any]:
     handoffs = _read(agent, names.HANDOFFS)
     return {
-        str(name): _filled({key: _read(handoff, key) for key in ("target", "description", "message")})
+        str(name): _filled({"target": _read(handoff, "target")})
+        | _filled({key: _prose(_read(handoff, key)) for key in ("description", "message")})
         for name, handoff in (handoffs.items() if is_mapping(handoffs) else ())
     }
 
@@ -218,13 +224,13 @@ def _output(agent: ChatAgent) -> dict[str, Any]:
     return {} if answer is None else {"name": answer.__name__, "schema": _tried(lambda: _schema(answer)) or {}}
 
 
-def _schema(message: type[BaseModel]) -> dict[str, Any]:
+def _schema(message: type[BaseModel]) -> Schema:
     """The JSON schema of a message type; of a structured message, that of its content."""
     generic: Any = StructuredMessage
     content: Any = message.model_fields["content"].annotation if issubclass(message, generic) else None
     is_model = isinstance(content, type) and issubclass(content, BaseModel)
     described = cast("type[BaseModel]", content if is_model else message)
-    return described.model_json_schema()
+    return Schema(described.model_json_schema())
 
 
 def _message_types(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
@@ -267,7 +273,7 @@ def _edge(edge: Any) -> dict[str, Any]:
     return _filled(
         {
             "to": edge.target,
-            "if": edge.condition if edge.condition_function is None else None,
+            "if": _prose(edge.condition) if edge.condition_function is None else None,
             "if_function": edge.condition_function,
             "group": edge.activation_group if edge.activation_group != edge.target else None,
             "activation": edge.activation_condition,
@@ -275,7 +281,7 @@ def _edge(edge: Any) -> dict[str, Any]:
     )
 
 
-def _condition(condition: Any, hide: Callable[[str], str], depth: int = DEPTH) -> str:
+def _condition(condition: Any, hide: Hiding, depth: int = DEPTH) -> str:
     """When a team stops: ``MaxMessageTermination(max_messages=4) | (a & b)``."""
     if condition is None or not depth:
         return ""
@@ -284,22 +290,15 @@ def _condition(condition: Any, hide: Callable[[str], str], depth: int = DEPTH) -
         sign = " & " if isinstance(condition, AndTerminationCondition) else " | "
         return sign.join(f"({text})" if " & " in text or " | " in text else text for text in inner)
     limits = [name for cls in class_of(condition).__mro__ for name in names.CONDITION_LIMITS.get(cls, ())]
-    given = _filled({name.lstrip("_"): _read(condition, name) for name in limits})
-    shown = [f"{name}={_function(value) if callable(value) else _text(value, hide)}" for name, value in given.items()]
+    given = _given(condition, limits)
+    shown = [
+        f"{name}={function_name(value) if callable(value) else _text(value, hide)}" for name, value in given.items()
+    ]
     return f"{class_of(condition).__name__}({', '.join(shown)})"
 
 
-def _text(value: Any, hide: Callable[[str], str]) -> str:
-    return json.dumps(_plain(value, hide), sort_keys=True, ensure_ascii=False)
-
-
-def _function(function: Any) -> str:
-    """What a function is called in the code; an object that can be called, by its class."""
-    function = getattr(function, IN_A_THREAD, function)
-    while isinstance(function, partial):
-        function = cast("Any", function).func
-    name = getattr(function, "__qualname__", None)
-    return name if isinstance(name, str) else class_of(function).__name__
+def _text(value: Any, hide: Hiding) -> str:
+    return json.dumps(plain(value, hide), sort_keys=True, ensure_ascii=False)
 
 
 def _read(thing: Any, attribute: str) -> Any:
@@ -334,44 +333,3 @@ def _tried(read: Callable[[], Any]) -> Any:
         return read()
     except Exception:  # noqa: BLE001 - it may be a user's own
         return None
-
-
-def _plain(value: Any, hide: Callable[[str], str], above: tuple[int, ...] = ()) -> Json:
-    """A value as JSON without secrets. A schema that holds itself, as of a tree, ends where it begins again."""
-    if type(value) is str:
-        return _scalar(value, hide)
-    if isinstance(value, Enum):
-        value = value.value
-    if value is None or isinstance(value, bool | str | int | float):
-        return _scalar(value, hide)
-    if id(value) in above or len(above) > DEPTH:
-        return "..."
-    above = (*above, id(value))
-    if is_mapping(value):
-        return _keyed((str(_plain(key, hide, above)), _plain(item, hide, above)) for key, item in value.items())
-    if isinstance(value, list | tuple | AbstractSet):
-        items = [_plain(item, hide, above) for item in cast("list[Any]", value)]
-        return sorted(items, key=partial(json.dumps, sort_keys=True)) if isinstance(value, AbstractSet) else items
-    return hide(_function(value) if callable(value) else class_of(value).__name__)
-
-
-def _scalar(value: bool | str | float | None, hide: Callable[[str], str]) -> Json:  # noqa: FBT001 - a value of JSON
-    if isinstance(value, str):
-        return hide(value.encode("utf-8", "backslashreplace").decode())
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value) if -INTEGERS <= value < INTEGERS else hex(value)
-    return float(value) if isfinite(value) else str(value)
-
-
-def _keyed(items: Iterator[tuple[str, Json]]) -> dict[str, Json]:
-    """An object of all these: keys that are the same once secrets are hidden are numbered."""
-    found: dict[str, Json] = {}
-    for key, item in items:
-        free, number = key, 1
-        while free in found:
-            number += 1
-            free = f"{key}#{number}"
-        found[free] = item
-    return found

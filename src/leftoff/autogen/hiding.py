@@ -5,53 +5,107 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HIDDEN = "***"
 
 SHORTEST = 8
 """A shorter value of an environment variable would be found in ordinary words."""
 
-NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+NAMES = re.compile("KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIAL|(?:^|_)PASS(?:_|$)|_PWD$", re.IGNORECASE)
 """What the names of environment variables with secrets have in them."""
+
+ADDRESSES = re.compile("URL|URI|DSN|CONN|DATABASE", re.IGNORECASE)
+"""What the names of those have in them whose values may hold a password."""
+
+COMMON = {"changeme", "password", "postgres", "postgresql", "rabbitmq"}
+"""Values that are no secret, and stand in ordinary texts."""
 
 SHAPES = re.compile(
     r"""
       -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
     | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+                               # JSON Web Token
-    | \bsk-(?=[\w-]*\d)[\w-]{16,} | \b[spr]k_(?:live|test)_\w{10,}    # OpenAI, Anthropic, Stripe
+    | \bsk-(?=[\w-]*(?:\d|\w{20}|[a-z][A-Z]))[\w-]{16,}               # OpenAI, Anthropic; no words with hyphens
+    | \b[spr]k_(?:live|test)_\w{10,}                                  # Stripe
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                                   # AWS
-    | \bgh[pousr]_\w{20,} | \bgithub_pat_\w{20,}                      # GitHub
-    | \bglpat-[\w-]{16,} | \bxox[a-z]-[\w-]{10,} | \bAIza[\w-]{30,}   # GitLab, Slack, Google
+    | \bgh[pousr]_\w{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,} # GitHub, GitLab
+    | \bxox[a-z](?:\.xox[a-z])?-[\w-]{10,} | \bxapp-\d-[\w-]{10,}     # Slack
+    | \bAIza[\w-]{30,} | \bSG\.[\w-]{16,}\.[\w-]{16,}                 # Google, SendGrid
+    | \b(?:gsk_|hf_|npm_|xai-)[A-Za-z0-9]{20,}                        # Groq, Hugging Face, npm, xAI
     """,
     re.VERBOSE | re.DOTALL,
 )
 
-AFTER = re.compile(
+LOGIN = re.compile(
     r"""
-      (?P<bearer>\bbearer\s+)(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})
-    | (?P<aws>\baws_secret_access_key["']?\s*[=:]\s*["']?)[\w+/=-]{16,}
-    | (?P<login>\b[a-z][\w+.-]*://)[^\s/:@]*:[^\s/@]+(?=@)
+    (?P<login>\b[A-Za-z][\w+.-]*://)
+    (?P<user>[^\s/:@]*):
+    (?!\d{1,5}[/?\#]|\{\w*\}/)                                        # that is a port
+    (?P<password>(?:(?!://)[^\s"'<>])+)(?=@[\w\[{*])                  # to the last @: it may have some in it
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
+)
+
+NO_VALUE = r"(?![{<\[(]|\$\{|\$[A-Z_]+\b|\*\*\*|\w+://)"
+"""What stands there for a value that is put in later, is hidden, or is an address."""
+
+AFTER = re.compile(
+    rf"""
+      (?P<scheme>\b(?i:bearer|basic)\s+){NO_VALUE}
+        (?:(?=[\w.~+/=-]*(?:\d|[a-z][A-Z]))[\w.~+/=-]{{8,}}|[\w.~+/=-]{{20,}})
+    | (?P<slack>\bhooks\.slack\.com/(?:services|workflows|triggers)/)[\w/-]{{8,}}
+    | (?P<query>[?&](?i:[\w-]*(?:token|secret|password|signature)|(?:[\w-]*(?:api|access|auth)[_-]?)?key|sig|auth)=)
+        {NO_VALUE}[^\s&\#"'<>]{{8,}}
+    | (?P<label>(?i:api[_-]?key|access[_-]?key|account[_-]?key|secret[_-]?key|private[_-]?key
+                  |secret|token|password|passwd|passphrase|pwd)
+        (?:["']?[ \t]*=[ \t]*["'`]?|["']?[ \t]*:[ \t]*["'`]
+          |["']?[ \t]*:[ \t]*(?=\S*(?:\d|[a-z][A-Z]|[!@\#$%^*+=~]\w)|\S{{20}})))    # not as words are in a sentence
+        {NO_VALUE}[^\s"'`;&]{{7,}}[^\s"'`;&,.!?:)\]}}]
+    """,
+    re.VERBOSE,
 )
 """Secrets that are told by what stands before them, which may stay."""
 
+WRITTEN = re.compile(r"(?i:\b(?:password|passwd|pwd)\s*=\s*)'?([^\s;']+)")
+"""The password in a connection string that is no URL."""
 
-def hiding() -> Callable[[str], str]:
-    """What puts ``***`` in the place of each secret in a text: those of the environment, and well-known shapes."""
-    secrets = {value for name, value in os.environ.items() if len(value) >= SHORTEST and NAMES.search(name)}
+
+class Hiding(NamedTuple):
+    """What puts ``***`` in the place of each secret in a text."""
+
+    names: Callable[[str], str]
+    """For names of things, by which they are told apart: nothing but well-known shapes of secrets."""
+    prose: Callable[[str], str]
+    """For what people have written: also what the environment of this process says is secret."""
+
+
+def hiding() -> Hiding:
+    """What hides secrets, as the environment is now."""
+    secrets = {value for value in _secrets() if len(value) >= SHORTEST and value.lower() not in COMMON}
     longest_first = sorted(secrets, key=lambda value: (-len(value), value))  # one may be the beginning of another
     known = re.compile("|".join(map(re.escape, longest_first))) if secrets else None
 
     @lru_cache(maxsize=4096)  # names come again and again
-    def hide(text: str) -> str:
-        if known is not None:
-            text = known.sub(HIDDEN, text)
+    def names(text: str) -> str:
+        text = LOGIN.sub(rf"\g<login>{HIDDEN}", text)
         text = AFTER.sub(lambda found: f"{found[found.lastgroup or 0]}{HIDDEN}", text)
         return SHAPES.sub(HIDDEN, text)
 
-    return hide
+    @lru_cache(maxsize=4096)
+    def prose(text: str) -> str:
+        return names(text if known is None else known.sub(HIDDEN, text))
+
+    return Hiding(names, prose)
+
+
+def _secrets() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if NAMES.search(name):
+            yield value
+        if ADDRESSES.search(name):
+            found = [*(login["password"] for login in LOGIN.finditer(value)), *WRITTEN.findall(value)]
+            yield from (*found, *map(unquote, found))
