@@ -1,6 +1,7 @@
 """Tools are renamed, dropped and altered, and models are shown only what a provider takes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from autogen_agentchat.conditions import MaxMessageTermination
@@ -15,7 +16,7 @@ from autogen_agentchat.teams import (
 )
 from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import BaseToolWithState, FunctionTool
-from moving import FACT, World, agent_tool, go_on, magentic, nested, ran, society, team_tool, text
+from moving import FACT, World, acceptable, agent_tool, go_on, magentic, nested, ran, society, team_tool, text
 from pydantic import BaseModel
 
 import leftoff
@@ -342,6 +343,56 @@ async def test_a_society_of_mind_and_nested_teams_have_their_tools_changed(store
         state = await ran(store, build, session=f"s{number}")
         assert state.rename_tool("never_called", "x").tree == state.tree  # a state knows only tools that were called
         assert state.drop_tool("never_called").tree == state.tree
+
+
+def _raw(version, kind):
+    """A state that an older AutoGen wrote."""
+    return json.loads((Path(__file__).parents[1] / "golden" / "autogen" / version / f"{kind}.json").read_text())
+
+
+def _with_another_call(state):
+    """The same where the model called two tools at once."""
+
+    def visit(value):
+        if isinstance(value, dict):
+            if isinstance(items := value.get("content"), list):
+                items += [json.loads(json.dumps(item).replace("look_up", "weigh")) for item in items]
+            value = list(value.values())
+        for item in value if isinstance(value, list) else ():
+            visit(item)
+
+    visit(state)
+    return state
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_messages_of_an_older_autogen_get_no_ids_when_a_tool_is_dropped(store, world, parallel):
+    raw = _raw("0.5.7", "round_robin")
+    before = State({"state": _with_another_call(raw) if parallel else raw, "beside": {}, "kept": 0})
+    state = before.drop_tool("look_up", "text")
+    assert mentions(state.tree, "look_up") == 0
+    thread = state.tree["state"]["agent_states"]["RoundRobinGroupChatManager"]["message_thread"]
+    assert all("id" not in message for message in thread)
+    assert "None" not in everywhere(state)
+    [told] = [each for each in thread if str(each["content"]).startswith("Called look_up")]
+    assert told["type"] == "TextMessage"
+
+    def build():
+        ann = world.agent("ann", tools=[tool("weigh", weigh)] if parallel else [])
+        return RoundRobinGroupChat([ann, world.agent("bob")], max_turns=2)
+
+    support = leftoff.Blueprint("support", build, version=2)
+    support.migration(1, 2)(lambda state: state.drop_tool("look_up", "text"))
+    await store.session("case").save({"state": before.tree["state"]}, origin="import")
+    result = await store.session("case", support).run(task="And now?")
+    assert [message.source for message in result.messages] == ["user", "bob", "ann"]
+    assert all(acceptable(messages) for _, messages in world.asked)
+    shown = request(world.asked, "ann")
+    assert called(shown) == ({"weigh"} if parallel else set())
+    assert "Called look_up" in text(shown)
+    now = (await store.session("case").at(2).state())["agent_states"]["RoundRobinGroupChatManager"]["message_thread"]
+    assert len({message["id"] for message in now}) == len(now)
+    assert not any("None" in message["id"] for message in now)
 
 
 async def test_what_is_no_tool_or_no_way_to_drop_it_is_refused(store, world):

@@ -233,7 +233,9 @@ class _Dropping:
             yield index, {**message, "content": left}
         if self._text and lines:
             text = {**message, "content": "\n".join(lines), "type": "TextMessage"}
-            yield (None, {**text, "id": f"{message.get('id')}-text"}) if left else (index, text)
+            if left and "id" in message:  # AutoGen before 0.6.2 gave none
+                text["id"] = f"{message['id']}-text"
+            yield None if left else index, text
 
     def _other(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """A message that only mentions calls: the summary of some, or a handover with what led to it."""
