@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
@@ -17,6 +18,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from leftoff.autogen import exact, private
+from leftoff.autogen.private_config import message_classes
 from leftoff.codec import difference, is_array, is_object
 from leftoff.errors import StateInvalid
 from leftoff.framework import Outcome
@@ -35,6 +37,9 @@ MEMORIES = "memories"
 
 
 REPLAYED = "leftoff.replayed"
+
+AUTOGENS = frozenset(message_classes(MessageFactory()))
+"""The types of messages that are always known."""
 
 
 class TurnResult(TaskResult):
@@ -78,21 +83,58 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     Raises:
         StateInvalid: one of them is not known, or would not come back as it was.
     """
+    factory = _factory(live)
+    return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
+
+
+def recorded(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+    """Messages of an earlier turn. Of a type that is gone or has changed since, a text says what was in a message.
+
+    Raises:
+        StateInvalid: one of AutoGen's own would not come back as it was; or there is no agent or team yet that could
+            know the types.
+    """
+    factory = _factory(live)
+    found: list[Any] = []
+    for index, message in enumerate(messages):
+        path = f"{what}[{index}]"
+        try:
+            found.append(_exactly(factory, message, path))
+        except StateInvalid:
+            if live is None or not is_object(message) or message.get("type") in AUTOGENS:
+                raise
+            found.append(_told(message, path))
+    return found
+
+
+def _factory(live: Any) -> MessageFactory:
     factory = private.message_factory(live) if isinstance(live, BaseGroupChat) else MessageFactory()
     structured = private.structured_type(live) if isinstance(live, AssistantAgent) else None
     if structured is not None and not factory.is_registered(structured):
         factory.register(structured)
-    loaded: list[Any] = []
-    for index, message in enumerate(messages):
-        path = f"{what}[{index}]"
-        try:
-            found = _load(factory, message, path)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
-        if (dumped := dump(found)) != message:
-            raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
-        loaded.append(found)
-    return loaded
+    return factory
+
+
+def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
+    try:
+        found = _load(factory, message, path)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
+    if (dumped := dump(found)) != message:
+        raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
+    return found
+
+
+def _told(message: dict[str, Json], path: str) -> TextMessage:
+    """A message as a text: its content, or all that it has in fields of its own."""
+    own = {key: value for key, value in message.items() if key not in (*TextMessage.model_fields, "format_string")}
+    content = message.get("content", own)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    kept = {key: value for key, value in message.items() if key in TextMessage.model_fields}
+    try:
+        return TextMessage.model_validate({**kept, "content": text, "type": "TextMessage"})
+    except ValueError as error:
+        raise StateInvalid(f"is no message: {error}", path=path) from error
 
 
 def mark(event: Any) -> Any:
@@ -124,7 +166,7 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: 
     elif is_array(native):
         said = [event for event in native if not isinstance(event, ModelClientStreamingChunkEvent)]
     else:
-        said = load(live, outcome.messages, "result")
+        said = recorded(live, outcome.messages, "result")
     return TurnResult.model_construct(
         messages=said,
         stop_reason=outcome.stop_reason,
