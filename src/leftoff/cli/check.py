@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leftoff import drift
+from leftoff import codec, drift
 from leftoff.building import build, fingerprint_of
 from leftoff.cli.app import broken, load_blueprint
 from leftoff.cli.failures import NotFound
@@ -41,7 +41,7 @@ def check(*, app: str, path: Path | None, write: bool, as_json: bool) -> int:
     """
     blueprint = load_blueprint(app)
     blueprint.check()
-    file = re.sub(r"[^\w.-]+", "-", blueprint.name)
+    file = re.sub(r"[^\w.-]+", "-", blueprint.name) or "blueprint"
     path = path or Path(f"{file}.fingerprint.json")
     built = run(_fingerprint(app, blueprint))
     now: dict[str, Any] = {"blueprint": blueprint.name, "version": blueprint.version, **built}
@@ -95,13 +95,12 @@ async def _fingerprint(app: str, blueprint: Blueprint) -> dict[str, Any]:
 
 def _read(app: str, path: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError:
         error = NotFound(f"there is no file {path}")
         error.add_note(f"write it and commit it: leftoff check {app} --write")
         raise error from None
-    except ValueError as error:
-        raise StateInvalid(f"is not JSON: {error}", path=str(path)) from None
+    found = codec.decode_foreign(data, str(path))
     if not is_object(found) or type(found.get("version")) is not int:
         raise StateInvalid(f"is not a fingerprint; write it anew: leftoff check {app} --write", path=str(path))
     return found

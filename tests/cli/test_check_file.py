@@ -1,0 +1,52 @@
+"""The file that ``check`` compares with: where it is, and what is said of one that is not what it should be."""
+
+import json
+
+import pytest
+
+APP = """
+import leftoff
+from app import build
+
+support = leftoff.Blueprint({name!r}, build)
+"""
+
+
+@pytest.fixture
+def named(place):
+    """An app whose blueprint has a name."""
+    made = 0
+
+    def write(name):
+        nonlocal made
+        made += 1
+        (place / f"named{made}_{place.name}.py").write_text(APP.format(name=name))
+        return f"named{made}_{place.name}:support"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("", "blueprint"), ("support", "support"), ("the support", "the-support"), ("a/../b", "a-..-b")],
+)
+def test_the_file_has_the_name_of_the_blueprint(cli, named, place, name, file):
+    app = named(name)
+    assert cli("check", app, "--write").out.startswith(f"wrote {file}.fingerprint.json: ")
+    assert json.loads((place / f"{file}.fingerprint.json").read_text())["blueprint"] == name
+    assert f"is built as {file}.fingerprint.json says" in cli("check", app).out
+
+
+@pytest.mark.parametrize("depth", [200, 900, 100_000])
+def test_a_file_that_is_nested_too_deeply_is_refused(cli, named, place, depth):
+    deep = "[" * depth + "]" * depth
+    (place / "deep.json").write_text(f'{{"version": 1, "agents": {deep}}}')
+    result = cli("check", named("support"), "--file", "deep.json", code=1)
+    assert result.err.startswith("error: deep.json")
+    assert "nested deeper than 100 levels" in result.err
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\xfd", b'{"version": 1, "version": 2}', b'{"version": NaN}', b"{"])
+def test_a_file_that_is_not_json_is_refused(cli, named, place, data):
+    (place / "bad.json").write_bytes(data)
+    assert cli("check", named("support"), "--file", "bad.json", code=1).err.startswith("error: bad.json")
