@@ -29,7 +29,7 @@ SHAPES = re.compile(
     r"""
       -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
     | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+                               # JSON Web Token
-    | \bsk-(?=[\w-]*(?:\d|\w{20}|[a-z][A-Z]))[\w-]{16,}               # OpenAI, Anthropic; no words with hyphens
+    | \bsk-(?=[\w-]{0,99}(?:\d|\w{20}|[a-z][A-Z]))[\w-]{16,}          # OpenAI, Anthropic; no words with hyphens
     | \b[spr]k_(?:live|test)_\w{10,}                                  # Stripe
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                                   # AWS
     | \bgh[pousr]_\w{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,} # GitHub, GitLab
@@ -42,7 +42,7 @@ SHAPES = re.compile(
 
 LOGIN = re.compile(
     r"""
-    (?P<login>\b[A-Za-z][\w+.-]*://)
+    (?P<login>\b[A-Za-z][\w+.-]{0,30}://)                             # no longer: else a long word takes minutes
     (?P<user>[^\s/:@]*):
     (?!\d{1,5}[/?\#]|\{\w*\}/)                                        # that is a port
     (?P<password>(?:(?!://)[^\s"'<>])+)(?=@[\w\[{*])                  # to the last @: it may have some in it
