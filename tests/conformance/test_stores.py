@@ -1,5 +1,6 @@
 """The stores that leftoff ships pass the suite that it ships, on every server that can be had here."""
 
+import os
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
@@ -68,11 +69,15 @@ def digest(where):
     return sha256(bytes(where)).hexdigest()[:20]
 
 
-# F14: in transaction mode with a single connection.
-suite("TestPostgresBehindPgBouncer", lambda at: f"{server(PgBouncer, server(Postgres)).url}?schema=t_{at}")
+# F14: in transaction mode with a single connection, to another Postgres than that of the other tests, if there is one.
+others = postgres_binaries()[1:2]
+suite(
+    "TestPostgresBehindPgBouncer",
+    lambda at: f"{server(PgBouncer, server(Postgres, (), *others)).url}?schema=t_{at}",
+)
 suite("TestRedisClusterStore", lambda at: f"{server(RedisCluster).url}?prefix=t_{at}")
 # The first ones are those that all other tests use.
-for binaries in postgres_binaries()[1:2]:
+for binaries in others if os.environ.get("LEFTOFF_LONG") else ():
     suite(f"TestPostgres{major(binaries)}", lambda at, it=binaries: f"{server(Postgres, (), it).url}?schema=t_{at}")
 for number, binary in enumerate(redis_binaries()[1:]):
     suite(f"TestOtherRedis{number}", lambda at, it=binary: f"{server(Redis, (), it).url}?prefix=t_{at}")

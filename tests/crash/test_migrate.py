@@ -16,8 +16,8 @@ import leftoff
 
 HERE = Path(__file__).parent
 LONG = bool(os.environ.get("LEFTOFF_LONG"))
-MANY = 10_000 if LONG else 400
-KILLS = 4 if LONG else 2
+MANY = 10_000 if LONG else 200
+KILLS = 4 if LONG else 1
 
 
 def command(*words):

@@ -483,7 +483,7 @@ FINGERPRINTS = (
 
 
 @given(FINGERPRINTS, FINGERPRINTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @example({"agents": {"": {"new": 1}}}, {"agents": {"": {"new": True}}})
 @example({"agents": {"": {"tools": {"a": {}}}}}, {"agents": {"": {"tools": {}}}})
 def test_any_two_can_be_compared_and_are_alike_just_if_their_digests_are(before, after):
