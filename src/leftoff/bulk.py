@@ -81,9 +81,10 @@ class MigrationRun:
         session, blueprint = ledger.session, self._blueprint
         row = await _latest(ledger)
         if row is None:
-            return Result(session=session, became="unchanged")
+            return _held(ledger) or Result(session=session, became="unchanged")
         if row.blueprint != blueprint.name and not (self._adopt and not row.blueprint):
-            what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else "is of no blueprint"
+            nobodys = "is of no blueprint; --session names those that are meant"
+            what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else nobodys
             return Result(session=session, became="unchanged", reason=what)
         if row.version > blueprint.version:
             return Result(session=session, became="unchanged", reason=f"is of version {row.version}, which is newer")
@@ -102,7 +103,7 @@ class MigrationRun:
             blueprint=blueprint.name,
             version=blueprint.version,
             fingerprint=archive.message(self._built, "fingerprint"),
-            drift=fitted.changes,
+            drift=[*fitted.changes, f"in the run {self._run}"],
             run=self._run,
         )
         if not self._dry_run:
@@ -149,7 +150,8 @@ class RollbackRun:
         stored = await read_checkpoint(ledger, number, archive, bodies=ledger.progress.bodies)
         before = await read_checkpoint(ledger, row.parent, Archive())
         if not self._dry_run:
-            stamp = replace(Stamp.of(before, archive), restores=row.parent)
+            undone = f"back to version {before.row.version}: the run {self._run} was undone"
+            stamp = replace(Stamp.of(before, archive), restores=row.parent, drift=[undone])
             await _write(ledger, archive, before.tree, stamp, "rollback")
         return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 

@@ -23,7 +23,7 @@ from leftoff.errors import LeftoffError
 from leftoff.framework import Answer
 from leftoff.ordering import Order
 from leftoff.questions import FAILED, Waiting, denied, did, may
-from leftoff.recorded import about, call_key_of, question_of
+from leftoff.recorded import about, call_key_of, name_of, question_of
 from leftoff.turns import CallRow
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Journal:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
         except LeftoffError as error:  # it cannot be stored
             await self._appender.stop(error)
-        question = question_of(row, facts)
+        question = question_of(row, facts, name_of(self._ledger))
         self._asking[question.id] = question, row
         self._order.ask()
         return await self._appender.wait()

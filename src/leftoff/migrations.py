@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -65,11 +67,11 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
         try:
             found = step.function(view)
         except (Exception, SystemExit) as error:
-            raise failed(f"raised {type(error).__name__}: {error}") from error
+            raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
     if reached:
         raise failed(f"tried {reached[0]}; it must not reach outside, because it may be run twice")
     if type(found) is not type(view):
-        hint = "; is its return missing?" if found is None else ""
+        hint = " (is its return missing?)" if found is None else ""
         raise failed(f"returned a {type(found).__name__}, not a state{hint}")
     try:
         same = orjson.dumps(view.tree) == before
@@ -82,6 +84,12 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
     except LeftoffError as error:
         raise failed(f"returned what is no state: {error}") from error
     return found.tree, found.touched
+
+
+def _where(error: BaseException) -> str:
+    """Where in a user's own code it was raised."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "leftoff" not in Path(frame.filename).parts]
+    return f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 @contextmanager

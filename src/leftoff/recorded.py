@@ -74,10 +74,15 @@ def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> s
     return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
 
 
-def question_of(row: CallRow, value: dict[str, Any]) -> Question:
-    """The question that a row asks."""
+def name_of(ledger: Ledger) -> str:
+    """What the last turn is called among all turns of all sessions."""
+    return f"{ledger.progress.turn} {ledger.session}"
+
+
+def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
+    """The question that a row of a turn asks; no other turn, also of no other session, asks one with the same id."""
     return Question(
-        id=digest(row.path, row.what, row.key, row.nth)[:8],
+        id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
         kind=row.what,  # type: ignore[arg-type]  # only rows that ask have the stage for it
         question=value.get("question", ""),
         agent=value.get("agent", ""),
@@ -89,7 +94,9 @@ def question_of(row: CallRow, value: dict[str, Any]) -> Question:
 class Recorded:
     """The journal of a turn as it was read: what is done, what was begun, what is asked."""
 
-    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = ()) -> None:
+    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "") -> None:
+        """``turn`` names the turn among all of all sessions."""
+        self._turn = turn
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
         """Those without an answer and their rows, by their ids."""
@@ -110,7 +117,7 @@ class Recorded:
             self._started[row.key, row.nth] += 1
             self._begun[row.key] = row.name, f"{row.name}({row.about})"
         elif row.stage == "asked":
-            question = question_of(row, value)
+            question = question_of(row, value, self._turn)
             self.questions[question.id] = question, row
         else:
             # Whoever finds that a tool has ended does not ask again whether it may, or did.
@@ -126,7 +133,7 @@ class Recorded:
                 self._begun[key] = about.partition("(")[0], about
             self._done[row.key] += 1
             if row.what in HUMAN:
-                self.questions.pop(question_of(row, {}).id, None)
+                self.questions.pop(question_of(row, {}, self._turn).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
         """A completed call."""
@@ -184,4 +191,4 @@ async def read(ledger: Ledger, start: int, stop: int, bodies: Sequence[Any]) -> 
     if len(found) < stop - start:
         name = ledger.name(Kind.CALL, start + len(found))
         raise StateInvalid("is missing", path=name, session=ledger.session)
-    return Recorded(found)
+    return Recorded(found, name_of(ledger))

@@ -150,7 +150,7 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
     result = cli("resume", "app:cashier", "case-42")
     assert 'pay({"order":"slow"}) was interrupted. Did it take effect?' in result.out
     assert "  answer: retry, done: RESULT, fail\n" in result.out
-    assert "answer: leftoff answer case-42 retry --app app:cashier\n" in result.err
+    assert "answer: leftoff answer case-42 'done: RESULT' --app app:cashier\n" in result.err
     assert said in cli("answer", "case-42", answer, "--app", "app:cashier").out
     assert done() == ["pay slow"] * (2 if answer == "retry" else 1)
 

@@ -280,3 +280,17 @@ async def test_the_process_may_end_while_it_waits(memory):
     await case.run(task="write")
     head = await memory.store.head("case")
     assert (head.status, head.owner) == ("waiting", None)
+
+
+async def test_no_two_turns_ask_a_question_with_the_same_id(memory):
+    desk = Desk([A1], effects={"refund": leftoff.tool(approval=True)})
+    ids = []
+    for session in ("case", "case", "other"):
+        waiting = (await memory.session(session, desk).run(task="please")).waiting
+        ids.append(waiting.id)
+        await memory.session(session, desk).answer("approve", question=waiting.id)
+    assert len(set(ids)) == 3
+    again = (await memory.session("case", desk).run(task="please")).waiting
+    with pytest.raises(Conflict):
+        await memory.session("case", desk).answer("approve", question=ids[0])
+    assert (await memory.session("case").waiting()).id == again.id

@@ -203,7 +203,7 @@ async def test_the_advice_to_those_without_a_blueprint_is_to_make_one(memory):
     await memory.session("case", lambda: team("ann", "bob")).run(task="one")
     with pytest.raises(Drifted) as caught:
         await memory.session("case", lambda: team("ann")).run(task="two")
-    assert 'support = leftoff.Blueprint("support", build, version=2)' in "\n".join(caught.value.__notes__)
+    assert 'where support = leftoff.Blueprint("support", ...) stands: version=2' in "\n".join(caught.value.__notes__)
 
 
 async def test_it_is_seen_when_loading_by_hand_as_well(memory, caplog):

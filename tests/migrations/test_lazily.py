@@ -177,7 +177,7 @@ def break_a_message(state):
 BAD = {
     "raises": (lambda state: 1 / 0, "raised ZeroDivisionError"),
     "leaves": (leave, "raised SystemExit"),
-    "returns nothing": (lambda state: None, "returned a NoneType, not a state; is its return missing"),
+    "returns nothing": (lambda state: None, r"returned a NoneType, not a state \(is its return missing"),
     "returns a dict": (lambda state: state.tree, "returned a dict, not a state"),
     "changes its input": (change_in_place, "changed its input in place"),
     "makes no JSON of it": (ruin, "changed its input in place"),

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leftoff import codec
-from leftoff.drift import Drift, compare, digest, migration_code
+from leftoff.drift import Drift, compare, digest, migration_code, variable
 
 REFUND = {"description": "Pay back.", "parameters": {"properties": {"order": {"type": "string"}}}, "strict": False}
 REPORT = {
@@ -380,9 +380,7 @@ def test_the_code_of_a_migration():
     before = setup(agent("ann"), agent("triage", tools={"refund": REFUND}))
     after = setup(agent("ann"), agent("router", tools={"pay": REFUND}), graph=GRAPH)
     assert migration_code(compare(before, after), name="support", version=2) == (
-        "# build is your factory\n"
-        'support = leftoff.Blueprint("support", build, version=3)\n'
-        "\n\n"
+        '# where support = leftoff.Blueprint("support", ...) stands: version=3\n'
         "@support.migration(2, 3)\n"
         "def from_2_to_3(state):\n"
         "    # agent triage removed from team desk, agent router added in its place\n"
@@ -398,9 +396,6 @@ def test_the_code_of_a_migration():
 @pytest.mark.parametrize("name", ["claims desk", "class", "é'\"\n", ""])
 def test_the_code_of_a_migration_can_be_run_whatever_the_names(name):
     class Blueprint:
-        def __init__(self, called, build, *, version):
-            assert (called, version) == (name or "support", 2)
-
         def migration(self, start, end):
             return made.append
 
@@ -411,7 +406,7 @@ def test_the_code_of_a_migration_can_be_run_whatever_the_names(name):
     made = []
     new = name or "x"
     code = migration_code(compare(setup(agent("a\0'\"")), setup(agent(new))), name=name, version=1)
-    exec(code, {"leftoff": type("Leftoff", (), {"Blueprint": Blueprint}), "build": None})
+    exec(code, {variable(name or "support"): Blueprint()})
     assert made[0](State()) == ("a\0'\"", new)
 
 

@@ -14,10 +14,10 @@ from leftoff.building import build, fingerprint_of
 from leftoff.cli.app import broken, load_blueprint
 from leftoff.cli.failures import NotFound
 from leftoff.cli.options import json_option
-from leftoff.cli.output import note, print_json, say
+from leftoff.cli.output import complain, note, print_json, say
 from leftoff.cli.signals import run
 from leftoff.codec import is_object
-from leftoff.errors import Drifted, LeftoffError, StateInvalid
+from leftoff.errors import LeftoffError, StateInvalid
 
 if TYPE_CHECKING:
     from leftoff.blueprint import Blueprint
@@ -71,10 +71,16 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
         say(f"{app} is built as {path} says: version {version}, {now['digest'][:12]}")
         return 0
     if not steps:
-        error = Drifted(f"has changed, and its version is still {version}:\n{changes}", path=app)
-        error.add_note(drift.migration_code(changes, name=blueprint.name, version=version))
-        error.add_note(f"then: leftoff check {app} --write")
-        raise error
+        complain(
+            f"{app} has changed, and its version is still {version}",
+            *changes.texts,
+            "",
+            "raise the version, and say what becomes of the states that there are:",
+            "",
+            drift.migration_code(changes, name=blueprint.name, version=version),
+            f"then: leftoff check {app} --write",
+        )
+        return 1
     say(f"{app} went from version {version} to {blueprint.version}, and this has changed:")
     say(str(changes) or "nothing")
     note(f"when it is meant so: leftoff check {app} --write, and commit {path}")

@@ -89,7 +89,7 @@ def _meaning(error: BaseException) -> tuple[int, str]:  # noqa: PLR0911 - one fo
         case StateInvalid():
             return 1, ": ".join(error.differences[0])
         case LeftoffError():
-            return 1, str(error)
+            return 1, str(error).partition("\n")[0]
         case OSError():
             return 1, f"{error.filename}: {error.strerror}" if error.filename else str(error)
         case _:
@@ -106,5 +106,7 @@ def _hints(error: BaseException) -> list[str]:
             return [*notes, "try again later, or wait longer: --timeout SECONDS"]
         case click.UsageError(ctx=click.Context() as context):
             return [*notes, f"see {context.command_path} -h"]
+        case LeftoffError() if not isinstance(error, TurnFailed | ReplayDiverged):
+            return [*str(error).splitlines()[1:], *notes]
         case _:
             return notes

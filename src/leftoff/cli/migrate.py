@@ -14,7 +14,7 @@ from rich.text import Text
 
 from leftoff.cli.app import broken, load_blueprint
 from leftoff.cli.failures import Interrupted, NotFound
-from leftoff.cli.options import command_line, common, label_option
+from leftoff.cli.options import command_line, common, label_option, traceback_option
 from leftoff.cli.output import clean, complain, console, dump_json, note, print_json, say
 from leftoff.cli.places import existing
 from leftoff.cli.signals import run, stoppable
@@ -55,6 +55,7 @@ def _bulk(command: Callable[..., int]) -> Callable[..., int]:
 @click.command()
 @click.argument("app")
 @click.option("--run", "name", metavar="NAME", help="What to call this run, for rollback.  [default: BLUEPRINT-vN]")
+@traceback_option
 @_bulk
 @common
 def migrate(
@@ -69,6 +70,7 @@ def migrate(
     samples: int,
     url: str,
     as_json: bool,
+    trace: bool,  # noqa: ARG001 - read where errors are reported
 ) -> int:
     """Bring sessions to the version of the Blueprint APP.
 
@@ -142,7 +144,9 @@ class _Score:
         self._bad = ("busy", "failed") if undo else ("busy", "failed", "open")
         """What is not to be: an open turn is migrated when it goes on, but nothing undoes a migration then."""
         self._done = f"would be {done}" if dry_run else done
-        self._undo = None if dry_run else undo
+        self._next = f"to undo it: {undo}" if undo else "newer code migrates them again when they are next used"
+        if dry_run:
+            self._next = "nothing was written"
         self._samples = samples
         self._as_json = as_json
         self._counts = dict.fromkeys(("changed", "unchanged", "open", "busy", "failed"), 0)
@@ -195,12 +199,17 @@ class _Score:
                         }
                     )
         if not self._as_json:
-            say(self._summary())
-            for reason, count in self._unchanged.items():
-                note(f"unchanged: {count} {reason}")
-            if self._undo and self._counts["changed"]:
-                note(f"to undo it: {self._undo}")
+            self._print(limit)
         return 1 if any(self._counts[how] for how in self._bad) else 0
+
+    def _print(self, limit: int | None) -> None:
+        say(self._summary())
+        for reason, count in self._unchanged.items():
+            note(f"unchanged: {count} {reason}")
+        if limit is not None and self._counts["changed"] >= limit:
+            note("stopped at the limit; there may be more")
+        if self._counts["changed"]:
+            note(self._next)
 
     async def _each(
         self,

@@ -67,7 +67,9 @@ def answer_line(session: str, questions: Sequence[Question], *, url: str, app: s
     """A line that answers the first question."""
     flags = ["--question", questions[0].id] if len(questions) > 1 else []
     flags += ["--app", app] if app is not None else []
-    return command_line("answer", session, ANSWERS[questions[0].kind][0], url=url, flags=flags)
+    # Of a call in doubt, what cannot do harm: nothing is called again.
+    first = ANSWERS[questions[0].kind][1 if questions[0].kind == "doubt" else 0]
+    return command_line("answer", session, first, url=url, flags=flags)
 
 
 def waits(questions: Sequence[Question]) -> str:

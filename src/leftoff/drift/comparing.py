@@ -61,7 +61,7 @@ def compare(before: Json, after: Json, *, mentions: Callable[[str], int] = _none
 
 
 def migration_code(drift: Drift, *, name: str, version: int) -> str:
-    """Code to paste: a blueprint of the next version, with a migration that does what the changes need."""
+    """Code to paste: a migration to the next version that does what the changes need."""
     mine = variable(name or PLACEHOLDER)
     body: list[str] = []
     for each in sorted(drift.changes, key=lambda each: not each.breaking):
@@ -72,10 +72,7 @@ def migration_code(drift: Drift, *, name: str, version: int) -> str:
             body += [f"# {line(each.text)}", *lines]
     return "\n".join(
         [
-            "# build is your factory",
-            f"{mine} = leftoff.Blueprint({literal(name or PLACEHOLDER)}, build, version={version + 1})",
-            "",
-            "",
+            f"# where {mine} = leftoff.Blueprint({literal(name or PLACEHOLDER)}, ...) stands: version={version + 1}",
             f"@{mine}.migration({version}, {version + 1})",
             f"def from_{version}_to_{version + 1}(state):",
             *(f"    {each}" for each in body),
