@@ -81,7 +81,7 @@ class MigrationRun:
         session, blueprint = ledger.session, self._blueprint
         row = await _latest(ledger)
         if row is None:
-            return _held(ledger) or Result(session=session, became="unchanged")
+            return await self._without_a_state(ledger)
         if row.blueprint != blueprint.name and not (self._adopt and not row.blueprint):
             nobodys = "is of no blueprint; --session names those that are meant"
             what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else nobodys
@@ -109,6 +109,12 @@ class MigrationRun:
         if not self._dry_run:
             await _write(ledger, archive, fitted.tree, stamp, "migration")
         return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
+
+    async def _without_a_state(self, ledger: Ledger) -> Result:
+        """Nothing is to be done, but that a first turn of an earlier version is open is said."""
+        turn = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
+        mine = turn is not None and turn.blueprint == self._blueprint.name and turn.version < self._blueprint.version
+        return (_held(ledger) if mine else None) or Result(session=ledger.session, became="unchanged")
 
     async def build(self) -> Any:
         """What the states have to fit; it is never run."""

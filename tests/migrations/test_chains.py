@@ -137,7 +137,7 @@ async def fitted(spec, tree):
 
 
 @given(histories())
-@settings(max_examples=1000 if LONG else 50, deadline=None)
+@settings(max_examples=1000 if LONG else 30, deadline=None)
 def test_step_by_step_at_once_when_used_or_in_bulk(history):
     tasks, chain = history
 

@@ -83,6 +83,8 @@ async def fit(live: Any, tree: Json) -> Plan:
     beside = tree.get("beside", {})
     if not is_object(beside):
         raise StateInvalid("is not an object", path="$.beside")
+    if "" in beside:
+        raise StateInvalid("is the path of no part", path="$.beside.")
     if type(count := tree.get("kept", 0)) is not int or count != len(beside):
         has, says = f"has {len(beside)} parts", f"is {count!r}"
         raise StateInvalid.together([StateInvalid(has, path="$.beside"), StateInvalid(says, path="$.kept")])
