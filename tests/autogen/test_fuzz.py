@@ -13,7 +13,7 @@ from kinds import TASKS
 
 import leftoff
 
-MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 8 if os.environ.get("LEFTOFF_AUTOGEN") else 14
+MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 8 if os.environ.get("LEFTOFF_AUTOGEN") else 20
 """How many of each kind; all of them in a long run, and fewer with another AutoGen."""
 
 SESSIONS = 2
