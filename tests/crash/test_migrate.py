@@ -19,6 +19,8 @@ LONG = bool(os.environ.get("LEFTOFF_LONG"))
 MANY = 10_000 if LONG else 200
 KILLS = 4 if LONG else 1
 
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
+
 
 def command(*words):
     """A command of leftoff in a process of its own."""
