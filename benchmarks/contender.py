@@ -1,0 +1,122 @@
+"""One contender in a process of its own: it has turns, or restores what it has; it tells as lines of JSON.
+
+Stands on the standard library alone: the contenders of the project's environment and those of the peers' both use it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from benchmarks.workload import SHAPES, Shape, Turn, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+WINDOW = 100
+"""Turns at the end of a run whose times are told."""
+RESTORES = 5
+TELL = 0.2
+"""Seconds between two words on how far it is."""
+
+
+class Contender(Protocol):
+    """Somebody who keeps a conversation.
+
+    It is made with a place (a folder of its own, or the URL of a server with a database of its own) and a shape, and
+    finds there what its predecessors have left.
+    """
+
+    async def open(self) -> None: ...
+
+    async def durable(self, turn: Turn) -> None:
+        """One turn with a model that answers at once, kept safely when this returns."""
+
+    async def plain(self, turn: Turn) -> None:
+        """The same turn by the same framework with the same history, kept in memory alone.
+
+        What ``durable`` takes longer is what keeping it costs. Somebody without a framework does nothing here.
+        """
+
+    async def restore(self) -> int:
+        """Read all that the next turn needs, with new objects; how many messages it found."""
+
+    async def close(self) -> None: ...
+
+
+def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
+    """The command of a process: ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("contender", choices=contenders)
+    parser.add_argument("work", choices=["run", "restore"])
+    parser.add_argument("--place", required=True)
+    parser.add_argument("--shape", choices=SHAPES, default="chat")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--last", type=int, default=0)
+    parser.add_argument("--without-plain", action="store_true", help="for runs in which system calls are counted")
+    options = parser.parse_args()
+    make = contenders[options.contender]
+    work = _run if options.work == "run" else _restore
+    asyncio.run(work(make, options))
+
+
+async def _run(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
+    contender = make(options.place, options.shape)
+    await contender.open()
+    durable: list[float] = []
+    plain: list[float] = []
+    written = 0
+    told = time.monotonic()
+    for number, turn in enumerate(turns(options.shape, options.first, options.last), options.first):
+        before = _written()
+        durable.append(await _timed(contender.durable, turn))
+        written += _written() - before
+        if not options.without_plain:
+            plain.append(await _timed(contender.plain, turn))
+        if time.monotonic() - told > TELL:
+            told = time.monotonic()
+            _tell(turn=number + 1)
+    await contender.close()
+    _tell(durable_ms=durable[-WINDOW:], plain_ms=plain[-WINDOW:], written=written, peak_kb=_peak())
+
+
+async def _restore(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
+    contender = make(options.place, options.shape)
+    await contender.open()
+    before = _peak()
+    times: list[float] = []
+    messages = 0
+    for _ in range(RESTORES):
+        began = time.perf_counter()
+        messages = await contender.restore()
+        times.append((time.perf_counter() - began) * 1e3)
+    await contender.close()
+    _tell(restore_ms=statistics.median(times), messages=messages, before_kb=before, peak_kb=_peak())
+
+
+async def _timed(work: Callable[[Turn], Any], turn: Turn) -> float:
+    began = time.perf_counter()
+    await work(turn)
+    return (time.perf_counter() - began) * 1e3
+
+
+def _written() -> int:
+    """Bytes that this process has given to write calls: to files, and to sockets."""
+    lines = Path("/proc/self/io").read_text().splitlines() if sys.platform == "linux" else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
+
+
+def _peak() -> int:
+    """The most memory that this process has had, in kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _tell(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
