@@ -28,9 +28,10 @@ from leftoff.errors import (
 )
 from leftoff.ledger import Ledger
 from leftoff.records import Kind
-from leftoff.stores import postgres_schema
+from leftoff.stores import postgres_pool, postgres_schema
 from leftoff.stores.postgres import PostgresStore
 from leftoff.stores.postgres_pool import SIZE
+from leftoff.stores.server import Tries
 from leftoff.testing import a_row, a_write
 from leftoff.turns import Progress, encode
 
@@ -489,6 +490,31 @@ async def test_a_host_that_hangs_does_not_hide_the_next_one(server, url):
         )
         async with opened(several, deadline=12.0) as store:
             assert await store.head("case-42") is None
+
+
+async def test_statements_are_prepared_only_where_no_pooler_is_between(server, url):
+    with PgBouncer(server) as pooler:
+        for address, prepares in ((url, True), (url.replace(f":{server.port}/", f":{pooler.port}/"), False)):
+            async with opened(address) as store:
+                for _ in range(10):
+                    await store.head("case-42")
+                tries = Tries(asyncio.get_running_loop().time() + 60)
+                found = await store._pool.run(tries, b"SELECT statement FROM pg_prepared_statements")
+                assert bool(found) is prepares
+
+
+async def test_a_pooler_that_hides_costs_nothing_but_another_try(server, url, monkeypatch):
+    async def no(_):
+        return False
+
+    monkeypatch.setattr(postgres_pool, "_is_pooled", no)
+    with PgBouncer(server) as pooler:
+        address = url.replace(f":{server.port}/", f":{pooler.port}/")
+        async with opened(address) as store, opened(address) as other:
+            for seq in range(20):
+                await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+                assert (await other.head("case-42")).seq == seq + 1
+            assert await rows(other) == list(range(20))
 
 
 async def test_a_temporary_table_of_the_same_name_is_not_taken_for_ours(server, url, schema):

@@ -82,7 +82,7 @@ def is_part(value: Any) -> bool:
 
 def has_parts(live: Any) -> bool:
     """Whether the attributes of a part are looked through: not those of users' objects, which may hold anything."""
-    return isinstance(live, (*COMPONENTS, BaseAgent)) and type(live) not in LEAVES
+    return _have_parts(cast("Any", class_of(live)))
 
 
 def class_of(value: object) -> type[Any]:
@@ -99,6 +99,11 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 def _are_parts(cls: Any) -> bool:
     stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
     return stateful and not issubclass(cls, AgentRuntime)
+
+
+@lru_cache(maxsize=1024)
+def _have_parts(cls: Any) -> bool:
+    return issubclass(cls, (*COMPONENTS, BaseAgent)) and cls not in LEAVES
 
 
 def _two_methods(what: object) -> list[Any]:

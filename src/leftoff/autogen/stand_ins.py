@@ -147,9 +147,12 @@ def kind_of(value: object) -> type[Any] | None:
 
     Not a list memory: what it holds is in the state, so it says the same when it is asked again.
     """
-    if type(value) is ListMemory:
-        return None
-    return next((kind for kind in HOOKS if isinstance(value, kind)), None)
+    return _kind(class_of(value))
+
+
+@lru_cache(maxsize=1024)
+def _kind(cls: type[Any]) -> type[Any] | None:
+    return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
 
 
 @lru_cache(maxsize=256)

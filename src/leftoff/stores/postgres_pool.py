@@ -42,6 +42,8 @@ PASSING = (
 """Answers of a server that did nothing, and may do it when asked again."""
 ALREADY_THERE = (pg.UniqueViolation, pg.DuplicateSchema, pg.DuplicateTable, pg.DuplicateObject, pg.DuplicateFunction)
 """Answers whose meaning depends on what was asked."""
+UNPREPARED = (pg.InvalidSqlStatementName, pg.DuplicatePreparedStatement)
+"""Answers by way of a pooler: the statement was prepared on another of its connections."""
 GONE = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.StatementCompletionUnknown)
 """Answers of a server that goes, and of a pooler whose server has gone: class 08 of SQL's codes."""
 
@@ -75,6 +77,7 @@ class Pool:
         self._slots = asyncio.Semaphore(SIZE)
         self._held = asyncio.Semaphore(HELD)
         self._closed = False
+        self._prepares = True
         self._options: dict[str, Any] = {}
         hosts = str(conninfo_to_dict(conninfo).get("host") or "").count(",") + 1
         if hosts > 1 and "connect_timeout" not in conninfo:
@@ -173,14 +176,20 @@ class Pool:
 
     async def _connect(self) -> Connection:
         try:
-            return await Connection.connect(
+            connection = await Connection.connect(
                 self._conninfo,
                 autocommit=True,
-                prepare_threshold=None,
                 client_encoding="UTF8",
                 fallback_application_name="leftoff",
                 **self._options,
             )
+            try:
+                if not self._prepares or await _is_pooled(connection):
+                    connection.prepare_threshold = None
+            except BaseException:
+                connection.pgconn.finish()
+                raise
+            return connection
         except (psycopg.ProgrammingError, UnicodeError):
             raise not_a_url() from None
         except psycopg.OperationalError as error:
@@ -195,7 +204,10 @@ class Pool:
         """What a server's answer means."""
         if isinstance(error, pg.ReadOnlySqlTransaction):
             self.forget()
-        if isinstance(error, PASSING):
+        if isinstance(error, UNPREPARED):
+            self._prepares = False
+            self.forget()
+        if isinstance(error, PASSING + UNPREPARED):
             return Unreached(message_of(error))
         said = f"{message_of(error)} ({error.sqlstate})"
         for kinds, meaning, text in _MEANINGS:
@@ -217,6 +229,15 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[LeftoffError], str]
         "has no tables of leftoff; type: leftoff db upgrade --store URL",
     ),
 )
+
+
+async def _is_pooled(connection: Connection) -> bool:
+    """Whether a pooler is between: it tells its clients of a process that the server does not have.
+
+    A statement that is prepared there may be unknown to the connection that it lends next.
+    """
+    cursor = await connection.execute("SELECT pg_backend_pid()")
+    return await cursor.fetchone() != (connection.pgconn.backend_pid,)
 
 
 def is_gone(error: psycopg.Error) -> bool:

@@ -79,7 +79,7 @@ class PostgresTransaction:
                     await connection.execute(b"RELEASE SAVEPOINT leftoff; SAVEPOINT leftoff")
                 self._used = True
                 cursor = _OneStatement(connection)
-                await cursor.execute(sql.encode(), parameters or None)
+                await cursor.execute(sql.encode(), parameters or None, prepare=False)
                 found = await cursor.fetchall() if cursor.description else []
         except Unreached as error:
             raise self._lost(error) from None
