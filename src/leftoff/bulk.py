@@ -154,7 +154,7 @@ class RollbackRun:
         archive = Archive()
         archive.logs = ledger.progress.logs
         stored = await read_checkpoint(ledger, number, archive, bodies=ledger.progress.bodies)
-        before = await read_checkpoint(ledger, row.parent, Archive())
+        before = await read_checkpoint(ledger, row.parent)
         if not self._dry_run:
             undone = f"back to version {before.row.version}: the run {self._run} was undone"
             stamp = replace(Stamp.of(before, archive), restores=row.parent, drift=[undone])

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leftoff import state, turns
+from leftoff.bodies import Bodies
 from leftoff.codec import is_object
 from leftoff.errors import StateInvalid
 from leftoff.records import Kind
+from leftoff.state import Archive
 from leftoff.turns import CheckpointRow, FailureRow, TurnRow
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
     from leftoff.ledger import Ledger
-    from leftoff.state import Archive
     from leftoff.turns import Origin
 
 PAGE = 200
@@ -82,7 +83,7 @@ class Checkpoint:
     async def read(self) -> Stored:
         """All of it."""
         await self._ledger.refresh()
-        return await read_checkpoint(self._ledger, self.number, state.Archive())
+        return await read_checkpoint(self._ledger, self.number)
 
     async def turn(self) -> Turn:
         """The turn that made it."""
@@ -115,9 +116,7 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
             yield replace(found, status="waiting") if going and progress.open == "waiting" else found
 
 
-def _turn(
-    number: int, turn: TurnRow, done: CheckpointRow | None, failure: FailureRow | None, bodies: Sequence[Any]
-) -> Turn:
+def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: FailureRow | None, bodies: Bodies) -> Turn:
     task = messages_of(bodies, turn.task)
     if done is not None:
         return Turn(
@@ -150,14 +149,14 @@ def _turn(
     )
 
 
-def messages_of(bodies: Sequence[Any], numbers: Sequence[int] | None) -> list[Json] | None:
+def messages_of(bodies: Bodies, numbers: Sequence[int] | None) -> list[Json] | None:
     """The messages that these bodies are."""
-    return None if numbers is None else [state.expand(bodies, number, f"body {number}") for number in numbers]
+    return None if numbers is None else [bodies.message(number, f"body {number}") for number in numbers]
 
 
-async def read_bodies(ledger: Ledger, count: int, archive: Archive | None = None) -> list[Any]:
-    """The first ``count`` bodies of a session; an ``archive`` gets to know them."""
-    return state.read_bodies(await ledger.store.rows(ledger.session, Kind.BODY, stop=count), archive)
+async def read_bodies(ledger: Ledger, count: int) -> Bodies:
+    """The first ``count`` bodies of a session."""
+    return Bodies.read(await ledger.store.rows(ledger.session, Kind.BODY, stop=count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,23 +169,27 @@ class Stored:
     """How its agents were built; ``None`` if it does not say so."""
 
 
-async def read_checkpoint(ledger: Ledger, number: int, archive: Archive, *, bodies: int | None = None) -> Stored:
+async def read_checkpoint(
+    ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
+) -> Stored:
     """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
     row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, number)
     if row is None:
         raise _missing(ledger, number)
     logs = await ledger.store.rows(ledger.session, Kind.LOG, stop=number + 1)
-    values = await read_bodies(ledger, row.bodies if bodies is None else bodies, archive)
+    found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
+    if archive is not None:
+        archive.learn_bodies(found)
     fingerprint = None
     try:
         if row.fingerprint is not None:
-            fingerprint = state.expand(values, row.fingerprint, "fingerprint")
+            fingerprint = found.message(row.fingerprint, "fingerprint")
         tree: Any = state.restore(
             skeleton=row.skeleton,
             spans=[(span[0], span[1]) for span in row.spans],
-            values=values,
+            bodies=found,
             logs=[turns.decode_appends(log) for log in logs],
-            archive=archive,
+            archive=archive or Archive(),
         )
     except StateInvalid as error:
         error.session = ledger.session

@@ -220,7 +220,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
             self._check(found)
         else:
-            await read_bodies(ledger, progress.bodies, archive)
+            archive.learn_bodies(await read_bodies(ledger, progress.bodies))
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
         self._described = None
         return found
@@ -234,7 +234,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = self.given()
         if not ledger.progress.checkpoint:
             return 0
-        stored = await read_checkpoint(ledger, ledger.progress.checkpoint, Archive())
+        stored = await read_checkpoint(ledger, ledger.progress.checkpoint)
         self._check(stored)
         with _naming(ledger.session):
             await self._look(live)

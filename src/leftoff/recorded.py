@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from leftoff import state, turns
+from leftoff import turns
 from leftoff.errors import StateInvalid
 from leftoff.ordering import Place
 from leftoff.questions import Question
@@ -20,6 +20,7 @@ from leftoff.turns import CallRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leftoff.bodies import Bodies
     from leftoff.ledger import Ledger
 
 
@@ -175,7 +176,7 @@ class Recorded:
         return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
 
 
-async def read(ledger: Ledger, start: int, stop: int, bodies: Sequence[Any]) -> Recorded:
+async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
     """The recorded calls with ``start <= number < stop``.
 
     Raises:
@@ -187,7 +188,7 @@ async def read(ledger: Ledger, start: int, stop: int, bodies: Sequence[Any]) -> 
         if row.n != start + len(found):
             break
         call = turns.decode(CallRow, row.data, name)
-        found.append((call, {} if call.value is None else state.outline(bodies, list(call.value), name)))
+        found.append((call, {} if call.value is None else bodies.outline(list(call.value), name)))
     if len(found) < stop - start:
         name = ledger.name(Kind.CALL, start + len(found))
         raise StateInvalid("is missing", path=name, session=ledger.session)

@@ -17,7 +17,6 @@ from leftoff.history import messages_of, read_bodies, read_checkpoint
 from leftoff.ordering import Order
 from leftoff.questions import denied
 from leftoff.records import Kind
-from leftoff.state import Archive
 from leftoff.stopping import fail, unless
 from leftoff.turns import CheckpointRow, TurnRow
 from leftoff.upgrading import upgrade
@@ -141,7 +140,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     known = await recorded.read(ledger, first, after, bodies)
     live = await build(blueprint, framework)
     if row.parent:
-        stored = await read_checkpoint(ledger, row.parent, Archive())
+        stored = await read_checkpoint(ledger, row.parent)
         built = await fingerprint_of(live, framework)
         fitted = await upgrade(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
         await framework.load(live, fitted.plan)

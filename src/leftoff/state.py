@@ -18,18 +18,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import orjson
 
 from leftoff import codec
+from leftoff.bodies import BODY, escape, unescape
 from leftoff.codec import is_array, is_object
 from leftoff.errors import StateInvalid
-from leftoff.records import FORMAT, Kind, Row, versioned
+from leftoff.records import FORMAT, Kind, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from leftoff.bodies import Bodies
     from leftoff.codec import Json
 
 MAX_SHARING = 8
@@ -43,7 +45,7 @@ STEADY = {"source", "type"}
 LONG = 48
 """A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
 
-BODY, LOG = "$", "$log"
+LOG = "$log"
 
 Path: TypeAlias = tuple[str, ...]
 """Where in a state something is, by the keys that lead to it."""
@@ -64,8 +66,7 @@ class Grown:
     dump: Callable[[Any], Json]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(NamedTuple):
     """Bodies added to a log from ``start`` on; a log with a ``parent`` has its first ``start`` items from there."""
 
     log: int
@@ -165,7 +166,7 @@ class Archive:
                 if len(path) > codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
                 codec.check(dict.fromkeys(value), _name(path))
-                return {_escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
+                return {escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
             if isinstance(value, Grown) or _is_messages(value):
                 items = value.items if isinstance(value, Grown) else value
                 if not items:
@@ -193,10 +194,11 @@ class Archive:
         """Know a stored list, so that the next state can go on from it."""
         self._logs[path] = _Log(span[0], bodies, depth)
 
-    def learn_body(self, data: bytes) -> None:
-        """Know the next stored body."""
-        self._numbers.setdefault(_digest(data), self._stored)
-        self._stored += 1
+    def learn_bodies(self, bodies: Bodies) -> None:
+        """Know the stored bodies."""
+        for number, value in enumerate(bodies.values):
+            self._numbers.setdefault(_digest(orjson.dumps(value)), number)
+        self._stored = len(bodies.values)
 
     def _log(self, path: Path, value: Grown | list[Any], old: _Log | None, appends: list[Append]) -> Span:
         if isinstance(value, Grown):
@@ -227,7 +229,7 @@ class Archive:
         if is_object(value):
             if value and all(type(item) in (int, float) for item in value.values()):
                 return {BODY: [self._add(list(value), path), *value.values()]}
-            return {_escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
+            return {escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
         if is_array(value):
             return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
@@ -243,11 +245,11 @@ class Archive:
 
 
 def restore(
-    *, skeleton: int, spans: Sequence[Span], values: Sequence[Any], logs: Sequence[Sequence[Append]], archive: Archive
+    *, skeleton: int, spans: Sequence[Span], bodies: Bodies, logs: Sequence[Sequence[Append]], archive: Archive
 ) -> Any:
     """Put a state together again, and let ``archive`` know its lists.
 
-    ``values`` are all bodies and ``logs`` all appends up to the checkpoint, in order.
+    ``bodies`` are all of them and ``logs`` all appends up to the checkpoint, in order.
     """
     lists = _read_logs(logs, spans)
 
@@ -259,14 +261,15 @@ def restore(
                     raise StateInvalid("names a list that the checkpoint does not have", path=_name(path))
                 numbers, depth = lists[index]
                 archive.learn(path, spans[index], numbers, depth)
-                return [expand(values, number, f"{_name(path)}[{i}]") for i, number in enumerate(numbers)]
+                name = _name(path)
+                return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
             if BODY not in value:
-                return {_unescape(key): whole(item, (*path, _unescape(key))) for key, item in value.items()}
-        return _long(values, value, _name(path))
+                return {unescape(key): whole(item, (*path, unescape(key))) for key, item in value.items()}
+        return bodies.whole(value, _name(path))
 
-    if not 0 <= skeleton < len(values):
+    if not 0 <= skeleton < len(bodies.values):
         raise StateInvalid(f"body {skeleton} is missing", path="$")
-    return whole(values[skeleton], ROOT)
+    return whole(bodies.values[skeleton], ROOT)
 
 
 def plain(tree: Any, without: Collection[int] = ()) -> Any:
@@ -278,67 +281,9 @@ def plain(tree: Any, without: Collection[int] = ()) -> Any:
     return tree
 
 
-def read_bodies(rows: Sequence[Row], archive: Archive | None = None) -> list[Any]:
-    """The values of all bodies, by number."""
-    values: list[Any] = []
-    for row in rows:
-        found = versioned(row.data, f"body {row.n}").get("bodies")
-        if row.n != len(values) or not is_array(found):
-            raise StateInvalid(f"body {len(values)} is missing", path=f"body {row.n}")
-        values.extend(found)
-    if archive is not None:
-        for value in values:
-            archive.learn_body(orjson.dumps(value))
-    return values
-
-
-def expand(values: Sequence[Any], number: int, path: str) -> Json:
-    """The message whose body has this number, with its keys and its long strings back in place."""
-    found = values[number] if 0 <= number < len(values) else None
-    if not is_array(found) or not found:
-        raise StateInvalid(f"body {number} is missing or is not a message", path=path)
-    return outline(values, found, path)
-
-
-def outline(values: Sequence[Any], array: list[Any], path: str) -> dict[str, Json]:
-    """The object that :meth:`Archive.inline` made an array of."""
-    return {key: _long(values, item, path) for key, item in _keyed(values, array, path)}
-
-
-def _keyed(values: Sequence[Any], array: list[Any], path: str) -> Iterator[tuple[str, Any]]:
-    """The items of an object that is stored as the number of its form and its values."""
-    form: Any = values[array[0]] if array and type(array[0]) is int and 0 <= array[0] < len(values) else None
-    fits = is_array(form) and sum(1 for item in form if type(item) is str) == len(array) - 1
-    varying = iter(array[1:])
-    for item in form if fits else [None]:
-        match item:
-            case str():
-                yield item, next(varying)
-            case [str(key), value]:
-                yield key, value
-            case _:
-                raise StateInvalid("is an object whose form is missing", path=path)
-
-
 def _is_steady(key: str, value: Json) -> bool:
     """Whether a value is likely to be the same in many messages, and is worth a form of its own."""
     return value in (None, {}, []) or (key in STEADY and isinstance(value, str) and len(value) < LONG)
-
-
-def _long(values: Sequence[Any], value: Any, path: str) -> Any:
-    if is_object(value):
-        if BODY in value:
-            number = value[BODY]
-            if is_array(number):
-                return dict(_keyed(values, number, path))
-            text = values[number] if isinstance(number, int) and 0 <= number < len(values) else None
-            if not isinstance(text, str):
-                raise StateInvalid(f"body {number} is missing or is not a text", path=path)
-            return text
-        return {_unescape(key): _long(values, item, path) for key, item in value.items()}
-    if is_array(value):
-        return [_long(values, item, path) for item in value]
-    return value
 
 
 def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
@@ -386,14 +331,6 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _name(path: Path) -> str:
     return ".".join(path)
-
-
-def _escape(key: str) -> str:
-    return f"${key}" if key.startswith("$") else key
-
-
-def _unescape(key: str) -> str:
-    return key.removeprefix("$")
 
 
 def _digest(data: bytes) -> bytes:

@@ -217,11 +217,13 @@ def decode_appends(row: Row) -> list[Append]:
         raise StateInvalid("has no appends", path=what)
     appends: list[Append] = []
     for item in found:
-        if not (is_array(item) and len(item) in (3, 4) and _ints([*item[:2], *item[3:]]) and _ints(item[2])):
-            raise StateInvalid("has a malformed append", path=what)
-        appends.append(
-            Append(log=item[0], start=item[1], bodies=item[2], parent=item[3] if len(item) > 3 else None)  # noqa: PLR2004 - the last is optional
-        )
+        match item:
+            case [log, start, bodies] if _int(log) and _int(start) and _ints(bodies):
+                appends.append(Append(log, start, bodies))
+            case [log, start, bodies, parent] if _ints([log, start, parent]) and _ints(bodies):
+                appends.append(Append(log, start, bodies, parent))
+            case _:
+                raise StateInvalid("has a malformed append", path=what)
     return appends
 
 
@@ -273,7 +275,12 @@ def _int(value: object) -> bool:
 
 
 def _ints(value: object) -> bool:
-    return is_array(value) and all(_int(item) for item in value)
+    if not is_array(value):
+        return False
+    for item in value:  # noqa: SIM110 - there are thousands of short ones, for which a generator takes twice as long
+        if type(item) is not int or item < 0:
+            return False
+    return True
 
 
 def _spans(value: object) -> bool:

@@ -20,6 +20,7 @@ from scripted import Scripted
 
 from leftoff import state
 from leftoff.autogen import AutoGen
+from leftoff.bodies import Bodies
 from leftoff.state import Archive, Grown
 
 
@@ -84,7 +85,7 @@ class Packing:
         return state.restore(
             skeleton=packed.skeleton,
             spans=packed.spans,
-            values=state.read_bodies(self._bodies),
+            bodies=Bodies.read(self._bodies),
             logs=self._logs,
             archive=Archive(),
         )

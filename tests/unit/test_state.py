@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leftoff import codec, state, turns
+from leftoff.bodies import Bodies
 from leftoff.codec import difference
 from leftoff.errors import StateInvalid
 from leftoff.records import Kind, Row
@@ -50,16 +51,18 @@ class Stored:
         bodies = [row for row in self.bodies if later or row.n < at.bodies]
         logs = self.logs if later else self.logs[: number + 1]
         archive.logs = at.logs
+        known = Bodies.read(bodies)
+        archive.learn_bodies(known)
         return state.restore(
             skeleton=at.skeleton,
             spans=[(log, length) for log, length in at.spans],
-            values=state.read_bodies(bodies, archive),
+            bodies=known,
             logs=[turns.decode_appends(row) for row in logs],
             archive=archive,
         )
 
-    def values(self):
-        return state.read_bodies(self.bodies)
+    def known(self):
+        return Bodies.read(self.bodies)
 
 
 def packed_one_after_another(states):
@@ -246,8 +249,8 @@ def test_bodies_are_put_into_rows_of_a_good_size():
 def test_an_object_of_numbers_without_its_names_is_found(keys):
     values = [["prompt_tokens"], ["content"], [1, {"$": keys}]]
     with pytest.raises(StateInvalid, match="form is missing"):
-        state.expand(values, 2, "message")
-    assert state.expand([*values[:2], [1, {"$": [0, 7]}]], 2, "message") == {"content": {"prompt_tokens": 7}}
+        Bodies(values).message(2, "message")
+    assert Bodies([*values[:2], [1, {"$": [0, 7]}]]).message(2, "message") == {"content": {"prompt_tokens": 7}}
 
 
 def test_the_same_long_text_everywhere_is_stored_once():
@@ -261,7 +264,7 @@ def test_the_same_long_text_everywhere_is_stored_once():
 @pytest.mark.parametrize(("length", "alone"), [(LONG - 1, False), (LONG, True), (LONG + 1, True)])
 def test_a_string_from_the_threshold_on_is_a_body_of_its_own(length, alone):
     stored = packed_one_after_another([{"note": "n" * length}])
-    assert ("n" * length in stored.values()) == alone
+    assert ("n" * length in stored.known().values) == alone
     assert stored.read(0) == {"note": "n" * length}
 
 
@@ -468,7 +471,7 @@ def test_a_shortened_log_is_found():
     for number, row in enumerate(stored.logs):
         appends = turns.decode_appends(row)
         for index, append in enumerate(appends):
-            shorter = [*appends[:index], replace(append, bodies=append.bodies[:-1]), *appends[index + 1 :]]
+            shorter = [*appends[:index], append._replace(bodies=append.bodies[:-1]), *appends[index + 1 :]]
             damaged, _ = sample()
             damaged.logs[number] = replace(row, data=turns.encode_appends(shorter))
             # Of the second list's first log only the beginning is still in use.
@@ -482,7 +485,7 @@ def test_an_append_in_the_wrong_place_is_found(start):
     stored, _ = sample()
     [first, *others] = turns.decode_appends(stored.logs[1])
     assert (first.log, first.start) == (0, 2)
-    stored.logs[1] = replace(stored.logs[1], data=turns.encode_appends([replace(first, start=start), *others]))
+    stored.logs[1] = replace(stored.logs[1], data=turns.encode_appends([first._replace(start=start), *others]))
     with pytest.raises(StateInvalid):
         stored.read(2)
 
@@ -492,7 +495,7 @@ def test_logs_that_take_their_beginning_from_themselves_or_nowhere_are_found(par
     values = [["content"], [0, "x"]]
     logs = [[Append(log=0, start=1, bodies=[1], parent=1), Append(log=1, start=1, bodies=[1], parent=parent)]]
     with pytest.raises(StateInvalid):
-        state.restore(skeleton=0, spans=[(0, 2)], values=values, logs=logs, archive=Archive())
+        state.restore(skeleton=0, spans=[(0, 2)], bodies=Bodies(values), logs=logs, archive=Archive())
 
 
 @pytest.mark.parametrize("skeleton", [-1, 10**6])
@@ -523,10 +526,10 @@ def test_a_body_number_out_of_range_is_found(number):
     stored, _ = sample()
     [first, *others] = turns.decode_appends(stored.logs[2])
     bodies = [number, *first.bodies[1:]]
-    logs = [turns.decode_appends(row) for row in stored.logs[:2]] + [[replace(first, bodies=bodies), *others]]
+    logs = [turns.decode_appends(row) for row in stored.logs[:2]] + [[first._replace(bodies=bodies), *others]]
     at = stored.checkpoints[2]
     with pytest.raises(StateInvalid):
-        state.restore(skeleton=at.skeleton, spans=at.spans, values=stored.values(), logs=logs, archive=Archive())
+        state.restore(skeleton=at.skeleton, spans=at.spans, bodies=stored.known(), logs=logs, archive=Archive())
 
 
 @pytest.mark.parametrize(
@@ -534,7 +537,7 @@ def test_a_body_number_out_of_range_is_found(number):
 )
 def test_a_row_of_bodies_that_is_none_is_found(data):
     with pytest.raises(StateInvalid) as caught:
-        state.read_bodies([Row(kind=Kind.BODY, n=0, data=data)], Archive())
+        Bodies.read([Row(kind=Kind.BODY, n=0, data=data)])
     assert caught.value.path == "body 0"
 
 
@@ -567,7 +570,7 @@ def test_a_row_of_bodies_that_is_none_is_found(data):
 )
 def test_a_body_that_is_no_message_is_found(values):
     with pytest.raises(StateInvalid) as caught:
-        state.expand(values, 1, "$.messages[0]")
+        Bodies(values).message(1, "$.messages[0]")
     assert caught.value.path == "$.messages[0]"
 
 
@@ -576,7 +579,7 @@ def test_a_skeleton_that_names_a_list_wrongly_is_found(index):
     logs = [[Append(log=0, start=0, bodies=[1])]]
     values = [["content"], [0, "x"], {"messages": {"$log": index}}]
     with pytest.raises(StateInvalid) as caught:
-        state.restore(skeleton=2, spans=[(0, 1)], values=values, logs=logs, archive=Archive())
+        state.restore(skeleton=2, spans=[(0, 1)], bodies=Bodies(values), logs=logs, archive=Archive())
     assert caught.value.path == "$.messages"
 
 

@@ -5,6 +5,7 @@ What was built is asked for its own state: that has the form which the stored on
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,15 @@ def read_list(place: Place, value: Json, at: str) -> list[Any]:
 
 
 def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    with suppress(Exception):  # whatever it is, it is found again below
+        read, dumped = place.load_all(value)
+        if orjson.dumps(dumped) == orjson.dumps(value):
+            return read, []
+    return _read_each(place, value, at)
+
+
+def _read_each(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    """The messages of a list one by one, to tell which of them are wrong."""
     read: list[Any] = []
     errors: list[StateInvalid] = []
     for index, item in enumerate(value):

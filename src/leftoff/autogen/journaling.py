@@ -31,7 +31,7 @@ from leftoff.errors import StateInvalid
 from leftoff.recorded import about
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 
     from autogen_core import FunctionCall
 
@@ -136,12 +136,13 @@ class Run:
 
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
         """A value with stand-ins in it; itself, if nothing in it is called."""
-        special: dict[str, Callable[[], Any]] = dict.fromkeys(private.NOT_WALKED, lambda: value)
-        if isinstance(part.live, UserProxyAgent):
-            special |= {private.INPUT: lambda: self._input(part, value), private.INPUT_IS_ASYNC: lambda: True}
-        elif isinstance(part.live, CodeExecutorAgent) and private.asks_first(part.live):
-            special |= {private.APPROVAL: lambda: self._approval(part, value), private.APPROVAL_IS_ASYNC: lambda: True}
-        return special.get(attribute, lambda: self._with_stand_ins(part, attribute.lstrip("_"), value))()
+        if attribute in private.NOT_WALKED:
+            return value
+        if attribute in (private.INPUT, private.INPUT_IS_ASYNC) and isinstance(part.live, UserProxyAgent):
+            return attribute == private.INPUT_IS_ASYNC or self._input(part, value)
+        if attribute in (private.APPROVAL, private.APPROVAL_IS_ASYNC) and _asks_first(part.live):
+            return attribute == private.APPROVAL_IS_ASYNC or self._approval(part, value)
+        return self._with_stand_ins(part, attribute.lstrip("_"), value)
 
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
         if (kind := kind_of(value)) is not None:
@@ -250,3 +251,7 @@ class Run:
         """Have as much time gone by for the team's clocks as when a recorded call was complete."""
         for clock in self._clocks:
             private.set_elapsed(clock, spent)
+
+
+def _asks_first(live: Any) -> bool:
+    return isinstance(live, CodeExecutorAgent) and private.asks_first(live)

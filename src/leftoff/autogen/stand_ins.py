@@ -147,11 +147,11 @@ def kind_of(value: object) -> type[Any] | None:
 
     Not a list memory: what it holds is in the state, so it says the same when it is asked again.
     """
-    return _kind(class_of(value))
+    return _kind(cast("Any", class_of(value)))
 
 
 @lru_cache(maxsize=1024)
-def _kind(cls: type[Any]) -> type[Any] | None:
+def _kind(cls: Any) -> type[Any] | None:
     return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
 
 
