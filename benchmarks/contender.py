@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from benchmarks.workload import SHAPES, Shape, Turn, turns
 
@@ -51,8 +51,21 @@ class Contender(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class Recalling(Protocol):
+    """A contender whose ``plain`` needs the history that its predecessors have left.
+
+    It is read before a run, untimed, and not in ``open``: the memory that a restore takes is measured from there.
+    """
+
+    async def recall(self) -> None: ...
+
+
 def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
-    """The command of a process: ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them."""
+    """The command of a process: ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them.
+
+    Somebody who cannot do the work, or has no such shape, raises ``NotImplementedError``: the reason is told.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("contender", choices=contenders)
     parser.add_argument("work", choices=["run", "restore"])
@@ -62,14 +75,25 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     parser.add_argument("--last", type=int, default=0)
     parser.add_argument("--without-plain", action="store_true", help="for runs in which system calls are counted")
     options = parser.parse_args()
-    make = contenders[options.contender]
-    work = _run if options.work == "run" else _restore
-    asyncio.run(work(make, options))
+    try:
+        asyncio.run(_work(contenders[options.contender], options))
+    except NotImplementedError as error:
+        _tell(unsupported=str(error))
 
 
-async def _run(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
+async def _work(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
     contender = make(options.place, options.shape)
-    await contender.open()
+    try:
+        await contender.open()
+        facts = await (_run if options.work == "run" else _restore)(contender, options)
+    finally:
+        await contender.close()  # else the threads of some would keep a process that failed
+    _tell(**facts, peak_kb=_peak())
+
+
+async def _run(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
+    if isinstance(contender, Recalling) and not options.without_plain:
+        await contender.recall()
     durable: list[float] = []
     plain: list[float] = []
     written = 0
@@ -83,13 +107,10 @@ async def _run(make: Callable[[str, Shape], Contender], options: argparse.Namesp
         if time.monotonic() - told > TELL:
             told = time.monotonic()
             _tell(turn=number + 1)
-    await contender.close()
-    _tell(durable_ms=durable[-WINDOW:], plain_ms=plain[-WINDOW:], written=written, peak_kb=_peak())
+    return {"durable_ms": durable[-WINDOW:], "plain_ms": plain[-WINDOW:], "written": written}
 
 
-async def _restore(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
-    contender = make(options.place, options.shape)
-    await contender.open()
+async def _restore(contender: Contender, _: argparse.Namespace) -> dict[str, Any]:
     before = _peak()
     times: list[float] = []
     messages = 0
@@ -97,8 +118,7 @@ async def _restore(make: Callable[[str, Shape], Contender], options: argparse.Na
         began = time.perf_counter()
         messages = await contender.restore()
         times.append((time.perf_counter() - began) * 1e3)
-    await contender.close()
-    _tell(restore_ms=statistics.median(times), messages=messages, before_kb=before, peak_kb=_peak())
+    return {"restore_ms": statistics.median(times), "messages": messages, "before_kb": before}
 
 
 async def _timed(work: Callable[[Turn], Any], turn: Turn) -> float:
