@@ -1,0 +1,53 @@
+"""One peer in a process: ``python -m benchmarks.peers NAME run|restore --place ... --shape ...``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.contender import Contender, main
+
+if TYPE_CHECKING:
+    from benchmarks.workload import Shape
+
+# Nobody reports to anybody.
+QUIET = {
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OTEL_SDK_DISABLED": "true",
+}
+
+
+def _late(peer: str, place: str, shape: Shape, **options: Any) -> Contender:
+    """Only the packages of the peer that is asked for are imported: its memory is measured."""
+    os.environ.update(QUIET)
+    contender: Contender = importlib.import_module(f"benchmarks.peers.peer_{peer}").make(place, shape, **options)
+    return contender
+
+
+CONTENDERS = {
+    f"{name}-{store}{suffix}": partial(_late, peer, store=store, **options)
+    for name, peer, stores, variants in (
+        (
+            "langgraph",
+            "langgraph",
+            ("sqlite", "postgres"),
+            {
+                "-sync": {"durability": "sync"},
+                "-exit": {"durability": "exit"},
+                "-delta": {"durability": "sync", "delta": True},
+            },
+        ),
+        ("openai", "openai_agents", ("sqlite", "postgres", "redis"), {"": {}}),
+        ("adk", "google_adk", ("sqlite", "postgres"), {"": {}}),
+        ("dbos", "dbos", ("sqlite", "postgres"), {"": {}}),
+    )
+    for store in stores
+    for suffix, options in variants.items()
+}
+
+if __name__ == "__main__":
+    main(CONTENDERS)

@@ -1,0 +1,137 @@
+"""Google ADK: its runner, and the session service that it has for databases."""
+
+import logging
+import warnings
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from google.adk.agents import BaseAgent, LlmAgent, SequentialAgent
+from google.adk.apps.app import App
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import DatabaseSessionService, InMemorySessionService, Session
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.genai import types
+from pydantic import PrivateAttr
+from sqlalchemy import event
+
+from benchmarks.peers.shared import SESSION, database, set_pragmas
+from benchmarks.workload import AGENTS, Shape, Turn
+
+APP = "benchmark"
+USER = "somebody"
+WHERE = {"app_name": APP, "user_id": USER, "session_id": SESSION}
+
+
+class Instant(BaseLlm):
+    """Says what the turn has for its agent; calls the tool first."""
+
+    number: int
+    _turn: Turn = PrivateAttr()
+
+    def take(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def result(self) -> str:
+        assert self._turn.call
+        return self._turn.call.result
+
+    async def generate_content_async(
+        self,
+        llm_request: LlmRequest,
+        stream: bool = False,  # noqa: FBT001, FBT002 - theirs
+    ) -> AsyncGenerator[LlmResponse, None]:
+        del stream
+        call = self._turn.call
+        parts = llm_request.contents[-1].parts or []
+        if call and not any(part.function_response for part in parts):
+            part = types.Part(function_call=types.FunctionCall(id=call.id, name=call.tool, args=call.arguments))
+        else:
+            part = types.Part(text=self._turn.answers[self.number])
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+class GoogleADK:
+    def __init__(self, place: str, shape: Shape, *, store: str) -> None:
+        logging.getLogger("google_adk").setLevel(logging.ERROR)  # it misses the number of tokens in every answer
+        self._place = place
+        self._store = store
+        self._shape = shape
+        names = AGENTS if shape == "team" else AGENTS[:1]
+        self._models = [Instant(model="instant", number=number) for number in range(len(names))]
+
+    def _agent(self) -> BaseAgent:
+        tools = [self._tool()] if self._shape == "tools" else []
+        agents = [
+            LlmAgent(name=name, model=model, tools=tools)
+            for name, model in zip(AGENTS[: len(self._models)], self._models, strict=True)
+        ]
+        if len(agents) == 1:
+            return agents[0]
+        with warnings.catch_warnings():
+            # What is to take its place, Workflow, shows an agent only what the agent before it has said.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return SequentialAgent(name="team", sub_agents=agents)
+
+    def _tool(self) -> Any:
+        async def look_up(order: str, reason: str) -> str:
+            """Look up an order."""
+            del order, reason
+            return self._models[0].result
+
+        return look_up
+
+    async def open(self) -> None:
+        self._service = self._new_service()
+        await self._service.prepare_tables()
+        if await self._service.get_session(**WHERE, config=GetSessionConfig(num_recent_events=0)) is None:
+            await self._service.create_session(**WHERE)
+        self._memory = InMemorySessionService()
+        await self._memory.create_session(**WHERE)
+        self._keeping = Runner(app=App(name=APP, root_agent=self._agent()), session_service=self._service)
+        self._plain = Runner(app=App(name=APP, root_agent=self._agent()), session_service=self._memory)
+
+    def _new_service(self) -> DatabaseSessionService:
+        if self._store == "postgres":
+            return DatabaseSessionService(self._place.replace("postgresql:", "postgresql+asyncpg:", 1))
+        service = DatabaseSessionService(f"sqlite+aiosqlite:///{database(self._place)}")
+        event.listen(service.db_engine.sync_engine, "connect", set_pragmas)
+        return service
+
+    async def recall(self) -> None:
+        session = await self._memory.get_session(**WHERE)
+        assert session
+        for said in (await self._stored()).events:
+            await self._memory.append_event(session, said)
+
+    async def _stored(self) -> Session:
+        session = await self._service.get_session(**WHERE)
+        assert session
+        return session
+
+    async def _run(self, runner: Runner, turn: Turn) -> None:
+        for model in self._models:
+            model.take(turn)
+        parts = [types.Part(text=turn.question)]
+        if turn.picture:
+            parts.append(types.Part.from_bytes(data=turn.picture, mime_type="image/png"))
+        message = types.Content(role="user", parts=parts)
+        async for _ in runner.run_async(user_id=USER, session_id=SESSION, new_message=message):
+            pass
+
+    async def durable(self, turn: Turn) -> None:
+        await self._run(self._keeping, turn)
+
+    async def plain(self, turn: Turn) -> None:
+        await self._run(self._plain, turn)
+
+    async def restore(self) -> int:
+        """The service has the connections and no sessions: what it gives is new."""
+        return sum(said.content is not None for said in (await self._stored()).events)
+
+    async def close(self) -> None:
+        await self._service.close()
+
+
+make = GoogleADK
