@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import resource
+import sqlite3
 import statistics
 import sys
 import time
@@ -61,19 +62,32 @@ class Recalling(Protocol):
     async def recall(self) -> None: ...
 
 
+@runtime_checkable
+class Hub(Protocol):
+    """A contender that can have many conversations over the same connections."""
+
+    async def another(self, name: str) -> Contender:
+        """A new one, open; it is not closed apart."""
+
+
 def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
-    """The command of a process: ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them.
+    """The command of a process.
+
+    ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them, ``crowd`` has them in many conversations
+    at the same time.
 
     Somebody who cannot do the work, or has no such shape, raises ``NotImplementedError``: the reason is told.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("contender", choices=contenders)
-    parser.add_argument("work", choices=["run", "restore"])
+    parser.add_argument("work", choices=WORKS)
     parser.add_argument("--place", required=True)
     parser.add_argument("--shape", choices=SHAPES, default="chat")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=0)
     parser.add_argument("--without-plain", action="store_true", help="for runs in which system calls are counted")
+    parser.add_argument("--count", action="store_true", help="count the statements that SQLite executes")
+    parser.add_argument("--sessions", type=int, default=1, help="of a crowd")
     options = parser.parse_args()
     try:
         asyncio.run(_work(contenders[options.contender], options))
@@ -82,13 +96,14 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
 
 
 async def _work(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
+    executed = _trace_sqlite() if options.count else []
     contender = make(options.place, options.shape)
     try:
         await contender.open()
-        facts = await (_run if options.work == "run" else _restore)(contender, options)
+        facts = await WORKS[options.work](contender, options)
     finally:
         await contender.close()  # else the threads of some would keep a process that failed
-    _tell(**facts, peak_kb=_peak())
+    _tell(**facts, peak_kb=_peak(), statements=len(executed))
 
 
 async def _run(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
@@ -121,10 +136,43 @@ async def _restore(contender: Contender, _: argparse.Namespace) -> dict[str, Any
     return {"restore_ms": statistics.median(times), "messages": messages, "before_kb": before}
 
 
+async def _crowd(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
+    if not isinstance(contender, Hub):
+        raise NotImplementedError("one conversation in a process is all that is measured of it")
+    crowd = [await contender.another(f"case-{number}") for number in range(options.sessions)]
+    first, *said = turns(options.shape, options.first, options.last)
+
+    async def converse(member: Contender) -> None:
+        for turn in said:
+            await member.durable(turn)
+
+    await asyncio.gather(*(member.durable(first) for member in crowd))  # it opens connections and builds agents
+    began = time.perf_counter()
+    await asyncio.gather(*(converse(member) for member in crowd))
+    return {"turns": len(said) * len(crowd), "seconds": time.perf_counter() - began}
+
+
+WORKS = {"run": _run, "restore": _restore, "crowd": _crowd}
+
+
 async def _timed(work: Callable[[Turn], Any], turn: Turn) -> float:
     began = time.perf_counter()
     await work(turn)
     return (time.perf_counter() - began) * 1e3
+
+
+def _trace_sqlite() -> list[str]:
+    """The statements that SQLite executes from now on, in all connections that are opened from now on."""
+    executed: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **kwargs)
+        connection.set_trace_callback(executed.append)
+        return connection
+
+    sqlite3.connect = sqlite3.dbapi2.connect = traced  # type: ignore[assignment]  # whoever opens it, by either name
+    return executed
 
 
 def _written() -> int:

@@ -54,6 +54,11 @@ class Turn:
             said += [self.call.tool, *self.call.arguments, *self.call.arguments.values(), self.call.result]
         return len(self.picture) + sum(len(item.encode()) for item in said)
 
+    @property
+    def messages(self) -> int:
+        """How many it is made of: the question, a call and its result, the answers."""
+        return 1 + 2 * bool(self.call) + len(self.answers)
+
 
 def turns(shape: Shape, first: int, last: int) -> Iterator[Turn]:
     """The turns from number ``first`` (from 0) up to ``last``, which is not among them."""

@@ -1,0 +1,80 @@
+"""The agents of AutoGen that have the turns: one or a team, with a model that answers at once as the turn says."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import PIL.Image
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import MultiModalMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall, Image
+from autogen_core.models import CreateResult, RequestUsage
+
+import leftoff
+from benchmarks.workload import AGENTS
+from leftoff.codec import encode
+from leftoff.demo.scripted import ScriptedChatCompletionClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.workload import Call, Shape, Turn
+
+Live: TypeAlias = AssistantAgent | RoundRobinGroupChat
+USAGE = RequestUsage(prompt_tokens=1, completion_tokens=1)
+
+
+class Cast:
+    """Builds agents of one shape, and gives them the words of the turn that they are in."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._replies: Iterator[CreateResult] = iter(())
+        self._call: Call | None = None
+        self._last: AssistantAgent
+
+    def build(self) -> Live:
+        if self._shape != "team":
+            self._last = self._agent(AGENTS[0])
+            return self._last
+        agents = [self._agent(name) for name in AGENTS]
+        self._last = agents[-1]
+        return RoundRobinGroupChat(list(agents), max_turns=len(agents))
+
+    def enter(self, turn: Turn) -> str | MultiModalMessage:
+        """Make the turn the next one that the agents have; its task."""
+        self._call = turn.call
+        self._replies = _replies(turn)
+        if not turn.picture:
+            return turn.question
+        picture = Image(PIL.Image.open(BytesIO(turn.picture)))
+        return MultiModalMessage(content=[turn.question, picture], source="user")
+
+    async def messages(self) -> int:
+        """How many the agent that was built last knows; in a team the last to speak, who has heard all."""
+        return len(await self._last.model_context.get_messages())
+
+    def _agent(self, name: str) -> AssistantAgent:
+        @leftoff.tool(effect="read")
+        async def look_up(order: str, reason: str) -> str:
+            """Look an order up."""
+            del order, reason
+            assert self._call is not None
+            return self._call.result
+
+        model = ScriptedChatCompletionClient(answer=lambda _: next(self._replies))
+        tools: list[Any] | None = [look_up] if self._shape == "tools" else None
+        return AssistantAgent(
+            name, model_client=model, description=f"The {name}.", tools=tools, reflect_on_tool_use=bool(tools)
+        )
+
+
+def _replies(turn: Turn) -> Iterator[CreateResult]:
+    if turn.call:
+        arguments = encode(turn.call.arguments).decode()
+        call = FunctionCall(id=turn.call.id, name=turn.call.tool, arguments=arguments)
+        yield CreateResult(finish_reason="function_calls", content=[call], usage=USAGE, cached=False)
+    for answer in turn.answers:
+        yield CreateResult(finish_reason="stop", content=answer, usage=USAGE, cached=False)
