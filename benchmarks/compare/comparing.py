@@ -1,0 +1,110 @@
+"""A whole run: the curves of all contenders, what their turns are made of, and many sessions at the same time."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.compare import machine, throughput
+from benchmarks.compare.counting import AFTER, count
+from benchmarks.compare.measuring import Limits, Run
+from benchmarks.compare.places import Places
+from benchmarks.compare.results import FAMILIES, Results, family
+from benchmarks.compare.talking import ContenderFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from benchmarks.workload import Shape
+
+LONG = 1_000
+"""The last point of all shapes but the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be measured; the first shape has all points, and the statements of its turns are counted."""
+
+    contenders: Sequence[str]
+    shapes: Sequence[Shape]
+    points: Sequence[int]
+    counts: bool = True
+    rates: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+    def points_of(self, shape: Shape) -> list[int]:
+        return [point for point in self.points if shape == self.shapes[0] or point <= LONG]
+
+
+def compare(plan: Plan, console: Console) -> Results:
+    """Measure everything, and tell how far it is."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    with Places() as places, bar:
+        comparison = _Comparison(plan, places, bar)
+        for shape in plan.shapes:
+            for store in FAMILIES:
+                comparison.curves(shape, [name for name in plan.contenders if family(name) == store])
+        if plan.counts:
+            comparison.counts()
+        if plan.rates:
+            comparison.rates()
+        return comparison.results
+
+
+class _Comparison:
+    def __init__(self, plan: Plan, places: Places, bar: Progress) -> None:
+        self._plan, self._places, self._bar = plan, places, bar
+        self.results = Results(about=machine.about(places.versions(plan.contenders)))
+
+    def curves(self, shape: Shape, contenders: Sequence[str]) -> None:
+        """All contenders of one kind of store, point by point: what else the machine does meets all of them."""
+        with ExitStack() as stack:
+            runs: list[Run] = []
+            for name in contenders:
+                runs.append(Run(name, shape, self._places.new(name), self._plan.limits))
+                stack.callback(runs[-1].close)
+            for target in self._plan.points_of(shape):
+                for run in runs:
+                    self._reach(run, target)
+            self.results.series += [run.series for run in runs]
+
+    def counts(self) -> None:
+        shape = self._plan.shapes[0]
+        known = [series for series in self.results.series if series.shape == shape and series.points]
+        task = self._bar.add_task("statements of a turn", total=len(known))
+        for series in known:
+            try:
+                series.counts = count(series.contender, shape, self._places, min(AFTER, self._plan.points[-1]))
+            except ContenderFailed as error:
+                self.results.notices.append(f"{series.contender}: its statements were not counted: {error}")
+            self._bar.advance(task)
+        self._bar.remove_task(task)
+
+    def rates(self) -> None:
+        contenders = [name for name in self._plan.contenders if family(name) in throughput.STORES]
+        task = self._bar.add_task("sessions at the same time", total=len(contenders) * len(throughput.SESSIONS))
+        for contender in contenders:
+            try:
+                for sessions in throughput.SESSIONS:
+                    self.results.rates.append(throughput.rate(contender, sessions, self._places))
+                    self._bar.advance(task)
+            except ContenderFailed as error:
+                self.results.notices.append(f"{contender}: no figures for many sessions at the same time: {error}")
+        self._bar.remove_task(task)
+
+    def _reach(self, run: Run, target: int) -> None:
+        task = self._bar.add_task(f"{run.series.shape}, {run.series.contender}", total=target)
+        run.reach(target, lambda turn: self._bar.update(task, completed=turn))
+        self._bar.remove_task(task)

@@ -1,0 +1,131 @@
+"""How many statements a turn is made of, and how often something waits for the disk."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, TypeAlias
+
+import redis
+
+from benchmarks.compare.places import Database, Instance
+from benchmarks.compare.results import Counts, family
+from benchmarks.compare.talking import command, talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tools.servers import Postgres
+
+    from benchmarks.compare.places import Place, Places
+    from benchmarks.workload import Shape
+
+AFTER = 100
+TURNS = 20
+SECONDS = 120.0
+STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): ")
+CALLS = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+).* (?:fsync|fdatasync)$", re.MULTILINE)
+END = "leftoff-bench-end"
+
+Tally: TypeAlias = dict[str, float | None]
+
+
+def count(contender: str, shape: Shape, places: Places, after: int = AFTER) -> Counts:
+    """Of a turn: the difference between a process with one turn and one with many more.
+
+    Raises:
+        ContenderFailed: it could not have the turns.
+    """
+    place = places.new(contender)
+    try:
+        _have(contender, shape, place, 0, after)
+        one = _tally(contender, shape, place, after, after + 1)
+        many = _tally(contender, shape, place, after + 1, after + 2 + TURNS)
+    finally:
+        place.close()
+    return Counts(**{name: _each(many[name], one[name]) for name in one})
+
+
+def _each(many: float | None, one: float | None) -> float | None:
+    return None if many is None or one is None else (many - one) / TURNS
+
+
+def _have(contender: str, shape: Shape, place: Place, first: int, last: int, *tracer: str) -> float:
+    """Have turns; how many statements SQLite has executed for them."""
+    words = ("--first", first, "--last", last, "--without-plain", "--count")
+    told = talk([*tracer, *command(contender, "run", place.address, shape, *words)], SECONDS)
+    return float(told["statements"])
+
+
+def _tally(contender: str, shape: Shape, place: Place, first: int, last: int) -> Tally:
+    have = lambda *tracer: _have(contender, shape, place, first, last, *tracer)  # noqa: E731 - it is called at once
+    match place:
+        case Database():
+            return _of_postgres(place, have)
+        case Instance():
+            return _of_redis(place, have)
+        case _:
+            fsyncs, statements = _traced(have)
+            return {"statements": statements if family(contender) == "sqlite" else None, "fsyncs": fsyncs}
+
+
+def _traced(have: Callable[..., float]) -> tuple[float | None, float]:
+    """How often the process has waited for the disk, if strace is here to say so; and its statements."""
+    if not (strace := shutil.which("strace")):
+        return None, have()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "calls"
+        statements = have(strace, "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", str(report))
+        return float(sum(int(calls) for calls in CALLS.findall(report.read_text()))), statements
+
+
+def _of_postgres(place: Database, have: Callable[..., float]) -> Tally:
+    server = place.server
+    server.execute(f"ALTER DATABASE \"{place.name}\" SET log_statement = 'all'")
+    before, synced = len(server.log), _wal_syncs(server)
+    have()
+    statements = len(STATEMENT.findall(server.log[before:]))
+    return {"statements": float(statements), "fsyncs": _wal_syncs(server) - synced}
+
+
+def _wal_syncs(server: Postgres) -> float:
+    if server.version >= 18:
+        query = (
+            "SELECT coalesce(sum(fsyncs), 0) FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend'"
+        )
+    else:
+        query = "SELECT wal_sync FROM pg_stat_wal"
+    [(syncs,)] = server.execute(query)
+    return float(syncs)
+
+
+def _of_redis(place: Instance, have: Callable[..., float]) -> Tally:
+    """Commands of clients; when they reach the disk is not theirs to wait for."""
+    with _monitored(place) as commands:
+        have()
+    return {"statements": float(len(commands)), "fsyncs": None}
+
+
+@contextmanager
+def _monitored(place: Instance) -> Generator[list[str]]:
+    """The commands that clients give meanwhile; among them are those of whoever ends this, always the same."""
+    commands: list[str] = []
+    client = redis.Redis.from_url(place.address, socket_timeout=None)
+
+    def listen() -> None:
+        for word in monitor.listen():
+            if END in word["command"]:
+                return
+            if word["client_type"] != "lua":  # a script is one command, whatever it does
+                commands.append(word["command"])
+
+    with client, client.monitor() as monitor:  # type: ignore[no-untyped-call]
+        listener = Thread(target=listen)
+        listener.start()
+        yield commands
+        place.server.execute("ECHO", END)
+        listener.join()

@@ -1,0 +1,121 @@
+"""The curve of one contender: turns in new processes up to each point, then what is left, and a restore."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.compare.results import Point, Series
+from benchmarks.compare.talking import ContenderFailed, command, talk
+from benchmarks.workload import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.compare.places import Place
+    from benchmarks.workload import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the way to a point may take; whoever would need more is stopped before it."""
+
+    seconds: float = 180.0
+    size: float = 1e9
+    patience: float = 3.0
+    """A process that takes so many times the seconds, although it was not expected to, is ended."""
+
+
+class Run:
+    """A contender with a shape of turns, in a place of its own, from point to point."""
+
+    def __init__(self, contender: str, shape: Shape, place: Place, limits: Limits) -> None:
+        self.series = Series(contender=contender, shape=shape)
+        self._shape: Shape = shape
+        self._place = place
+        self._limits = limits
+        self._raw = self._expected = 0
+
+    def reach(self, target: int, heard: Callable[[int], None]) -> None:
+        """Have the turns up to the next point, unless the run is stopped, or has to be."""
+        series = self.series
+        series.stopped = series.stopped or forecast(series.points, target, self._limits)
+        if series.stopped:
+            return
+        try:
+            series.points.append(self._reach(target, heard))
+        except ContenderFailed as error:
+            done = series.points[-1].turns if series.points else 0
+            series.stopped = f"stopped at {done:,}: {error}"
+
+    def close(self) -> None:
+        self._place.close()
+
+    def _reach(self, target: int, heard: Callable[[int], None]) -> Point:
+        first = self.series.points[-1].turns if self.series.points else 0
+        self._place.begin()
+        ran = self._talk("run", heard, "--first", first, "--last", target)
+        written = self._place.written(ran["written"])
+        for turn in turns(self._shape, first, target):
+            self._raw += turn.raw_bytes
+            self._expected += turn.messages
+        at_rest, in_memory = self._place.at_rest(), self._place.in_memory()
+        restored = self._talk("restore", lambda _: None)
+        durable, plain = ran["durable_ms"], ran["plain_ms"]
+        costs = [kept - bare for kept, bare in zip(durable, plain, strict=True)]
+        return Point(
+            turns=target,
+            raw=self._raw,
+            durable_p50=statistics.median(durable),
+            durable_p95=p95(durable),
+            plain_p50=statistics.median(plain),
+            cost_p50=statistics.median(costs),
+            cost_p95=p95(costs),
+            written=written,
+            at_rest=at_rest,
+            in_memory=in_memory,
+            restore_ms=restored["restore_ms"],
+            restore_kb=restored["peak_kb"] - restored["before_kb"],
+            peak_kb=ran["peak_kb"],
+            messages=restored["messages"],
+            expected=self._expected,
+        )
+
+    def _talk(self, work: str, heard: Callable[[int], None], *words: str | int) -> dict[str, Any]:
+        line = command(self.series.contender, work, self._place.address, self._shape, *words)
+        return talk(line, self._limits.seconds * self._limits.patience, heard)
+
+
+def p95(values: list[float]) -> float:
+    return statistics.quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
+
+
+def forecast(points: Sequence[Point], target: int, limits: Limits) -> str | None:
+    """Why the target is not tried, if the way there would exceed a limit.
+
+    A turn's time and size are taken to go on growing as between the last two points; one point alone says that they do
+    not grow.
+    """
+    if not points:
+        return None
+    last, before = points[-1], points[-min(2, len(points))]
+    longer = target / last.turns
+    slower = _power(before, last, _milliseconds)
+    seconds = _milliseconds(last) / 1e3 * last.turns * (longer ** (slower + 1) - 1) / (slower + 1)
+    size = last.at_rest * longer ** (_power(before, last, lambda point: point.at_rest / point.turns) + 1)
+    would = [f"take about {seconds:,.0f} s"] if seconds > limits.seconds else []
+    would += [f"need about {size / 1e9:,.1f} GB"] if size > limits.size else []
+    return f"stopped at {last.turns:,}: {target:,} would {' and '.join(would)}" if would else None
+
+
+def _milliseconds(point: Point) -> float:
+    return point.durable_p50 + point.plain_p50
+
+
+def _power(before: Point, last: Point, each: Callable[[Point], float]) -> float:
+    """How something of each turn grows with the number of turns: 0 if it is flat, 1 if it doubles with it."""
+    if before.turns == last.turns or each(before) <= 0 or each(last) <= 0:
+        return 0.0
+    return min(1.0, max(0.0, math.log(each(last) / each(before)) / math.log(last.turns / before.turns)))

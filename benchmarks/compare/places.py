@@ -1,0 +1,177 @@
+"""Where contenders keep their turns: a folder, a database, a server of their own; and how much there is of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from tools.servers import Postgres, Redis
+from tools.servers.process import wait_until
+
+from benchmarks.compare.results import family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Place(Protocol):
+    """A place that was empty when it was made, and is removed when it is closed."""
+
+    address: str
+
+    def begin(self) -> None:
+        """What is written is counted from here on."""
+
+    def written(self, told: int) -> int:
+        """Bytes; ``told`` is what the process says of itself."""
+
+    def at_rest(self) -> int:
+        """Bytes on the disk; nobody has it open."""
+
+    def in_memory(self) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class Folder:
+    """For SQLite and files."""
+
+    def __init__(self) -> None:
+        self.address = tempfile.mkdtemp(prefix="leftoff-bench-")
+
+    def begin(self) -> None:
+        pass
+
+    def written(self, told: int) -> int:
+        return told
+
+    def at_rest(self) -> int:
+        return sum(path.stat().st_size for path in Path(self.address).rglob("*") if path.is_file())
+
+    def in_memory(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        shutil.rmtree(self.address)
+
+
+class Database:
+    """A database of its own, on a server that others use too; but nobody does at the same time."""
+
+    def __init__(self, server: Postgres, name: str) -> None:
+        self.server, self.name = server, name
+        server.execute(f'CREATE DATABASE "{name}"')
+        self.address = server.url_for(database=name)
+        self._empty = self._size()
+        self._began = self._logged()
+
+    def begin(self) -> None:
+        self._began = self._logged()
+
+    def written(self, told: int) -> int:
+        del told
+        return self._logged() - self._began
+
+    def at_rest(self) -> int:
+        self.server.execute("CHECKPOINT")
+        return self._size() - self._empty
+
+    def in_memory(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self.server.execute(f'DROP DATABASE "{self.name}" WITH (FORCE)')
+
+    def _size(self) -> int:
+        [(size,)] = self.server.execute("SELECT pg_database_size(%s)", self.name)
+        return int(size)
+
+    def _logged(self) -> int:
+        [(position,)] = self.server.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
+        return int(position)
+
+
+class Instance:
+    """A Redis server of its own, which rewrites its file only when told to."""
+
+    def __init__(self) -> None:
+        self.server = Redis({"auto-aof-rewrite-percentage": "0"})
+        self.server.start()
+        self.address = self.server.url
+        self._empty = self._info("memory")["used_memory"]
+        self._began = 0
+
+    def begin(self) -> None:
+        self._began = self._logged()
+
+    def written(self, told: int) -> int:
+        del told
+        return self._logged() - self._began
+
+    def at_rest(self) -> int:
+        self.server.execute("BGREWRITEAOF")
+        wait_until(self._rewritten, f"{self.server!r} did not rewrite its file")
+        return sum(path.stat().st_size for path in self.server.folder.glob("appendonlydir/*"))
+
+    def in_memory(self) -> int | None:
+        return int(self._info("memory")["used_memory"] - self._empty)
+
+    def close(self) -> None:
+        self.server.close()
+
+    def _logged(self) -> int:
+        return int(self._info("persistence")["aof_current_size"])
+
+    def _rewritten(self) -> bool:
+        about = self._info("persistence")
+        return not about["aof_rewrite_in_progress"] and not about["aof_rewrite_scheduled"]
+
+    def _info(self, section: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.server.execute("INFO", section)
+        return found
+
+
+class Places:
+    """Makes them; the Postgres server is started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "postgres" in vars(self):
+            self.postgres.close()
+
+    @cached_property
+    def postgres(self) -> Postgres:
+        server = Postgres()
+        server.start()
+        return server
+
+    def versions(self, contenders: Iterable[str]) -> dict[str, str]:
+        """Of the servers that are needed."""
+        found: dict[str, str] = {}
+        stores = {family(contender) for contender in contenders}
+        if "postgres" in stores:
+            [(found["postgres"],)] = self.postgres.execute("SHOW server_version")
+        if "redis" in stores:
+            instance = Instance()
+            about = instance.server.execute("INFO", "server")
+            found |= {name: about[f"{name}_version"] for name in ("valkey", "redis") if f"{name}_version" in about}
+            instance.close()
+        return found
+
+    def new(self, contender: str) -> Folder | Database | Instance:
+        self._made += 1
+        match family(contender):
+            case "postgres":
+                return Database(self.postgres, f"bench_{self._made}")
+            case "redis":
+                return Instance()
+            case _:
+                return Folder()

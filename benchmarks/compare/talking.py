@@ -1,0 +1,88 @@
+"""The processes of the contenders: how they are started, what they tell, and when they are ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).parents[2]
+PEERS = ROOT / ".venv" / "peers" / "bin" / "python"
+OURS = {"leftoff": "benchmarks.ours", "json": "benchmarks.ours", "floor": "benchmarks.floors"}
+"""The modules of what runs in the project's environment."""
+
+
+class ContenderFailed(RuntimeError):
+    """A process ended with an error; the message ends with what it said."""
+
+
+class Overtime(ContenderFailed):
+    """A process was ended because it took too long."""
+
+
+class Unsupported(ContenderFailed):
+    """A contender says that it cannot do a thing, and why."""
+
+
+def is_ours(contender: str) -> bool:
+    return _maker(contender) in OURS
+
+
+def _maker(contender: str) -> str:
+    return contender.partition("-")[0]
+
+
+def command(contender: str, work: str, place: str, shape: str, *words: str | int) -> list[str]:
+    """The command line of a process."""
+    python = sys.executable if is_ours(contender) else str(PEERS)
+    module = OURS.get(_maker(contender), "benchmarks.peers")
+    return [python, "-m", module, contender, work, "--place", place, "--shape", shape, *map(str, words)]
+
+
+def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+    """Run a process to its end and return the last that it told; ``heard`` gets the turns that it has had.
+
+    Raises:
+        Overtime: it did not end within so many seconds.
+        Unsupported: it says so.
+        ContenderFailed: it ended with an error.
+    """
+    facts: dict[str, Any] = {}
+    turn = 0
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(line, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=errors, text=True)
+        timer = Timer(seconds, process.kill)
+        timer.start()
+        assert process.stdout
+        with process.stdout as words:
+            for word in words:
+                facts = json.loads(word)
+                if list(facts) == ["turn"]:
+                    turn = facts["turn"]
+                    heard(turn)
+        code = process.wait()
+        overtime = not timer.is_alive()
+        timer.cancel()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
+    if "unsupported" in facts:
+        raise Unsupported(facts["unsupported"])
+    if code and overtime:
+        raise Overtime(f"ended after {seconds:.0f} s, at turn {turn:,}")
+    if code:
+        raise ContenderFailed(f"{' '.join(line[2:5])} ended with {code}:\n{said[-2000:]}")
+    return facts
+
+
+def _environment() -> dict[str, str]:
+    """This one's, without what would send the contenders' own records somewhere."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "PG", "OTEL_"))}
+    return kept | {"PYTHONHASHSEED": "0"}
