@@ -7,10 +7,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench picture lock clean
+.PHONY: help demo test chaos check bench bench-quick picture lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.installed ## stop an agent half-way and watch it pick up where it left off
 	$(BIN)/leftoff demo
@@ -42,8 +42,16 @@ check: .venv/.installed ## lint, format, types, layers, tree
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_tree.py
 
-bench: .venv/.installed ## run the benchmarks
+# Nothing else should run on the machine meanwhile.
+bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare with others, and draw the plots (an hour)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.compare
+	.venv/peers/bin/python -m benchmarks.compare.plots
+
+bench-quick: .venv/.installed ## see that the benchmarks work, without servers and without others
+	$(BIN)/python -m benchmarks --only long_session --turns 100
+	$(BIN)/python -m benchmarks --only team_state --messages 100
+	$(BIN)/python -m benchmarks.compare --quick --out build/bench-quick
 
 picture: .venv/.installed ## draw the README's picture from a real demo run
 	$(BIN)/python tools/draw_demo.py

@@ -1,0 +1,269 @@
+"""``python -m benchmarks.compare.plots``: the results as pictures, by matplotlib of the peers' environment."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from benchmarks.compare.results import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.compare.results import Point, Rate, Series
+
+RESULTS = Path(__file__).parents[1] / "results"
+STORES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
+INK, GREY, RULE = "#1f2328", "#6e7781", "#e3e6ea"
+HALO = [withStroke(linewidth=3, foreground="white")]
+"""Around names, where they lie over lines."""
+APART = 1.25
+"""How far the lines of labels are apart, in heights of a letter."""
+
+mpl.rcParams.update(
+    {
+        "font.family": "DejaVu Sans",  # it comes with matplotlib: the same picture everywhere
+        "font.size": 11,
+        "text.color": INK,
+        "axes.labelcolor": GREY,
+        "xtick.color": GREY,
+        "ytick.color": GREY,
+        "svg.hashsalt": "leftoff",  # the same figures make the same file
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a contender is called and drawn."""
+
+    name: str
+    colour: str
+    width: float = 1.6
+    dashes: str = "-"
+    weight: str = "normal"
+
+
+LOOKS = {
+    "leftoff": Look("leftoff", "#0b57d0", 3.4, weight="bold"),
+    "leftoff-turn": Look("leftoff, turn", "#6ba1f5", 2.2),
+    "floor": Look("bare transaction", INK, 1.3, "--"),
+    "json": Look("JSON file", "#8a8f98"),
+    "langgraph-sync": Look("LangGraph", "#c2410c"),
+    "langgraph-exit": Look("LangGraph exit", "#ea8a3a"),
+    "langgraph-delta": Look("LangGraph delta", "#b5179e"),
+    "openai": Look("OpenAI Agents", "#0f8a5f"),
+    "adk": Look("Google ADK", "#7c5cc4"),
+    "dbos": Look("DBOS", "#947a1f"),
+}
+OVERVIEW = ("floor", "leftoff", "json", "langgraph-sync", "langgraph-delta", "openai", "adk")
+
+
+def short(contender: str) -> str:
+    """A contender without its store."""
+    return "-".join(part for part in contender.split("-") if part not in (*STORES, "file"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is drawn over the number of turns."""
+
+    file: str
+    title: str
+    of: Callable[[Point], float]
+    unit: Callable[[float], str]
+
+
+def milliseconds(value: float) -> str:
+    return f"{value / 1e3:g} s" if value >= 1e3 else f"{value:g} ms"
+
+
+def times(value: float) -> str:
+    return f"{value:,g}x"
+
+
+COST = Measure("cost", "What keeping a turn costs", lambda point: point.cost_p50, milliseconds)
+AT_REST = Measure("at-rest", "Bytes on the disk / bytes said", lambda point: point.at_rest / point.raw, times)
+RESTORE = Measure("restore", "Restoring the conversation", lambda point: point.restore_ms, milliseconds)
+
+
+def curves(results: Results, measure: Measure, shape: str) -> Figure:
+    """SQLite and Postgres side by side."""
+    figure = Figure(figsize=(11, 5.2))
+    both = figure.subplots(1, 2, sharey=True)
+    shown = [one for one in results.series if one.shape == shape and one.points and one.store in ("sqlite", "postgres")]
+    for axes, store in zip(both, ("sqlite", "postgres"), strict=True):
+        _panel(axes, STORES[store], [one for one in shown if one.store == store], measure)
+    team = " (a team of four)" if shape == "team" else ""
+    _frame(figure, f"{measure.title}{team}, by the length of the conversation", shown)
+    return figure
+
+
+def overview(results: Results) -> Figure:
+    """For the README: what a turn costs and what it leaves, with SQLite and the tutorial's file."""
+    figure = Figure(figsize=(9.6, 4.9))
+    both = figure.subplots(1, 2)
+    shown = [
+        one
+        for one in results.series
+        if one.shape == "chat" and one.points and short(one.contender) in OVERVIEW
+        if one.store == "sqlite" or one.contender == "json"
+    ]
+    for axes, measure in zip(both, (COST, AT_REST), strict=True):
+        _panel(axes, measure.title, shown, measure)
+    _frame(figure, "One conversation, kept after every turn", shown)
+    return figure
+
+
+def _panel(axes: Any, title: str, shown: Sequence[Series], measure: Measure) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_title(title, loc="left", fontsize=12.5, fontweight="bold", pad=10)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.tick_params(length=0)
+    lengths = sorted({point.turns for one in shown for point in one.points})
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(10))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: measure.unit(value)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("turns")
+    for one in shown:
+        look = LOOKS[short(one.contender)]
+        ends = [max(measure.of(point), 1e-2) for point in one.points]
+        line = {"color": look.colour, "linewidth": look.width, "linestyle": look.dashes, "zorder": 2 + look.width}
+        axes.plot([point.turns for point in one.points], ends, **line, solid_capstyle="round")
+        if one.stopped:
+            mark = {"color": look.colour, "markersize": 9, "markeredgewidth": 2.4, "zorder": 9}
+            axes.plot(one.points[-1].turns, ends[-1], marker="x", **mark)
+
+
+def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:
+    """The title, the note, and the names at the ends of the lines."""
+    figure.text(0.012, 0.972, title, fontsize=14.5, fontweight="bold", va="top")
+    note = "Log scales. Medians of the last turns, in one run on one machine. Equally durable"
+    note += ", but the JSON file is not flushed." if any(one.contender == "json" for one in shown) else "."
+    if any(one.stopped for one in shown):
+        note += "\nA cross: stopped, because the next point would take more time or space than the method allows."
+    figure.text(0.012, 0.018, note, fontsize=8.5, color=GREY, va="bottom", linespacing=1.4)
+    width = figure.get_figwidth()
+    left, right, gap = 0.75 / width, 1.5 / width, 2.3 / width
+    panel = (1 - left - right - gap) / 2
+    figure.subplots_adjust(left=left, right=1 - right, top=0.80, bottom=0.205, wspace=gap / panel)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        _label(figure, axes)
+
+
+def _label(figure: Figure, axes: Any) -> None:
+    """Write the names where the lines end, moved apart where they would touch."""
+    names = {look.colour: look for look in LOOKS.values()}
+    size = 10.5
+    ends: dict[float, list[tuple[float, Look]]] = {}
+    for line in axes.get_lines():
+        if len(line.get_xdata()) > 1:
+            x, y = line.get_xdata()[-1], line.get_ydata()[-1]
+            ends.setdefault(x, []).append((axes.transData.transform((x, y))[1], names[line.get_color()]))
+    step = APART * size * figure.dpi / 72
+    for x, found in ends.items():
+        found.sort(key=lambda end: end[0])
+        for height, look in zip(_apart([end[0] for end in found], step), (end[1] for end in found), strict=True):
+            y = axes.transData.inverted().transform((0, height))[1]
+            style = {"color": look.colour, "fontsize": size, "fontweight": look.weight, "va": "center", "zorder": 20}
+            axes.annotate(
+                look.name, (x, y), (9, 0), textcoords="offset points", annotation_clip=False, **style, path_effects=HALO
+            )
+
+
+def _apart(wanted: Sequence[float], step: float) -> list[float]:
+    """The nearest places to those wanted, in the same order, a step apart or more."""
+    groups: list[list[float]] = []
+    for place in wanted:
+        groups.append([place])
+        while len(groups) > 1 and _top(groups[-2], step) + step > _top(groups[-1], step) - step * (len(groups[-1]) - 1):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [_top(group, step) - step * (len(group) - 1 - number) for group in groups for number, _ in enumerate(group)]
+
+
+def _top(group: Sequence[float], step: float) -> float:
+    """Where the highest of a group is when its middle is the middle of what they wanted."""
+    return sum(group) / len(group) + step * (len(group) - 1) / 2
+
+
+def throughput(rates: Sequence[Rate]) -> Figure:
+    """Bars: turns in a second with many sessions at the same time."""
+    stores = [store for store in ("postgres", "redis") if any(store in rate.contender.split("-") for rate in rates)]
+    figure = Figure(figsize=(11, 4.8))
+    for axes, store in zip(figure.subplots(1, len(stores), squeeze=False)[0], stores, strict=True):
+        _bars(axes, STORES[store], [rate for rate in rates if store in rate.contender.split("-")])
+    figure.text(
+        0.012, 0.972, "Turns in a second, with many sessions in one process", fontsize=14.5, fontweight="bold", va="top"
+    )
+    note = "A model that answers at once. leftoff's turns include AutoGen's own work; a bare transaction has no agent."
+    figure.text(0.012, 0.018, note, fontsize=8.5, color=GREY, va="bottom")
+    figure.subplots_adjust(left=0.1, right=0.99, top=0.80, bottom=0.10, wspace=0.3)
+    return figure
+
+
+def _bars(axes: Any, title: str, rates: Sequence[Rate]) -> None:
+    axes.set_title(title, loc="left", fontsize=12.5, fontweight="bold", pad=10)
+    for side in ("top", "right", "bottom", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_xticks([])
+    contenders = list(dict.fromkeys(rate.contender for rate in rates))
+    sessions = sorted({rate.sessions for rate in rates})
+    height = 0.8 / len(contenders)
+    for rate in rates:
+        look = LOOKS[short(rate.contender)]
+        place = sessions.index(rate.sessions) + (contenders.index(rate.contender) - (len(contenders) - 1) / 2) * height
+        axes.barh(place, rate.per_second, height * 0.86, color=look.colour)
+        text = f"{rate.per_second:,.0f}  {look.name}"
+        axes.annotate(
+            text,
+            (rate.per_second, place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9.5,
+            color=look.colour,
+            fontweight=look.weight,
+            annotation_clip=False,
+        )
+    axes.set_yticks(range(len(sessions)), [f"{number} session{'s' * (number > 1)}" for number in sessions])
+    axes.set_xlim(0, max(rate.per_second for rate in rates) * 1.5)
+    axes.invert_yaxis()
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white", metadata={"Software": None})
+    figure.savefig(folder / f"{name}.svg", facecolor="white", metadata={"Date": None, "Creator": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare.plots", description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder with compare.json, for the pictures too")
+    folder = parser.parse_args().out
+    results = Results.read(folder / "compare.json")
+    for shape in ("chat", "team"):
+        if any(one.shape == shape and one.store in ("sqlite", "postgres") for one in results.series):
+            for measure in (COST, AT_REST, RESTORE):
+                save(curves(results, measure, shape), folder, f"{measure.file}{'-team' * (shape == 'team')}")
+    if results.of("leftoff-sqlite", "chat"):
+        save(overview(results), folder, "overview")
+    if results.rates:
+        save(throughput(results.rates), folder, "throughput")
+
+
+if __name__ == "__main__":
+    main()
