@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parents[1] / "results"
 STORES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
 INK, GREY, RULE = "#1f2328", "#6e7781", "#e3e6ea"
-HALO = [withStroke(linewidth=3, foreground="white")]
+HALO = [withStroke(linewidth=2.5, foreground="white")]
 """Around names, where they lie over lines."""
+OURS = 3.4
+"""The width of our own line."""
 APART = 1.25
 """How far the lines of labels are apart, in heights of a letter."""
 
@@ -48,11 +50,10 @@ class Look:
     colour: str
     width: float = 1.6
     dashes: str = "-"
-    weight: str = "normal"
 
 
 LOOKS = {
-    "leftoff": Look("leftoff", "#0b57d0", 3.4, weight="bold"),
+    "leftoff": Look("leftoff", "#0b57d0", OURS),
     "leftoff-turn": Look("leftoff, turn", "#6ba1f5", 2.2),
     "floor": Look("bare transaction", INK, 1.3, "--"),
     "json": Look("JSON file", "#8a8f98"),
@@ -77,6 +78,7 @@ class Measure:
 
     file: str
     title: str
+    floor: str
     of: Callable[[Point], float]
     unit: Callable[[float], str]
 
@@ -89,9 +91,11 @@ def times(value: float) -> str:
     return f"{value:,g}x"
 
 
-COST = Measure("cost", "What keeping a turn costs", lambda point: point.cost_p50, milliseconds)
-AT_REST = Measure("at-rest", "Bytes on the disk / bytes said", lambda point: point.at_rest / point.raw, times)
-RESTORE = Measure("restore", "Restoring the conversation", lambda point: point.restore_ms, milliseconds)
+COST = Measure("cost", "What keeping a turn costs", "bare transaction", lambda point: point.cost_p50, milliseconds)
+AT_REST = Measure(
+    "at-rest", "Bytes on the disk / bytes said", "bare rows", lambda point: point.at_rest / point.raw, times
+)
+RESTORE = Measure("restore", "What a restore takes", "reading bare rows", lambda point: point.restore_ms, milliseconds)
 
 
 def curves(results: Results, measure: Measure, shape: str) -> Figure:
@@ -138,11 +142,13 @@ def _panel(axes: Any, title: str, shown: Sequence[Series], measure: Measure) -> 
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: measure.unit(value)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("turns")
+    axes.margins(y=0.08)
     for one in shown:
         look = LOOKS[short(one.contender)]
         ends = [max(measure.of(point), 1e-2) for point in one.points]
         line = {"color": look.colour, "linewidth": look.width, "linestyle": look.dashes, "zorder": 2 + look.width}
-        axes.plot([point.turns for point in one.points], ends, **line, solid_capstyle="round")
+        name = measure.floor if short(one.contender) == "floor" else look.name
+        axes.plot([point.turns for point in one.points], ends, **line, label=name, solid_capstyle="round")
         if one.stopped:
             mark = {"color": look.colour, "markersize": 9, "markeredgewidth": 2.4, "zorder": 9}
             axes.plot(one.points[-1].turns, ends[-1], marker="x", **mark)
@@ -167,22 +173,25 @@ def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:
 
 def _label(figure: Figure, axes: Any) -> None:
     """Write the names where the lines end, moved apart where they would touch."""
-    names = {look.colour: look for look in LOOKS.values()}
     size = 10.5
-    ends: dict[float, list[tuple[float, Look]]] = {}
-    for line in axes.get_lines():
-        if len(line.get_xdata()) > 1:
-            x, y = line.get_xdata()[-1], line.get_ydata()[-1]
-            ends.setdefault(x, []).append((axes.transData.transform((x, y))[1], names[line.get_color()]))
     step = APART * size * figure.dpi / 72
+    ends: dict[float, list[tuple[float, Any]]] = {}
+    for line in axes.get_lines():
+        if not line.get_label().startswith("_"):  # a cross has no name
+            x, y = line.get_xdata()[-1], line.get_ydata()[-1]
+            ends.setdefault(x, []).append((axes.transData.transform((x, y))[1], line))
     for x, found in ends.items():
         found.sort(key=lambda end: end[0])
-        for height, look in zip(_apart([end[0] for end in found], step), (end[1] for end in found), strict=True):
-            y = axes.transData.inverted().transform((0, height))[1]
-            style = {"color": look.colour, "fontsize": size, "fontweight": look.weight, "va": "center", "zorder": 20}
-            axes.annotate(
-                look.name, (x, y), (9, 0), textcoords="offset points", annotation_clip=False, **style, path_effects=HALO
-            )
+        places = _apart([height for height, _ in found], step)
+        for number, (_, line) in enumerate(found):
+            place = max(places[number], axes.bbox.y0 + step * (number + 0.6))  # not below the axis
+            y = axes.transData.inverted().transform((0, place))[1]
+            name = axes.annotate(line.get_label(), (x, y), (9, 0), textcoords="offset points", annotation_clip=False)
+            name.set(color=line.get_color(), fontsize=size, va="center", zorder=20)
+            if line.get_linewidth() == OURS:
+                name.set_fontweight("bold")
+            if x < max(ends):
+                name.set_path_effects(HALO)
 
 
 def _apart(wanted: Sequence[float], step: float) -> list[float]:
@@ -206,9 +215,8 @@ def throughput(rates: Sequence[Rate]) -> Figure:
     figure = Figure(figsize=(11, 4.8))
     for axes, store in zip(figure.subplots(1, len(stores), squeeze=False)[0], stores, strict=True):
         _bars(axes, STORES[store], [rate for rate in rates if store in rate.contender.split("-")])
-    figure.text(
-        0.012, 0.972, "Turns in a second, with many sessions in one process", fontsize=14.5, fontweight="bold", va="top"
-    )
+    title = "Turns in a second, with many sessions in one process"
+    figure.text(0.012, 0.972, title, fontsize=14.5, fontweight="bold", va="top")
     note = "A model that answers at once. leftoff's turns include AutoGen's own work; a bare transaction has no agent."
     figure.text(0.012, 0.018, note, fontsize=8.5, color=GREY, va="bottom")
     figure.subplots_adjust(left=0.1, right=0.99, top=0.80, bottom=0.10, wspace=0.3)
@@ -237,11 +245,11 @@ def _bars(axes: Any, title: str, rates: Sequence[Rate]) -> None:
             va="center",
             fontsize=9.5,
             color=look.colour,
-            fontweight=look.weight,
+            fontweight="bold" if look.width == OURS else "normal",
             annotation_clip=False,
         )
     axes.set_yticks(range(len(sessions)), [f"{number} session{'s' * (number > 1)}" for number in sessions])
-    axes.set_xlim(0, max(rate.per_second for rate in rates) * 1.5)
+    axes.set_xlim(0, max(rate.per_second for rate in rates) * 1.65)
     axes.invert_yaxis()
 
 
