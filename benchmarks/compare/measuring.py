@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.compare.results import Point, Series
-from benchmarks.compare.talking import ContenderFailed, command, talk
+from benchmarks.compare.talking import ContenderFailed, Unsupported, command, talk
 from benchmarks.workload import turns
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Run:
             self._raw += turn.raw_bytes
             self._expected += turn.messages
         at_rest, in_memory = self._place.at_rest(), self._place.in_memory()
-        restored = self._talk("restore", lambda _: None)
+        restored = self._restored()
         durable, plain = ran["durable_ms"], ran["plain_ms"]
         costs = [kept - bare for kept, bare in zip(durable, plain, strict=True)]
         return Point(
@@ -76,12 +76,18 @@ class Run:
             written=written,
             at_rest=at_rest,
             in_memory=in_memory,
-            restore_ms=restored["restore_ms"],
-            restore_kb=restored["peak_kb"] - restored["before_kb"],
+            **restored,
             peak_kb=ran["peak_kb"],
-            messages=restored["messages"],
             expected=self._expected,
         )
+
+    def _restored(self) -> dict[str, Any]:
+        try:
+            told = self._talk("restore", lambda _: None)
+        except Unsupported:
+            return dict.fromkeys(("restore_ms", "restore_kb", "messages"))
+        memory = told["peak_kb"] - told["before_kb"]
+        return {"restore_ms": told["restore_ms"], "restore_kb": memory, "messages": told["messages"]}
 
     def _talk(self, work: str, heard: Callable[[int], None], *words: str | int) -> dict[str, Any]:
         line = command(self.series.contender, work, self._place.address, self._shape, *words)

@@ -79,7 +79,7 @@ class Measure:
     file: str
     title: str
     floor: str
-    of: Callable[[Point], float]
+    of: Callable[[Point], float | None]
     unit: Callable[[float], str]
 
 
@@ -144,14 +144,21 @@ def _panel(axes: Any, title: str, shown: Sequence[Series], measure: Measure) -> 
     axes.set_xlabel("turns")
     axes.margins(y=0.08)
     for one in shown:
-        look = LOOKS[short(one.contender)]
-        ends = [max(measure.of(point), 1e-2) for point in one.points]
-        line = {"color": look.colour, "linewidth": look.width, "linestyle": look.dashes, "zorder": 2 + look.width}
-        name = measure.floor if short(one.contender) == "floor" else look.name
-        axes.plot([point.turns for point in one.points], ends, **line, label=name, solid_capstyle="round")
-        if one.stopped:
-            mark = {"color": look.colour, "markersize": 9, "markeredgewidth": 2.4, "zorder": 9}
-            axes.plot(one.points[-1].turns, ends[-1], marker="x", **mark)
+        _draw(axes, one, measure)
+
+
+def _draw(axes: Any, one: Series, measure: Measure) -> None:
+    """The line of a contender, if it has such a figure; with a cross at its end, if it was stopped."""
+    found = [(point.turns, max(value, 1e-2)) for point in one.points if (value := measure.of(point)) is not None]
+    if not found:
+        return
+    look = LOOKS[short(one.contender)]
+    name = measure.floor if short(one.contender) == "floor" else look.name
+    line = {"color": look.colour, "linewidth": look.width, "linestyle": look.dashes, "zorder": 2 + look.width}
+    axes.plot(*zip(*found, strict=True), **line, label=name, solid_capstyle="round")
+    if one.stopped:
+        mark = {"color": look.colour, "markersize": 9, "markeredgewidth": 2.4, "zorder": 9}
+        axes.plot(*found[-1], marker="x", **mark)
 
 
 def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:

@@ -41,12 +41,13 @@ class Point:
     at_rest: int
     in_memory: int | None
     """Bytes that a server in memory has taken."""
-    restore_ms: float
-    restore_kb: int
+    restore_ms: float | None
+    """None, like what a restore finds, of somebody who has no conversation to read."""
+    restore_kb: int | None
     """Memory that a restore takes."""
     peak_kb: int
     """The most memory of the process that had the turns."""
-    messages: int
+    messages: int | None
     """That the restore found."""
     expected: int
 

@@ -51,7 +51,6 @@ def _curves(title: str, rows: list[Series], results: Results) -> Table:
 
 def _figures(point: Point, points: list[Point], floor: Point | None) -> list[str]:
     before = points[points.index(point) - 1].raw if point is not points[0] else 0
-    wrong = "" if point.messages == point.expected else f" [red]{point.messages:,} of {point.expected:,} messages"
     return [
         _ratio(point.cost_p50, floor.cost_p50 if floor else None),
         f"{point.cost_p50:,.2f} ms",
@@ -59,10 +58,16 @@ def _figures(point: Point, points: list[Point], floor: Point | None) -> list[str
         _ratio(point.at_rest, point.raw),
         _size(point.at_rest),
         _ratio(point.written, point.raw - before),
-        _ratio(point.restore_ms, floor.restore_ms if floor else None),
-        f"{point.restore_ms:,.1f} ms{wrong}",
-        _size(point.restore_kb * 1024),
+        *_restored(point, floor),
     ]
+
+
+def _restored(point: Point, floor: Point | None) -> list[str]:
+    if point.restore_ms is None or point.restore_kb is None or point.messages is None:
+        return ["", "", ""]
+    wrong = "" if point.messages == point.expected else f" [red]{point.messages:,} of {point.expected:,} messages[/]"
+    ratio = _ratio(point.restore_ms, floor.restore_ms if floor else None)
+    return [ratio, f"{point.restore_ms:,.1f} ms{wrong}", _size(point.restore_kb * 1024)]
 
 
 def _counted(rows: list[Series]) -> Table:
