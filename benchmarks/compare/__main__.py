@@ -50,15 +50,13 @@ def main() -> None:
     if not PEERS.exists() and not all(map(is_ours, contenders)):
         console.print("notice: without the peers, whose environment is not here; make .venv/peers/.installed makes it")
         contenders = [name for name in contenders if is_ours(name)]
-    results = compare(
-        Plan(contenders=contenders, shapes=shapes, points=sorted(points), rates=not options.quick), console
-    )
+    plan = Plan(contenders=contenders, shapes=shapes, points=sorted(points), rates=not options.quick)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = compare(plan, console, options.out / "compare.json")
     for table in tables(results):
         console.print(table)
     for notice in results.notices:
         console.print(notice)
-    options.out.mkdir(parents=True, exist_ok=True)
-    results.write(options.out / "compare.json")
 
 
 def _names(words: str) -> list[str]:

@@ -17,6 +17,7 @@ from benchmarks.compare.talking import ContenderFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -41,8 +42,8 @@ class Plan:
         return [point for point in self.points if shape == self.shapes[0] or point <= LONG]
 
 
-def compare(plan: Plan, console: Console) -> Results:
-    """Measure everything, and tell how far it is."""
+def compare(plan: Plan, console: Console, file: Path) -> Results:
+    """Measure everything, and tell how far it is; the file has what is known by now, if it is interrupted."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -56,10 +57,12 @@ def compare(plan: Plan, console: Console) -> Results:
         for shape in plan.shapes:
             for store in FAMILIES:
                 comparison.curves(shape, [name for name in plan.contenders if family(name) == store])
+                comparison.results.write(file)
         if plan.counts:
             comparison.counts()
         if plan.rates:
             comparison.rates()
+        comparison.results.write(file)
         return comparison.results
 
 

@@ -62,15 +62,18 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
         timer = Timer(seconds, process.kill)
         timer.start()
         assert process.stdout
-        with process.stdout as words:
-            for word in words:
+        try:
+            for word in process.stdout:
                 facts = json.loads(word)
                 if list(facts) == ["turn"]:
                     turn = facts["turn"]
                     heard(turn)
-        code = process.wait()
-        overtime = not timer.is_alive()
-        timer.cancel()
+            code = process.wait()
+            overtime = not timer.is_alive()
+        finally:  # also if this process is interrupted
+            timer.cancel()
+            process.kill()
+            process.stdout.close()
         errors.seek(0)
         said = errors.read().decode(errors="replace")
     if "unsupported" in facts:

@@ -16,7 +16,7 @@ LIMITS = Limits(seconds=60, size=1e9)
 
 def test_every_contender_has_all_figures_at_every_point(tmp_path):
     plan = Plan(contenders=CONTENDERS, shapes=["chat"], points=[5, 10], counts=False, rates=False)
-    compare(plan, Console(quiet=True)).write(tmp_path / "compare.json")
+    compare(plan, Console(quiet=True), tmp_path / "compare.json")
     results = Results.read(tmp_path / "compare.json")
     assert sorted(series.contender for series in results.series) == sorted(CONTENDERS)
     for series in results.series:
