@@ -86,6 +86,7 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
 
 
 def _environment() -> dict[str, str]:
-    """This one's, without what would send the contenders' own records somewhere."""
+    """This one's, with the leftoff of this tree, and without what would send the contenders' own records somewhere."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "PG", "OTEL_"))}
-    return kept | {"PYTHONHASHSEED": "0"}
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return kept | {"PYTHONHASHSEED": "0", "PYTHONPATH": path}
