@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 APPLICATION_ID = 0x4C656674  # "Left"
-SCHEMA = 1
+SCHEMA = 2
 """The number of the newest migration, ``sqlite_0001.sql`` and so on."""
 PAGE_SIZE = 16384
 """By measurement: with rows of 1 to 2 KB, the file is 12 % larger than they are; with smaller pages up to 30 %."""
@@ -124,7 +124,10 @@ class SqliteStore:
         last = _LAST_N if stop is None else stop - 1
 
         def read() -> list[Row]:
-            found = self._db.execute(_SQL["rows"], (session, int(kind), start, last)).fetchall()
+            if kind is Kind.CALL:
+                found = self._db.execute(_SQL["turn_calls"], (session, start, last)).fetchall()
+            else:
+                found = self._db.execute(_SQL["rows"], (session, int(kind), start, last)).fetchall()
             for n, data in found:
                 if not isinstance(data, bytes):
                     raise StateInvalid("the row is damaged", path=f"{kind.name.lower()} {n}", session=session)
@@ -325,9 +328,13 @@ class SqliteStore:
                 status = db.execute(_SQL["status"], (write.session,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(write.session)
             ((session, created),) = found
-            db.executemany(_SQL["append"], [(session, int(row.kind), row.n, row.data) for row in write.rows])
+            for row in write.rows:
+                if row.kind is Kind.CALL:
+                    db.execute(_SQL["append_calls"], (session, row.n, row.data))
+                else:
+                    db.execute(_SQL["append"], (session, int(row.kind), row.n, row.data))
             if write.prune:
-                db.execute(_SQL["prune"], (session, int(Kind.CALL), write.prune))
+                db.execute(_SQL["prune"], (session, write.prune))
             self._check_place()
         return write.head(now=now, created=created)
 
@@ -336,7 +343,8 @@ class SqliteStore:
             found = db.execute(_SQL["bury"], (time.time(), session)).fetchall()
             if not found:
                 return False
-            db.execute(_SQL["clear"], found[0])
+            for clear in ("clear", "clear_calls"):
+                db.execute(_SQL[clear], found[0])
             for _ in range(db.execute("PRAGMA freelist_count").fetchone()[0]):
                 db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
             self._check_place()

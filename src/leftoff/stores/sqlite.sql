@@ -46,13 +46,22 @@ SELECT status FROM sessions WHERE name = ?
 -- name: append
 INSERT INTO rows (session, kind, n, data) VALUES (?, ?, ?, ?)
 
+-- name: append_calls
+INSERT INTO turn_calls (session, n, data) VALUES (?, ?, ?)
+
 -- name: prune
-DELETE FROM rows WHERE session = ? AND kind = ? AND n < ?
+DELETE FROM turn_calls WHERE session = ? AND n < ?
 
 -- name: rows
 SELECT n, data
 FROM rows
 WHERE session = (SELECT id FROM sessions WHERE name = ?) AND kind = ? AND n BETWEEN ? AND ?
+ORDER BY n
+
+-- name: turn_calls
+SELECT n, data
+FROM turn_calls
+WHERE session = (SELECT id FROM sessions WHERE name = ?) AND n BETWEEN ? AND ?
 ORDER BY n
 
 -- name: bury
@@ -64,3 +73,6 @@ RETURNING id
 
 -- name: clear
 DELETE FROM rows WHERE session = ?
+
+-- name: clear_calls
+DELETE FROM turn_calls WHERE session = ?

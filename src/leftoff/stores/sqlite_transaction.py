@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from leftoff.records import Head, Write
 
-TABLES = frozenset({"sessions", "rows"})
+TABLES = frozenset({"sessions", "rows", "turn_calls"})
 """Those of leftoff."""
 
 _SETTINGS = named("sqlite.sql")["settings"]
