@@ -42,6 +42,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What an instance is like that a state was loaded into."""
+
+    captured: Any
+    """Its state, captured again."""
+    gained: Sequence[str]
+    """Where something of a user's own has more than it was given: what is new in it, or was lost from the state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A call that an agent is about to make."""
 
@@ -169,8 +179,8 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
-    async def load(self, live: Any, plan: Any) -> Any:
-        """Give an instance the state that a plan is for, see that it has it, and return it as captured again.
+    async def load(self, live: Any, plan: Any) -> Loaded:
+        """Give an instance the state that a plan is for, and see that it has it.
 
         Raises:
             StateInvalid: something in the instance refused it after all; it must not be used.

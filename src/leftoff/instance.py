@@ -17,13 +17,13 @@ from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
 from leftoff.migrations import migrate
 from leftoff.state import Archive, Grown
-from leftoff.upgrading import Fitted, OnDrift, check_owner, check_version, explained, upgrade
+from leftoff.upgrading import Fitted, OnDrift, accept, check_owner, check_version, explained, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from leftoff.codec import Json
-    from leftoff.framework import Framework
+    from leftoff.framework import Framework, Loaded
     from leftoff.history import Stored
     from leftoff.ledger import Ledger
 
@@ -202,11 +202,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
             if stored is not None:
                 fitted = await self._fit(live, stored)
                 try:
-                    captured = await self._framework.load(live, fitted.plan)
+                    loaded = await self._framework.load(live, fitted.plan)
                 except StateInvalid as error:
                     raise explained(error, fitted.drift, self.blueprint) from error.__cause__
+                await self._accept(fitted, loaded)
                 if not fitted.migrated:
-                    self.archive.adopt(captured)
+                    self.archive.adopt(loaded.captured)
         self.live = live
 
     async def read(self, ledger: Ledger) -> Stored | None:
@@ -238,11 +239,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._check(stored)
         with _naming(ledger.session):
             await self._look(live)
-            plan = (await self._fit(live, stored)).plan
+            fitted = await self._fit(live, stored)
             before = state.plain(await self._framework.capture(live))
             try:
-                await self._framework.load(live, plan)
-            except StateInvalid:
+                await self._accept(fitted, await self._framework.load(live, fitted.plan))
+            except Exception:  # a policy of a user's own may raise anything
                 await self._framework.renew(live)
                 await self._restore(live, before)
                 raise
@@ -250,9 +251,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
             _log.warning("session %r, checkpoint %d: %s", ledger.session, ledger.progress.checkpoint, repair)
         return ledger.progress.checkpoint
 
-    async def _restore(self, live: Any, tree: Json) -> Any:
-        """Give a live instance a state, and return it as captured again."""
-        return await self._framework.load(live, await self._framework.fit(live, tree))
+    async def _restore(self, live: Any, tree: Json) -> None:
+        """Give a live instance a state."""
+        await self._framework.load(live, await self._framework.fit(live, tree))
 
     async def _build(self) -> Any:
         if not self.is_runnable:
@@ -305,8 +306,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
             session=self.session,
             on_drift=self._on_drift,
         )
-        self._drift, self._touched = fitted.changes, fitted.touched
+        self._touched = fitted.touched
         return fitted
+
+    async def _accept(self, fitted: Fitted, loaded: Loaded) -> None:
+        self._drift = await accept(loaded.gained, fitted, self.blueprint, self.session, self._on_drift)
 
     def check_version(self, stored: int) -> None:
         """See that what is stored is not of a later version than what is built here.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from leftoff.drift import Drift, compare, migration_code
+from leftoff.drift import MORE, Drift, compare, migration_code, more
 from leftoff.errors import Drifted, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 from leftoff.migrations import migrate
 
@@ -160,6 +160,24 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
         _log.warning("session %r: its agents are not built as before:\n%s", session, drift)
     elif callable(policy) and isawaitable(answer := policy(drift)):
         await answer
+
+
+async def accept(
+    gained: Sequence[str], fitted: Fitted, blueprint: Blueprint, session: str, policy: OnDrift
+) -> list[str]:
+    """Do what the policy says about users' own objects that have more than was stored; all that has changed, in words.
+
+    It may be a field that is new in them, or one that the state has lost. A migration says that it is meant.
+
+    Raises:
+        Drifted: the policy refuses it.
+    """
+    drift = Drift(tuple(more(path) for path in gained))
+    if not fitted.migrated:
+        if policy == "raise" and gained:
+            raise explained(StateInvalid.together([Drifted(MORE, path=path) for path in gained]), drift, blueprint)
+        await _follow(policy, drift, blueprint, session)
+    return [*fitted.changes, *drift.texts]
 
 
 def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateInvalid:

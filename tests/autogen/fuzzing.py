@@ -280,7 +280,7 @@ class Subject:
             await self._use(self._live)
             self._before = await captured(self._live)
         try:
-            await store.load(session, self._live)
+            await store.session(session, self._live, on_drift="raise").load()
         except leftoff.StateInvalid as error:
             refused = error
         else:

@@ -79,6 +79,7 @@ def _in(*place):
 
 CHANGES = {
     "a tool that refuses its state": ("typed_tool", Mutation("change", ("beside", "tools/add", "items"), [7])),
+    "a tool that has lost what it keeps": ("typed_tool", Mutation("delete", ("beside", "tools/add", "items"))),
     "an agent that fails to load": (
         "own_agent_in_a_team",
         Mutation("change", _in("clerk", "agent_state", "open", "last"), "another"),

@@ -24,6 +24,7 @@ import leftoff.autogen
 import leftoff.stores.files
 import leftoff.stores.memory
 import leftoff.stores.sqlite
+from leftoff.framework import Loaded
 
 
 class Zygote:
@@ -138,7 +139,7 @@ def do_no_more_than_autogen():
 
     async def load(self, live, state):
         await live.load_state(deepcopy(state))  # a graph would go on to work in it
-        return await self.capture(live)
+        return Loaded(captured=await self.capture(live), gained=())
 
     for instead in (capture, fit, load):
         assert hasattr(framework, instead.__name__), f"leftoff has no {instead.__name__}() any more"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leftoff.autogen.requests import Digests
     from leftoff.codec import Json
     from leftoff.effects import tool
-    from leftoff.framework import Calls, Outcome
+    from leftoff.framework import Calls, Loaded, Outcome
     from leftoff.questions import Waiting
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
@@ -70,7 +70,7 @@ class AutoGen:
         self._meet(plan.parts)
         return plan
 
-    async def load(self, live: Any, plan: complete.Plan) -> Any:
+    async def load(self, live: Any, plan: complete.Plan) -> Loaded:
         return await complete.load(live, plan)
 
     async def fingerprint(self, live: Any) -> dict[str, Json]:

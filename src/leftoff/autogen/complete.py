@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogen_agentchat.state import BaseState
 from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
@@ -18,14 +18,18 @@ from leftoff.autogen.kinds import class_of, loads_and_saves
 from leftoff.autogen.parts import settle, teams, walk
 from leftoff.codec import is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
+from leftoff.framework import Loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from leftoff.autogen.keeping import Kept
     from leftoff.autogen.parts import Part
     from leftoff.codec import Json
 
+
+Own: TypeAlias = "tuple[Json, Json, str]"
+"""What a user's own object was given, what is found in it, and where that stands."""
 
 ABSENT: Any = object()
 
@@ -142,8 +146,8 @@ def _upgraded(live: Any, own: Json) -> Json:
     return older.upgraded(own, [place.path for place in known.places if place.factory is not None], graphs)
 
 
-async def load(live: Any, plan: Plan) -> dict[str, Any]:
-    """Give an agent or team the state that a plan is for, and return it as captured again.
+async def load(live: Any, plan: Plan) -> Loaded:
+    """Give an agent or team the state that a plan is for.
 
     Raises:
         StateInvalid: something refused it, or what is found afterwards is something else.
@@ -167,44 +171,58 @@ async def load(live: Any, plan: Plan) -> dict[str, Any]:
     if plan.imported:
         await _derive(parts)
     captured = await capture(parts)
+    gained: list[str] = []
     for step in done:
         found = captured["beside"].get(step.keep.path) if step.keep.path else captured["state"]
-        if (at := _unlike(step, found)) is not None:
+        own = list(_own(step, found))
+        if (at := _unlike(step, found, own)) is not None:
             raise StateInvalid(
                 "the stored state does not come back when it is loaded into what was built; "
                 "build the same agents as before, or start another session",
                 path=at,
             )
-    return state.plain(captured) if plan.imported else captured  # its lists need not be those that were read
+        gained += [more for given, now, at in own if (more := _lacking(now, given, at)) is not None]
+    if plan.imported:
+        captured = state.plain(captured)  # its lists need not be those that were read
+    return Loaded(captured=captured, gained=gained)
 
 
-def _unlike(step: Step, found: Any) -> str | None:
+def _unlike(step: Step, found: Any, own: Sequence[Own]) -> str | None:
     """Where what is found in a part differs from what it was given, as far as that can be told."""
+    for each in own:
+        if (lost := _lacking(*each)) is not None:
+            return lost
     at, read = _at(step.keep.path), step.read
     if not isinstance(read, Read):
-        compare = _lost if step.keep.is_opaque else codec.difference
-        return compare(step.stored, state.plain(found), at)
+        return None if step.keep.is_opaque else codec.difference(step.stored, state.plain(found), at)
     found = state.plain(found, {id(items) for _, items in read.lists})
-    for path in read.opaque:
-        if inside(read.expected, path) == NOTHING:
-            continue  # it has the two methods only since
-        if (lost := _lost(inside(read.expected, path), inside(found, path), ".".join((at, *path)))) is not None:
-            return lost
     return codec.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
 
 
-def _lost(stored: Json, found: Json, at: str) -> str | None:
-    """Where something of a user's own has nothing like what it was given.
+def _own(step: Step, found: Any) -> Iterator[Own]:
+    """The states of users' own objects in a part."""
+    at, read = _at(step.keep.path), step.read
+    if not isinstance(read, Read):
+        if step.keep.is_opaque:
+            yield step.stored, state.plain(found), at
+        return
+    for path in sorted(read.opaque):
+        if (given := inside(read.expected, path)) != NOTHING:  # it has the two methods only since
+            yield given, state.plain(inside(found, path)), ".".join((at, *path))
 
-    It need not be the same: a set comes in another order, time goes on, a new version adds what was not there.
+
+def _lacking(one: Json, other: Json, at: str) -> str | None:
+    """Where the first of two states of something of a user's own has what is nothing like it in the other.
+
+    They need not be the same: a set comes in another order, time goes on.
     """
-    if is_object(stored) and is_object(found):
-        pairs = [(f"{at}.{key}", value, found.get(key, ABSENT)) for key, value in stored.items()]
-    elif is_array(stored) and is_array(found) and len(stored) == len(found):
-        pairs = [(f"{at}[{i}]", *both) for i, both in enumerate(zip(stored, found, strict=True))]
+    if is_object(one) and is_object(other):
+        pairs = [(f"{at}.{key}", value, other.get(key, ABSENT)) for key, value in one.items()]
+    elif is_array(one) and is_array(other) and len(one) == len(other):
+        pairs = [(f"{at}[{i}]", *both) for i, both in enumerate(zip(one, other, strict=True))]
     else:
-        return None if class_of(stored) is class_of(found) and not is_array(stored) else at
-    return next((lost for path, one, other in pairs if (lost := _lost(one, other, path)) is not None), None)
+        return None if class_of(one) is class_of(other) and not is_array(one) else at
+    return next((found for path, a, b in pairs if (found := _lacking(a, b, path)) is not None), None)
 
 
 def _is_kept_by_its_holder(parts: Sequence[Part], path: str) -> bool:

@@ -20,6 +20,9 @@ LONGEST = 150
 SHORT = 48
 """How many a value may have that is shown in it."""
 
+MORE = "is in what was built, and the state does not have it"
+"""What is told of something of a user's own that has more than was stored."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -30,7 +33,7 @@ class Change:
     agent: str
     """Its name."""
     what: str
-    """``prompt``, ``tool``, ``agent``, ``team``, ``output``, ``message type``, ``model``, ``version`` and so on."""
+    """``prompt``, ``tool``, ``agent``, ``team``, ``output``, ``message type``, ``state``, ``version`` and so on."""
     text: str
     """One line for people."""
     before: Json = None
@@ -109,6 +112,11 @@ def change(
     return Change(
         path=path, agent=agent, what=what, text=told, before=before, after=after, breaking=breaking, code=code
     )
+
+
+def more(path: str) -> Change:
+    """That something of a user's own has more than was stored, at this path of the state."""
+    return change(("", ""), "state", f"{path} {MORE}", None, None, code="# state = state.edit(...): if it got lost")
 
 
 def said(what: str, before: Json, after: Json) -> str:
