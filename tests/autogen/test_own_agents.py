@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import ChatCompletionContextState, UnboundedChatCompletionContext
+from autogen_core.models import UserMessage
 from autogen_core.tools import StaticWorkbench
 from gap_parts import Cart
 from gaps import RESTART, Custom, kept, on_request, uninterrupted
@@ -19,6 +21,7 @@ from scripted import Scripted
 
 import leftoff
 from leftoff.autogen import parts
+from leftoff.records import Kind
 
 
 @pytest.fixture
@@ -205,3 +208,60 @@ def test_a_list_of_very_many_things_is_looked_at_in_part():
     agent.vectors = Many([Many([0.5] * 50_000) for _ in range(20)])
     parts.walk(agent)
     assert 0 < Many.seen < 5_000
+
+
+class Helper:
+    def __init__(self, client):
+        self.client = client
+
+
+class Helped(Custom):
+    """Has a helper, which keeps the client that it was given in the first turn."""
+
+    def __init__(self):
+        super().__init__("helped")
+        self.client, self.helper = Scripted(), None
+
+    async def reply(self, texts):
+        self.helper = self.helper or Helper(self.client)
+        result = await self.helper.client.create([UserMessage(content=texts[-1], source="user")])
+        return result.content
+
+
+@pytest.mark.filterwarnings("ignore::leftoff.NotKept")
+async def test_a_helper_may_keep_the_client_that_it_was_given_in_another_turn(store):
+    case = store.session("case", Helped())
+    for task in ("email", "SMS", "post"):
+        assert (await asyncio.wait_for(case.run(task), 10)).messages[-1].content.startswith("1 messages")
+    assert [json.loads(row.data)["path"] for row in await store.store.rows("case", Kind.CALL)] == ["client"] * 3
+
+
+class Leaving(Helped):
+    """Fails, and leaves a task that calls its client later."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.go = [], asyncio.Event()
+
+    async def _later(self, client):
+        await self.go.wait()
+        await client.create([UserMessage(content="late", source="user")])
+
+    async def reply(self, texts):
+        if not self.left:
+            self.left.append(asyncio.create_task(self._later(self.client)))
+            raise RuntimeError("out of order")
+        self.go.set()
+        await asyncio.wait(self.left)
+        return await super().reply(texts)
+
+
+@pytest.mark.filterwarnings("ignore::leftoff.NotKept")
+async def test_what_a_failed_turn_has_left_running_does_not_call_in_the_name_of_the_next(store):
+    agent = Leaving()
+    case = store.session("case", agent)
+    with pytest.raises(leftoff.TurnFailed):
+        await case.run("email")
+    await asyncio.wait_for(case.run("SMS"), 10)
+    assert agent.left[0].cancelled()
+    assert [[message.content for message in seen] for seen in agent.client.seen] == [["SMS"]]

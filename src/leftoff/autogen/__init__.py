@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
@@ -40,6 +41,8 @@ class AutoGen:
         """What the things in it that cannot be kept were like before the turn."""
         self._digests: dict[str, Digests] = {}
         """Of the requests to models, by the paths from which they are made."""
+        self._stand_ins = WeakValueDictionary[str, Any]()
+        """Those of earlier runs that somebody still has, by the paths from which they are called."""
 
     def another(self) -> AutoGen:
         return AutoGen()
@@ -92,6 +95,7 @@ class AutoGen:
         if self._live is not live or isinstance(live, AgentRuntime):  # a runtime builds its agents when they are needed
             if self._live is not live:
                 self._digests = {}
+                self._stand_ins.clear()
             self._live = live
             self._built = frozenset(part.path for part in found)
             self._before = unkept.look(found, self._built)
@@ -108,7 +112,7 @@ class AutoGen:
     async def stream(
         self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with Run(parts.walk(live), calls, effects, self._digests).installed():
+        with Run(parts.walk(live), calls, effects, self._digests, self._stand_ins).installed():
             async with aclosing(running.stream(live, task, calls)) as items:
                 async for item in items:
                     yield item

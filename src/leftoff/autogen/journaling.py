@@ -32,6 +32,7 @@ from leftoff.recorded import about
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from weakref import WeakValueDictionary
 
     from autogen_core import FunctionCall
 
@@ -67,12 +68,14 @@ class Run:
         calls: Calls,
         declared: Mapping[str, tool],
         digests: dict[str, Digests],
+        stand_ins: WeakValueDictionary[str, Any],
     ) -> None:
         self.calls = calls
         self.effects = declared
         self.live = parts[0].live
         self._parts = parts
         self._digests = digests
+        self._stand_ins = stand_ins
         self._workbenches: dict[str, list[Workbench]] = {}
         self._holders = {id(part.live) for part in parts if isinstance(part.live, ChatAgent | Team)}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
@@ -98,6 +101,9 @@ class Run:
                     self._listen(part.live)
             self._check_names()
             yield
+        except BaseException:
+            self._stand_ins.clear()  # what it started and could not end must not call in the name of the next
+            raise
         finally:
             self._restore(done)
 
@@ -148,7 +154,10 @@ class Run:
         if (kind := kind_of(value)) is not None:
             if kind is ChatCompletionClient and isinstance(part.live, Workbench):
                 return value  # its tools ask it, perhaps from a task that outlives the run; their calls are recorded
-            return stand_in(value, kind, self._site(kind, part, name, value))
+            path = join(part.path, name)
+            made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
+            self._stand_ins[path] = made
+            return made
         if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
             return value
         if is_mapping(value):
@@ -159,10 +168,10 @@ class Run:
         changed = [self._with_stand_ins(part, *each, depth - 1) for each in zip(named, items, strict=True)]
         return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
 
-    def _site(self, kind: type[Any], part: Part, name: str, value: Any) -> Any:
-        where: dict[str, Any] = {"run": self, "path": join(part.path, name), "agent": part.path}
+    def _site(self, kind: type[Any], part: Part, path: str, value: Any) -> Any:
+        where: dict[str, Any] = {"run": self, "path": path, "agent": part.path}
         if kind is ChatCompletionClient:
-            return ClientSite(**where, digests=self._digests.setdefault(where["path"], Digests()))
+            return ClientSite(**where, digests=self._digests.setdefault(path, Digests()))
         if kind is Workbench:
             self._workbenches.setdefault(part.path, []).append(value)
             return ToolSite(**where, workbench=value)

@@ -100,11 +100,15 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
 """What is called in each kind of thing, and what is done instead."""
 
 
-def stand_in(real: Any, kind: type[Any], site: Any) -> Any:
-    """Something to be called in place of a client, a workbench, a memory or an executor."""
+def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
+    """Something to be called in place of a client, a workbench, a memory or an executor.
+
+    It is the one of an ``earlier`` run, if that stood for the same: a helper of the agent's may still have it.
+    """
     real = unwrapped(real)
     cls: Any = class_of(real)
-    made: Any = object.__new__(_class(cls, cast("Any", kind)))
+    is_known = earlier is not None and earlier.real is real
+    made: Any = earlier if is_known else object.__new__(_class(cls, cast("Any", kind)))
     made.__dict__ = vars(real)
     made.site, made.real = site, real
     return made
