@@ -18,6 +18,8 @@ MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 8 if os.environ.get("LEF
 
 SESSIONS = 2
 
+pytestmark = pytest.mark.timeout(7_200 if MUTATIONS is None else 300)  # a kind may have thousands of mutations
+
 _trees = {}
 
 
