@@ -4,6 +4,7 @@ import asyncio
 import os
 from dataclasses import dataclass, replace
 
+import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from hypothesis import given, settings
@@ -133,9 +134,10 @@ async def fitted(spec, tree):
     """The tree as what is built has it."""
     framework, live = AutoGen(), spec.build()
     tree = await framework.fill(live, tree)
-    return tree, state.plain(await framework.load(live, await framework.fit(live, tree)))
+    return tree, state.plain((await framework.load(live, await framework.fit(live, tree))).captured)
 
 
+@pytest.mark.timeout(7_200 if LONG else 300)
 @given(histories())
 @settings(max_examples=1000 if LONG else 30, deadline=None)
 def test_step_by_step_at_once_when_used_or_in_bulk(history):
