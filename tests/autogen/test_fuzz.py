@@ -113,6 +113,18 @@ CHANGES = {
         "binary_memory",
         Mutation("change", ("beside", "manager/message_thread", 0, "memories", 2, "content"), "text"),
     ),
+    "a memory with a truth for a number": (
+        "binary_memory",
+        Mutation("change", ("beside", "manager/message_thread", 0, "memories", 2, "content", "object", "a", 0), True),
+    ),
+    "memories of a message that is not there": (
+        "binary_memory",
+        Mutation("change", ("beside", "manager/message_thread", 0, "index"), 7),
+    ),
+    "an empty memory by another name": (
+        "society_in_a_team",
+        Mutation("rename", ("beside", "participants/noting/memory/default_list_memory"), "$"),
+    ),
     "a memory that is none": (
         "binary_memory",
         Mutation("change", ("beside", "manager/message_thread", 0, "memories", 2, "content"), 7),

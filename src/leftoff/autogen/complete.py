@@ -111,6 +111,7 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
     positions = _positions(parts, stored)
     steps: list[Step] = []
     errors: list[StateInvalid] = []
+    lacking = False
     for part in parts:
         for keep in kept(part, positions):
             if keep.path in stored:
@@ -119,12 +120,15 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
                     steps.append(Step(part, keep, value, await keep.read(value, _at(keep.path))))
                 except StateInvalid as error:
                     errors.append(error)
-            elif keep.rests and not imported:
+            elif not keep.rests:
+                lacking = True
+            elif not imported:
                 steps.append(Step(part, keep, None, None))
+    # Nothing is lost with an empty one, unless it is that of a part which has none.
     errors += [
         Drifted("is in the state, and what was built has no place for it", path=_at(path))
         for path, value in stored.items()
-        if value and not _is_kept_by_its_holder(parts, path)
+        if (value or lacking) and not _is_kept_by_its_holder(parts, path)
     ]
     if errors:
         misfit = StateInvalid.together(errors)

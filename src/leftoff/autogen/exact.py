@@ -15,7 +15,7 @@ from autogen_agentchat.messages import MemoryQueryEvent
 from autogen_core import Image
 from autogen_core.memory import MemoryContent, MemoryMimeType
 
-from leftoff.codec import is_array, is_object
+from leftoff.codec import difference, is_array, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ def memories(message: MemoryQueryEvent) -> list[Json]:
 
 
 def give(message: Any, memories: Json, path: str) -> None:
-    """Give a loaded message the memories that its dump does not bring back."""
+    """Give a loaded message the memories that its dump does not bring back; what has them is at the path."""
     if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
-        raise StateInvalid("belongs to no message with memories", path=path)
+        raise StateInvalid("has memories, and belongs to no message with memories", path=path)
     before = dump(message)
-    message.content = [decode(item, f"{path}[{i}]") for i, item in enumerate(memories)]
-    if dump(message) != before:
-        raise StateInvalid("are not the memories of the message that they belong to", path=path)
+    message.content = [decode(item, f"{path}.memories[{i}]") for i, item in enumerate(memories)]
+    if difference(before, dump(message), path) is not None:
+        raise StateInvalid("has memories that are not those of its message", path=path)
 
 
 def frozen(memory: MemoryContent) -> Frozen:

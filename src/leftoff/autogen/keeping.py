@@ -292,7 +292,7 @@ class _Recalled:
         thread = self._thread()
         for item, at in read or ():
             message = thread[item["index"]] if 0 <= item["index"] < len(thread) else None
-            exact.give(message, item["memories"], f"{at}.memories")
+            exact.give(message, item["memories"], at)
 
 
 class _History:

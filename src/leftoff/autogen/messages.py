@@ -182,7 +182,7 @@ def _load(factory: MessageFactory, message: Json, path: str) -> Any:
         raise StateInvalid("is not an object", path=path)
     found = exact.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
     if MEMORIES in message:
-        exact.give(found, message[MEMORIES], f"{path}.{MEMORIES}")
+        exact.give(found, message[MEMORIES], path)
     return found
 
 
