@@ -154,6 +154,12 @@ async def test_the_state_of_another_kind_is_restored_exactly_or_refused(store, k
     await subject.goes_on(TASKS[2])
 
 
+async def test_what_belongs_inside_a_tool_is_not_taken_for_the_tool(store):
+    await store.session("case").save(await tree_of("bound_tool"), origin="import")
+    with pytest.raises(leftoff.Drifted, match=r"\$\.beside\.tools/add/func: is in the state"):
+        await store.load("case", FUZZED["own_tool"][0]())
+
+
 @pytest.mark.parametrize("kind", FUZZED)
 async def test_a_session_goes_on_from_a_changed_state_or_refuses_it_by_name(store, kind):
     tree, (build, _) = await tree_of(kind), FUZZED[kind]

@@ -124,11 +124,12 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
                 lacking = True
             elif not imported:
                 steps.append(Step(part, keep, None, None))
+    given = {step.keep.path for step in steps}
     # Nothing is lost with an empty one, unless it is that of a part which has none.
     errors += [
         Drifted("is in the state, and what was built has no place for it", path=_at(path))
         for path, value in stored.items()
-        if (value or lacking) and not _is_kept_by_its_holder(parts, path)
+        if (value or lacking) and not _is_kept_by_its_holder(path, parts, given)
     ]
     if errors:
         misfit = StateInvalid.together(errors)
@@ -229,10 +230,12 @@ def _lacking(one: Json, other: Json, at: str) -> str | None:
     return next((found for path, a, b in pairs if (found := _lacking(a, b, path)) is not None), None)
 
 
-def _is_kept_by_its_holder(parts: Sequence[Part], path: str) -> bool:
-    """Whether a part that is not there is inside something that loads itself, and makes it then."""
+def _is_kept_by_its_holder(path: str, parts: Sequence[Part], given: set[str]) -> bool:
+    """Whether a part that is not there is inside something that loads its own state, and makes it then."""
     return any(
-        f"{path}/".startswith(f"{part.path}/" if part.path else "") and loads_and_saves(class_of(part.live))
+        f"{path}/".startswith(f"{part.path}/" if part.path else "")
+        and loads_and_saves(class_of(part.live))
+        and (part.covered or part.path in given)
         for part in parts
     )
 
