@@ -12,237 +12,30 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from benchmarks import journal
-from benchmarks.long_session import SEED, SIZE, WINDOW, Figures, long_session
-from benchmarks.migrating import JOBS, MigrationFigures, migrating
-from benchmarks.servers import SESSIONS, ServerFigures, servers
-from benchmarks.team_state import EARLY, NAMES, TEAMS, TeamFigures, team_state
+from benchmarks.importing import TIMES as IMPORT_TIMES
+from benchmarks.importing import ImportFigures, importing
+from benchmarks.long_session import SEED, WINDOW, Figures, long_session
+from benchmarks.migrating import MigrationFigures, migrating
+from benchmarks.servers import ServerFigures, servers
+from benchmarks.tables import (
+    append_table,
+    capture_table,
+    commit_table,
+    context_table,
+    import_table,
+    long_table,
+    migration_table,
+    rate_table,
+    replay_table,
+    restore_table,
+    size_table,
+    turn_table,
+)
+from benchmarks.team_state import EARLY, TEAMS, TeamFigures, team_state
 
 STORES = ("sqlite", "file")
-BUDGET = 1.5
-"""Bytes at rest for each byte of text."""
-
-
-def long_table(figures: list[Figures]) -> Table:
-    shown = _table(
-        f"One conversation, {SIZE} + {SIZE} characters a turn",
-        ("store",),
-        ("turns", "bytes / raw text", f"first {WINDOW}", f"last {WINDOW}", "last / first", "/ floor"),
-    )
-    for row in figures:
-        shown.add_row(
-            row.store,
-            f"{row.turns:,}",
-            f"{row.bytes_ratio:.2f}x",
-            f"{row.first_ms:.2f} ms",
-            f"{row.last_ms:.2f} ms",
-            f"{row.flat_ratio:.2f}x",
-            f"{row.floor_ratio:.2f}x" if row.floor_ratio else "",
-        )
-    return shown
-
-
-def size_table(figures: list[TeamFigures]) -> Table:
-    shown = _table(
-        f"A team of {len(NAMES)}, texts of {SIZE} characters: at rest (budget {BUDGET}x)",
-        ("team", "store"),
-        ("messages", "raw text", "at rest", "ratio"),
-    )
-    for row in figures:
-        shown.add_row(
-            row.team,
-            row.store,
-            f"{row.messages:,}",
-            f"{row.raw_bytes / 1024:,.0f} KB",
-            f"{row.stored_bytes / 1024:,.0f} KB",
-            _within(row.bytes_ratio, BUDGET, "{:.2f}x"),
-        )
-    return shown
-
-
-def capture_table(figures: list[TeamFigures], messages: int) -> Table:
-    shown = _table(
-        "The same: capture and packing after a turn",
-        ("team", "store"),
-        (f"at {EARLY}", f"at {messages:,}", "growth", "/ save_state", "before a turn"),
-    )
-    for row in figures:
-        shown.add_row(
-            row.team,
-            row.store,
-            f"{row.early_ms:.2f} ms",
-            f"{row.late_ms:.2f} ms",
-            f"{row.growth:.2f}x",
-            f"{row.saving_ratio:.2f}x",
-            f"{row.ready_growth:.2f}x",
-        )
-    return shown
-
-
-def restore_table(figures: list[TeamFigures]) -> Table:
-    shown = _table(
-        "The same: restore",
-        ("team", "store"),
-        ("messages", "restore", "/ load_state", "/ rows", "/ both"),
-    )
-    for row in figures:
-        shown.add_row(
-            row.team,
-            row.store,
-            f"{row.messages:,}",
-            f"{row.restore_ms:.1f} ms",
-            f"{row.loading_ratio:.2f}x",
-            f"{row.rows_ratio:.2f}x",
-            f"{row.both_ratio:.2f}x",
-        )
-    return shown
-
-
-def commit_table(figures: list[ServerFigures]) -> Table:
-    shown = _table(
-        f"A server: what a turn of {SIZE} + {SIZE} characters writes (budget: commit / transaction {BUDGET}x)",
-        ("store",),
-        ("input", "commit", "transaction", "commit /", "one statement", "commit /", "bytes / raw text", "late / early"),
-    )
-    for row in figures:
-        ratios = row.as_dict()
-        shown.add_row(
-            row.store,
-            f"{row.begin_ms:.2f} ms",
-            f"{row.commit_ms:.2f} ms",
-            f"{row.bare_ms:.2f} ms",
-            f"{ratios['commit_ratio']:.2f}x",
-            f"{row.single_ms:.2f} ms",
-            f"{ratios['single_ratio']:.2f}x",
-            f"{ratios['bytes_ratio']:.2f}x",
-            f"{ratios['bytes_growth']:.2f}x",
-        )
-    return shown
-
-
-def rate_table(figures: list[ServerFigures]) -> Table:
-    shown = _table(
-        f"The same: {SESSIONS} sessions at once, writes in a second (budget: 0.6x of bare transactions)",
-        ("store",),
-        ("sessions", "transactions", "sessions /", "statements", "sessions /"),
-    )
-    for row in figures:
-        ratios = row.as_dict()
-        shown.add_row(
-            row.store,
-            f"{row.rate:,.0f}",
-            f"{row.bare_rate:,.0f}",
-            f"{ratios['rate_ratio']:.2f}x",
-            f"{row.single_rate:,.0f}",
-            f"{ratios['single_rate_ratio']:.2f}x",
-        )
-    return shown
-
-
-def append_table(figures: list[journal.AppendFigures]) -> Table:
-    shown = _table(
-        f"The journal: recording a call whose answer has {SIZE} characters (budget {journal.APPEND_BUDGET}x)",
-        ("store",),
-        ("recorded call", "in the store", "bare INSERT", "call /", "store /", "awaited INSERT", "call /", "store /"),
-    )
-    for row in figures:
-        ratios = row.as_dict()
-        shown.add_row(
-            row.store,
-            f"{row.call_ms:.2f} ms",
-            f"{row.write_ms:.2f} ms",
-            f"{row.bare_ms:.2f} ms",
-            _within(ratios["append_ratio"], journal.APPEND_BUDGET, "{:.2f}x"),
-            _within(ratios["write_ratio"], journal.APPEND_BUDGET, "{:.2f}x"),
-            f"{row.async_ms:.2f} ms",
-            f"{ratios['append_async_ratio']:.2f}x",
-            f"{ratios['write_async_ratio']:.2f}x",
-        )
-    return shown
-
-
-def replay_table(row: journal.ReplayFigures) -> Table:
-    shown = _table(
-        f"The same: an interrupted turn of {row.calls} calls is finished (budget {journal.REPLAY_BUDGET_MS} ms)",
-        ("clock",),
-        ("finished from the journal", "AutoGen alone", "our own"),
-    )
-    for clock, ours, plain, own in (
-        ("wall", row.replay_ms, row.plain_ms, row.own_ms),
-        ("processor", row.replay_cpu_ms, row.plain_cpu_ms, row.own_cpu_ms),
-    ):
-        within = _within(own, journal.REPLAY_BUDGET_MS, "{:.0f} ms")
-        shown.add_row(clock, f"{ours:.0f} ms", f"{plain:.0f} ms", within)
-    return shown
-
-
-def context_table(figures: list[journal.ContextFigures]) -> Table:
-    shown = _table(
-        "The same: a model is called with one message more than the last time",
-        (),
-        ("messages", "recorded call", "growth", "without journal", "hashing the new one"),
-    )
-    for row in figures:
-        shown.add_row(
-            f"{row.messages:,}",
-            f"{row.journaled_us:.0f} us",
-            f"{row.growth:.2f}x",
-            f"{row.plain_us:.0f} us",
-            f"{row.hashing_us:.0f} us",
-        )
-    return shown
-
-
-def turn_table(figures: list[journal.TurnFigures]) -> Table:
-    shown = _table(
-        "The same: whole turns in SQLite, with a model that answers at once",
-        (),
-        ("calls", 'durability="call"', 'durability="turn"', "call / turn", "for each call"),
-    )
-    for row in figures:
-        ratios = row.as_dict()
-        shown.add_row(
-            f"{row.calls}",
-            f"{row.call_ms:.2f} ms",
-            f"{row.turn_ms:.2f} ms",
-            f"{ratios['ratio']:.2f}x",
-            f"{ratios['each_ms']:.2f} ms",
-        )
-    return shown
-
-
-def migration_table(figures: list[MigrationFigures]) -> Table:
-    shown = _table(
-        f"Sessions to another version, {JOBS} at a time",
-        ("store",),
-        ("sessions", "migrated / s", "looked at / s", "rolled back / s", "memory", "growth"),
-    )
-    for row in figures:
-        shown.add_row(
-            row.store,
-            f"{row.sessions:,}",
-            f"{row.migrated_per_s:,.0f}",
-            f"{row.looked_at_per_s:,.0f}",
-            f"{row.undone_per_s:,.0f}",
-            f"{row.late_mb:,.0f} MB",
-            f"{row.as_dict()['memory_growth']:.2f}x",
-        )
-    return shown
-
-
-def _within(value: float, budget: float, shape: str) -> str:
-    return f"[{'red' if value > budget else 'green'}]{shape.format(value)}"
-
-
-def _table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    shown = Table(title=title, title_justify="left")
-    for name in texts:
-        shown.add_column(name, no_wrap=True)
-    for name in numbers:
-        shown.add_column(name, justify="right")
-    return shown
 
 
 async def run_long_session(console: Console, options: argparse.Namespace) -> list[Figures]:
@@ -253,8 +46,10 @@ async def run_long_session(console: Console, options: argparse.Namespace) -> lis
             figures.append(await long_session(kind, options.turns, lambda bar=bar: progress.advance(bar)))
     console.print(long_table(figures))
     console.print(
-        "A commit is the median time from the end of the model's work to the durable result: capture, packing, fsync.\n"
-        "The floor is a bare SQLite transaction that appends two rows of the same size with the same durability.\n"
+        "A commit is the median time from the end of the model's work to the durable result: capture, packing, write; "
+        f"last / first compares {WINDOW} turns each. In the store: its write alone. The floor is a bare transaction "
+        "that appends two rows of the same size with the same durability (SQLite; for files one write and fdatasync). "
+        "Restore is processor time; our part is without AutoGen's load_state; rows is reading and parsing all rows.\n"
     )
     return figures
 
@@ -273,7 +68,7 @@ async def run_team_state(console: Console, options: argparse.Namespace) -> list[
         "Raw text counts each task, answer and memory once. Times are medians of processor time. "
         "Growth is late / early; before a turn: that of what makes the team ready for it. "
         "save_state and load_state are AutoGen's own, of the same state in memory; "
-        "rows is reading all rows of the session and parsing their JSON; both is load_state and rows together.\n"
+        "rows is reading all rows of the session and parsing their JSON.\n"
     )
     return figures
 
@@ -282,8 +77,9 @@ async def run_servers(console: Console, options: argparse.Namespace) -> list[Ser
     figures: list[ServerFigures] = []
     with Progress(console=console, transient=True) as progress:
         for kind in ("postgres", "redis"):
-            bar = progress.add_task(f"{kind}: {options.turns:,} turns", total=options.turns)
-            figures.append(await servers(kind, options.turns, partial(progress.advance, bar)))
+            turns = min(options.turns, 2_000)
+            bar = progress.add_task(f"{kind}: {turns:,} turns", total=turns)
+            figures.append(await servers(kind, turns, partial(progress.advance, bar)))
     console.print(commit_table(figures))
     console.print(rate_table(figures))
     console.print(
@@ -337,7 +133,15 @@ async def run_migrating(console: Console, options: argparse.Namespace) -> list[M
     return figures
 
 
+async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportFigures]:
+    with Progress(console=console, transient=True) as progress:
+        figures = importing(partial(progress.advance, progress.add_task("imports", total=IMPORT_TIMES)))
+    console.print(import_table(figures))
+    return figures
+
+
 BENCHMARKS: dict[str, Any] = {
+    "importing": run_importing,
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,
@@ -349,7 +153,9 @@ BENCHMARKS: dict[str, Any] = {
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=BENCHMARKS, help="run this one alone")
-    parser.add_argument("--turns", type=int, default=2000, help="long_session, servers: length of the conversation")
+    parser.add_argument(
+        "--turns", type=int, default=10_000, help="long_session: length of the conversation; servers: at most 2,000"
+    )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: how many get a new version")

@@ -176,7 +176,7 @@ def _trace_sqlite() -> list[str]:
 
 
 def _written() -> int:
-    """Bytes that this process has given to write calls: to files, and to sockets."""
+    """Bytes that this process has given to write calls, which are those to files."""
     lines = Path("/proc/self/io").read_text().splitlines() if sys.platform == "linux" else []
     return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
 

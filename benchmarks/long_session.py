@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import sqlite3
 import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.agents import AssistantAgent
 
 import leftoff
+from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
@@ -21,6 +24,9 @@ from leftoff.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from leftoff.records import Head, Write
+    from leftoff.store import Store
 
 SIZE = 1024
 WINDOW = 100
@@ -35,10 +41,21 @@ class Figures:
     turns: int
     bytes_ratio: float
     first_ms: float
+    """A commit among the first turns."""
     last_ms: float
     flat_ratio: float
-    floor_ratio: float | None
+    write_ms: float
+    """Of a late commit, what the store takes."""
+    floor_ms: float
+    floor_ratio: float
+    """Of the store's write."""
     restore_ms: float
+    rows_ratio: float
+    """Of a restore, against reading and parsing the rows."""
+    own_ratio: float
+    """The same without AutoGen's own loading."""
+    peak_mb: float
+    """The most memory that the process has had by the end of the turns."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +79,24 @@ class Timed(AutoGen):
         return super().result(live, **facts)
 
 
+class Watched:
+    """A store that remembers how long the last write took."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.took = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, write: Write) -> Head:
+        began = time.perf_counter()
+        try:
+            return await self._store.write(write)
+        finally:
+            self.took = time.perf_counter() - began
+
+
 async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Figures:
     chance = random.Random(SEED)
     with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
@@ -74,19 +109,20 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
         def build() -> AssistantAgent:
             return AssistantAgent("support_agent", model_client=instant(served))
 
-        timed = Timed()
+        timed, writes = Timed(), list[float]()
         async with leftoff.open(url) as store:
-            case = Session(store.store, "case-42", build, timed)
+            watched = Watched(store.store)
+            case = Session(cast("Store", watched), "case-42", build, timed)
             for question in questions:
                 await case.run(question)
+                writes.append(watched.took)
                 advance()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
         async with leftoff.open(url) as store:
-            began = time.perf_counter()
-            await store.load("case-42", build())
-            restore = time.perf_counter() - began
+            times = await restore_times(store, "case-42", build, turns)
         first, last = _median(timed.commits[:WINDOW]), _median(timed.commits[-WINDOW:])
-        floor = _floor(Path(folder) / "floor.db", questions[:WINDOW]) if kind == "sqlite" else None
+        write, floor = _median(writes[-WINDOW:]), FLOORS[kind](Path(folder) / "floor", questions[:WINDOW])
     return Figures(
         store=kind,
         turns=turns,
@@ -94,12 +130,17 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
         first_ms=first * 1e3,
         last_ms=last * 1e3,
         flat_ratio=last / first,
-        floor_ratio=first / floor if floor else None,
-        restore_ms=restore * 1e3,
+        write_ms=write * 1e3,
+        floor_ms=floor * 1e3,
+        floor_ratio=write / floor,
+        restore_ms=times.restore,
+        rows_ratio=times.restore / times.rows,
+        own_ratio=times.own / times.rows,
+        peak_mb=peak,
     )
 
 
-def _floor(path: Path, texts: Sequence[str]) -> float:
+def _sqlite_floor(path: Path, texts: Sequence[str]) -> float:
     """The median time of a bare transaction that appends two rows of the same size, equally durable."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
@@ -114,6 +155,20 @@ def _floor(path: Path, texts: Sequence[str]) -> float:
         times.append(time.perf_counter() - began)
     db.close()
     return _median(times)
+
+
+def _file_floor(path: Path, texts: Sequence[str]) -> float:
+    times: list[float] = []
+    with path.open("ab", buffering=0) as file:
+        for item in texts:
+            began = time.perf_counter()
+            file.write(2 * f"{item}\n".encode())
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return _median(times)
+
+
+FLOORS: dict[str, Callable[[Path, Sequence[str]], float]] = {"sqlite": _sqlite_floor, "file": _file_floor}
 
 
 def _median(values: Sequence[float]) -> float:

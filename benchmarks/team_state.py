@@ -1,40 +1,32 @@
-"""A team of four: what its state takes at rest, what a capture costs early and late, and what a restore costs.
-
-Times are of the processor and without garbage collection, since none has to wait for a disk: what else runs on the
-machine hardly changes them.
-"""
+"""A team of four: what its state takes at rest, what a capture costs early and late, and what a restore costs."""
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import tempfile
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import orjson
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 
 import leftoff
+from benchmarks.restoring import TIMES, restore_times, timed, timed_alone
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
-from leftoff.records import Kind
 from leftoff.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from autogen_agentchat.teams import BaseGroupChat
 
-    from leftoff.opening import OpenStore
     from leftoff.records import Head, Write
     from leftoff.store import Store
 
@@ -47,8 +39,6 @@ EARLY = 100
 """The length of the conversation that a late capture is compared with."""
 NEAR = 50
 """Captures count that were made within so many messages of the length in question."""
-TIMES = 5
-"""How often all but the turns is timed."""
 SESSION = "case-42"
 
 
@@ -78,8 +68,8 @@ class TeamFigures:
     """Against AutoGen's ``load_state()`` of the same state, which has it in memory."""
     rows_ratio: float
     """Against reading all rows of the session and parsing their JSON."""
-    both_ratio: float
-    """Against the two together, the least that any restore has to do."""
+    own_ratio: float
+    """The same without AutoGen's own loading."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,11 +85,11 @@ class Watch(AutoGen):
         self.capture_times: list[float] = []
 
     async def prepare(self, live: Any) -> list[str]:
-        with _timed(self.ready_times):
+        with timed(self.ready_times):
             return await super().prepare(live)
 
     async def capture(self, live: Any) -> Any:
-        self._capturing.enter_context(_timed(self.capture_times))
+        self._capturing.enter_context(timed(self.capture_times))
         return await super().capture(live)
 
     def packed(self) -> None:
@@ -194,9 +184,9 @@ async def team_state(team: str, kind: str, messages: int, advance: Callable[[int
         [live] = built
         savings: list[float] = []
         for _ in range(TIMES):
-            await _time(live.save_state(), savings)
+            await timed_alone(live.save_state(), savings)
         async with leftoff.open(url) as store:
-            restore, loading, rows = await _restore(store, build, len(lengths))
+            times = await restore_times(store, SESSION, build, len(lengths))
     early, late = (_near(watch.capture_times, lengths, length) for length in (EARLY, messages))
     ready = [_near(watch.ready_times, lengths, length) for length in (EARLY, messages)]
     return TeamFigures(
@@ -212,10 +202,10 @@ async def team_state(team: str, kind: str, messages: int, advance: Callable[[int
         growth=late / early,
         ready_growth=ready[1] / ready[0],
         saving_ratio=late / statistics.median(savings),
-        restore_ms=restore * 1e3,
-        loading_ratio=restore / loading,
-        rows_ratio=restore / rows,
-        both_ratio=restore / (loading + rows),
+        restore_ms=times.restore,
+        loading_ratio=times.restore / times.loading,
+        rows_ratio=times.restore / times.rows,
+        own_ratio=times.own / times.rows,
     )
 
 
@@ -225,43 +215,6 @@ async def _converse(case: Session[Any, Any], texts: Texts, messages: int) -> Asy
     while length < messages:
         length += len((await case.run(next(texts))).messages)
         yield length
-
-
-async def _restore(store: OpenStore, build: Callable[[], BaseGroupChat], checkpoint: int) -> tuple[float, float, float]:
-    """The times of a restore, of AutoGen's own loading of the same state, and of reading and parsing the rows."""
-    state = await store.session(SESSION).at(checkpoint).state()
-
-    async def read() -> None:
-        for kind in Kind:
-            for row in await store.store.rows(SESSION, kind):
-                orjson.loads(row.data)
-
-    restores: list[float] = []
-    loadings: list[float] = []
-    readings: list[float] = []
-    for _ in range(TIMES):  # in turns, so that a slow moment is one for all three
-        one, other = build(), build()
-        await _time(store.load(SESSION, one), restores)
-        await _time(other.load_state(state), loadings)
-        await _time(read(), readings)
-    return statistics.median(restores), statistics.median(loadings), statistics.median(readings)
-
-
-async def _time(call: Awaitable[Any], times: list[float]) -> None:
-    gc.collect()
-    with _timed(times):
-        await call
-
-
-@contextmanager
-def _timed(times: list[float]) -> Generator[None]:
-    gc.disable()
-    began = time.process_time()
-    try:
-        yield
-    finally:
-        times.append(time.process_time() - began)
-        gc.enable()
 
 
 def _near(times: Sequence[float], lengths: Sequence[int], length: int) -> float:

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 LONG = 1_000
 """The last point of all shapes but the first."""
+SHORT = Limits(seconds=30.0)
+"""What the way to a point may take in all shapes but the first."""
+MORE = frozenset(
+    {
+        *("floor-sqlite", "leftoff-sqlite", "langgraph-sqlite-sync", "langgraph-sqlite-delta", "openai-sqlite"),
+        *("adk-sqlite", "floor-postgres", "leftoff-postgres", "floor-file", "leftoff-file", "json"),
+    }
+)
+"""Those who have all shapes; the others have the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +50,12 @@ class Plan:
     def points_of(self, shape: Shape) -> list[int]:
         return [point for point in self.points if shape == self.shapes[0] or point <= LONG]
 
+    def contenders_of(self, shape: Shape) -> list[str]:
+        return [name for name in self.contenders if shape == self.shapes[0] or name in MORE]
+
+    def limits_of(self, shape: Shape) -> Limits:
+        return self.limits if shape == self.shapes[0] else SHORT
+
 
 def compare(plan: Plan, console: Console, file: Path) -> Results:
     """Measure everything, and tell how far it is; the file has what is known by now, if it is interrupted."""
@@ -56,7 +71,7 @@ def compare(plan: Plan, console: Console, file: Path) -> Results:
         comparison = _Comparison(plan, places, bar)
         for shape in plan.shapes:
             for store in FAMILIES:
-                comparison.curves(shape, [name for name in plan.contenders if family(name) == store])
+                comparison.curves(shape, [name for name in plan.contenders_of(shape) if family(name) == store])
                 comparison.results.write(file)
         if plan.counts:
             comparison.counts()
@@ -76,7 +91,7 @@ class _Comparison:
         with ExitStack() as stack:
             runs: list[Run] = []
             for name in contenders:
-                runs.append(Run(name, shape, self._places.new(name), self._plan.limits))
+                runs.append(Run(name, shape, self._places.new(name), self._plan.limits_of(shape)))
                 stack.callback(runs[-1].close)
             for target in self._plan.points_of(shape):
                 for run in runs:

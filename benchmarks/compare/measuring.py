@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Limits:
     """What the way to a point may take; whoever would need more is stopped before it."""
 
-    seconds: float = 180.0
+    seconds: float = 120.0
     size: float = 1e9
     patience: float = 3.0
     """A process that takes so many times the seconds, although it was not expected to, is ended."""

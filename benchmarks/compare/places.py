@@ -98,7 +98,7 @@ class Instance:
     """A Redis server of its own, which rewrites its file only when told to."""
 
     def __init__(self) -> None:
-        self.server = Redis({"auto-aof-rewrite-percentage": "0"})
+        self.server = Redis({"appendfsync": "always", "auto-aof-rewrite-percentage": "0"})
         self.server.start()
         self.address = self.server.url
         self._empty = self._info("memory")["used_memory"]

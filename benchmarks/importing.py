@@ -1,0 +1,48 @@
+"""How long ``import leftoff`` takes, beside Python itself and what any asynchronous program needs."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMES = 15
+PROGRAMS = {
+    "Python itself": "pass",
+    "import leftoff": "import leftoff",
+    "import asyncio": "import asyncio",
+    "leftoff.open": "import leftoff; leftoff.open",
+    "import autogen_agentchat": "import autogen_agentchat.agents",
+}
+"""The second but last loads all of leftoff that has nothing to do with AutoGen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFigures:
+    program: str
+    ms: float
+    """A whole process."""
+    more_ms: float
+    """Than Python itself."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def importing(advance: Callable[[], None]) -> list[ImportFigures]:
+    times: dict[str, list[float]] = {program: [] for program in PROGRAMS}
+    for _ in range(TIMES):  # in turns, so that a slow moment is one for all
+        for program, code in PROGRAMS.items():
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            times[program].append((time.perf_counter() - began) * 1e3)
+        advance()
+    medians = {program: statistics.median(found) for program, found in times.items()}
+    bare = medians["Python itself"]
+    return [ImportFigures(program, ms, ms - bare) for program, ms in medians.items()]
