@@ -73,11 +73,11 @@ def compare(plan: Plan, console: Console, file: Path) -> Results:
             for store in FAMILIES:
                 comparison.curves(shape, [name for name in plan.contenders_of(shape) if family(name) == store])
                 comparison.results.write(file)
-        if plan.counts:
-            comparison.counts()
-        if plan.rates:
-            comparison.rates()
-        comparison.results.write(file)
+            if plan.counts and shape == plan.shapes[0]:
+                comparison.counts()
+            if plan.rates and shape == plan.shapes[0]:
+                comparison.rates()
+            comparison.results.write(file)
         return comparison.results
 
 
