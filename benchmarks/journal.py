@@ -17,6 +17,7 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import psycopg
 from autogen_agentchat.agents import AssistantAgent
@@ -297,7 +298,7 @@ async def contexts(advance: Callable[[], None]) -> list[ContextFigures]:
         client = instant(f"answer {number}" for number in count())
         agent = AssistantAgent("support_agent", model_client=client)
         async with journal(MemoryStore()) as made:
-            with Run(parts.walk(agent), made, {}, {}).installed():
+            with Run(parts.walk(agent), made, {}, {}, WeakValueDictionary()).installed():
                 stand_in = vars(agent)["_model_client"]
                 assert stand_in is not client
                 await stand_in.create(list(context))
