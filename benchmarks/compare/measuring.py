@@ -24,7 +24,7 @@ class Limits:
 
     seconds: float = 120.0
     size: float = 1e9
-    patience: float = 3.0
+    patience: float = 1.5
     """A process that takes so many times the seconds, although it was not expected to, is ended."""
 
 
