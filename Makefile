@@ -43,7 +43,7 @@ check: .venv/.installed ## lint, format, types, layers, tree
 	$(BIN)/python tools/check_tree.py
 
 # Nothing else should run on the machine meanwhile.
-bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare with others, and draw the plots (an hour)
+bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare with others, and draw the plots (more than an hour)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.compare
 	.venv/peers/bin/python -m benchmarks.compare.plots

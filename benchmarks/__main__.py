@@ -43,7 +43,7 @@ async def run_long_session(console: Console, options: argparse.Namespace) -> lis
     with Progress(console=console, transient=True) as progress:
         for kind in STORES:
             bar = progress.add_task(f"{kind}: {options.turns:,} turns", total=options.turns)
-            figures.append(await long_session(kind, options.turns, lambda bar=bar: progress.advance(bar)))
+            figures.append(await long_session(kind, options.turns, partial(progress.advance, bar)))
     console.print(long_table(figures))
     console.print(
         "A commit is the median time from the end of the model's work to the durable result: capture, packing, write; "

@@ -28,6 +28,13 @@ TELL = 0.2
 """Seconds between two words on how far it is."""
 
 
+class Unable(Exception):
+    """A contender has no such shape, or cannot do such work; the message says why.
+
+    Not NotImplementedError, which a framework may raise by mistake.
+    """
+
+
 class Contender(Protocol):
     """Somebody who keeps a conversation.
 
@@ -76,7 +83,7 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them, ``crowd`` has them in many conversations
     at the same time.
 
-    Somebody who cannot do the work, or has no such shape, raises ``NotImplementedError``: the reason is told.
+    Why somebody is ``Unable`` is told.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("contender", choices=contenders)
@@ -91,7 +98,7 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     options = parser.parse_args()
     try:
         asyncio.run(_work(contenders[options.contender], options))
-    except NotImplementedError as error:
+    except Unable as error:
         _tell(unsupported=str(error))
 
 
@@ -125,7 +132,7 @@ async def _run(contender: Contender, options: argparse.Namespace) -> dict[str, A
     return {"durable_ms": durable[-WINDOW:], "plain_ms": plain[-WINDOW:], "written": written}
 
 
-async def _restore(contender: Contender, _: argparse.Namespace) -> dict[str, Any]:
+async def _restore(contender: Contender, _options: argparse.Namespace) -> dict[str, Any]:
     before = _peak()
     times: list[float] = []
     messages = 0
@@ -138,7 +145,7 @@ async def _restore(contender: Contender, _: argparse.Namespace) -> dict[str, Any
 
 async def _crowd(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(contender, Hub):
-        raise NotImplementedError("one conversation in a process is all that is measured of it")
+        raise Unable("one conversation in a process is all that is measured of it")
     crowd = [await contender.another(f"case-{number}") for number in range(options.sessions)]
     first, *said = turns(options.shape, options.first, options.last)
 

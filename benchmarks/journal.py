@@ -26,7 +26,7 @@ from autogen_core.models import CreateResult, RequestUsage, UserMessage
 from tools.servers.shared import place
 
 import leftoff
-from benchmarks.long_session import SEED, SIZE
+from benchmarks.long_session import SEED, SIZE, Watched
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import parts
@@ -46,7 +46,6 @@ from leftoff.urls import open_store
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 
-    from leftoff.records import Head, Write
     from leftoff.store import Store
 
 APPEND_BUDGET = 1.3
@@ -141,25 +140,6 @@ class TurnFigures:
 
 
 AnyFigures: TypeAlias = AppendFigures | ReplayFigures | ContextFigures | TurnFigures
-
-
-class Watched:
-    """A store that remembers the last write and how long it took."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.took = 0.0
-        self.data = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def write(self, write: Write) -> Head:
-        began = time.perf_counter()
-        head = await self._store.write(write)
-        self.took = time.perf_counter() - began
-        self.data = b"".join(row.data for row in write.rows)
-        return head
 
 
 class Bare(Protocol):

@@ -80,21 +80,22 @@ class Timed(AutoGen):
 
 
 class Watched:
-    """A store that remembers how long the last write took."""
+    """A store that remembers the last write and how long it took."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.took = 0.0
+        self.data = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def write(self, write: Write) -> Head:
         began = time.perf_counter()
-        try:
-            return await self._store.write(write)
-        finally:
-            self.took = time.perf_counter() - began
+        head = await self._store.write(write)
+        self.took = time.perf_counter() - began
+        self.data = b"".join(row.data for row in write.rows)
+        return head
 
 
 async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Figures:

@@ -138,7 +138,7 @@ def with_memories(texts: Texts) -> Callable[[], BaseGroupChat]:
 
     def build() -> BaseGroupChat:
         agents = [_agent(name, texts, [ListMemory(memory_contents=list(notes[name]))]) for name in NAMES]
-        return RoundRobinGroupChat(agents, max_turns=len(NAMES))
+        return RoundRobinGroupChat([*agents], max_turns=len(NAMES))
 
     return build
 
@@ -146,7 +146,7 @@ def with_memories(texts: Texts) -> Callable[[], BaseGroupChat]:
 def selector(texts: Texts) -> Callable[[], BaseGroupChat]:
     def build() -> BaseGroupChat:
         agents = [_agent(name, texts) for name in NAMES]
-        return SelectorGroupChat(agents, model_client=instant(cycle(NAMES)), max_turns=len(NAMES))
+        return SelectorGroupChat([*agents], model_client=instant(cycle(NAMES)), max_turns=len(NAMES))
 
     return build
 

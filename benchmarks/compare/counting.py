@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
@@ -62,7 +63,7 @@ def _have(contender: str, shape: Shape, place: Place, first: int, last: int, *tr
 
 
 def _tally(contender: str, shape: Shape, place: Place, first: int, last: int) -> Tally:
-    have = lambda *tracer: _have(contender, shape, place, first, last, *tracer)  # noqa: E731 - it is called at once
+    have = partial(_have, contender, shape, place, first, last)
     match place:
         case Database():
             return _of_postgres(place, have)
@@ -123,7 +124,7 @@ def _monitored(place: Instance) -> Generator[list[str]]:
             if word["client_type"] != "lua":  # a script is one command, whatever it does
                 commands.append(word["command"])
 
-    with client, client.monitor() as monitor:  # type: ignore[no-untyped-call]
+    with client, client.monitor() as monitor:  # type: ignore[no-untyped-call]  # redis has no types for it
         listener = Thread(target=listen)
         listener.start()
         yield commands

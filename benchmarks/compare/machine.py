@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.compare.talking import PEERS, ROOT
 from benchmarks.workload import SEED

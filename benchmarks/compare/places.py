@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -58,15 +59,10 @@ class Folder:
         shutil.rmtree(self.address)
 
 
-class Database:
-    """A database of its own, on a server that others use too; but nobody does at the same time."""
+class _Served(ABC):
+    """A place on a server, which knows itself how much it has written."""
 
-    def __init__(self, server: Postgres, name: str) -> None:
-        self.server, self.name = server, name
-        server.execute(f'CREATE DATABASE "{name}"')
-        self.address = server.url_for(database=name)
-        self._empty = self._size()
-        self._began = self._logged()
+    _began = 0
 
     def begin(self) -> None:
         self._began = self._logged()
@@ -74,6 +70,20 @@ class Database:
     def written(self, told: int) -> int:
         del told
         return self._logged() - self._began
+
+    @abstractmethod
+    def _logged(self) -> int:
+        """Bytes that it has ever written."""
+
+
+class Database(_Served):
+    """A database of its own, on a server that others use too; but nobody does at the same time."""
+
+    def __init__(self, server: Postgres, name: str) -> None:
+        self.server, self.name = server, name
+        server.execute(f'CREATE DATABASE "{name}"')
+        self.address = server.url_for(database=name)
+        self._empty = self._size()
 
     def at_rest(self) -> int:
         self.server.execute("CHECKPOINT")
@@ -94,7 +104,7 @@ class Database:
         return int(position)
 
 
-class Instance:
+class Instance(_Served):
     """A Redis server of its own, which rewrites its file only when told to."""
 
     def __init__(self) -> None:
@@ -102,14 +112,6 @@ class Instance:
         self.server.start()
         self.address = self.server.url
         self._empty = self._info("memory")["used_memory"]
-        self._began = 0
-
-    def begin(self) -> None:
-        self._began = self._logged()
-
-    def written(self, told: int) -> int:
-        del told
-        return self._logged() - self._began
 
     def at_rest(self) -> int:
         self.server.execute("BGREWRITEAOF")

@@ -28,23 +28,26 @@ def _late(peer: str, place: str, shape: Shape, **options: Any) -> Contender:
     return contender
 
 
+PEERS: tuple[tuple[str, str, tuple[str, ...], dict[str, dict[str, Any]]], ...] = (
+    (
+        "langgraph",
+        "langgraph",
+        ("sqlite", "postgres"),
+        {
+            "-sync": {"durability": "sync"},
+            "-exit": {"durability": "exit"},
+            "-delta": {"durability": "sync", "delta": True},
+        },
+    ),
+    ("openai", "openai_agents", ("sqlite", "postgres", "redis"), {"": {}}),
+    ("adk", "google_adk", ("sqlite", "postgres"), {"": {}}),
+    ("dbos", "dbos", ("sqlite", "postgres"), {"": {}}),
+)
+"""The name, the module, the stores, and the variants with their options."""
+
 CONTENDERS = {
     f"{name}-{store}{suffix}": partial(_late, peer, store=store, **options)
-    for name, peer, stores, variants in (
-        (
-            "langgraph",
-            "langgraph",
-            ("sqlite", "postgres"),
-            {
-                "-sync": {"durability": "sync"},
-                "-exit": {"durability": "exit"},
-                "-delta": {"durability": "sync", "delta": True},
-            },
-        ),
-        ("openai", "openai_agents", ("sqlite", "postgres", "redis"), {"": {}}),
-        ("adk", "google_adk", ("sqlite", "postgres"), {"": {}}),
-        ("dbos", "dbos", ("sqlite", "postgres"), {"": {}}),
-    )
+    for name, peer, stores, variants in PEERS
     for store in stores
     for suffix, options in variants.items()
 }

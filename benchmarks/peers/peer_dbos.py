@@ -5,18 +5,29 @@ It keeps calls and has no conversation: it is compared with our journal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dbos import DBOS, DBOSConfig
 from sqlalchemy import Engine, event
 
+from benchmarks.contender import Unable
 from benchmarks.peers.shared import data_url, database, set_pragmas
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.workload import Shape, Turn
 
 _now: list[Turn] = []
 """The turn that the model and the tool know: a workflow is given what was asked and nothing more."""
+
+
+class Ways(NamedTuple):
+    """How the calls of a turn are made."""
+
+    model: Callable[[int], Any]
+    tool: Callable[[dict[str, str]], Any]
+    choose: Callable[[], Any]
 
 
 async def model(number: int) -> str:
@@ -37,28 +48,23 @@ async def choose() -> dict[str, str]:
     return call.arguments
 
 
-model_step = DBOS.step()(model)
-tool_step = DBOS.step()(tool)
-choose_step = DBOS.step()(choose)
+KEPT = Ways(DBOS.step()(model), DBOS.step()(tool), DBOS.step()(choose))
+BARE = Ways(model, tool, choose)
+
+
+async def answered(ways: Ways, agents: int, *, calls: bool) -> str:
+    """A turn, whichever way its calls are made."""
+    if calls:
+        await ways.tool(await ways.choose())
+    answers = [await ways.model(number) for number in range(agents)]
+    return answers[-1]
 
 
 @DBOS.workflow()
 async def workflow(question: str, picture: str, agents: int, *, calls: bool) -> str:
     """What is asked is kept as its input, what is said as the results of its steps."""
     del question, picture
-    if calls:
-        await tool_step(await choose_step())
-    answers = [await model_step(number) for number in range(agents)]
-    return answers[-1]
-
-
-async def bare(question: str, picture: str, agents: int, *, calls: bool) -> str:
-    """The same by itself."""
-    del question, picture
-    if calls:
-        await tool(await choose())
-    answers = [await model(number) for number in range(agents)]
-    return answers[-1]
+    return await answered(KEPT, agents, calls=calls)
 
 
 class Dbos:
@@ -87,11 +93,10 @@ class Dbos:
 
     async def plain(self, turn: Turn) -> None:
         _now[:] = [turn]
-        picture = data_url(turn.picture) if turn.picture else ""
-        await bare(turn.question, picture, len(turn.answers), calls=bool(turn.call))
+        await answered(BARE, len(turn.answers), calls=bool(turn.call))
 
     async def restore(self) -> int:
-        raise NotImplementedError("DBOS keeps workflows and their steps: there is no conversation to read")
+        raise Unable("DBOS keeps workflows and their steps: there is no conversation to read")
 
     async def close(self) -> None:
         DBOS.destroy()

@@ -31,7 +31,7 @@ class Instant(Model):
         self._number = number
         self.turn: Turn
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002 - theirs
         del system_instructions
         call = self.turn.call
         output: ResponseFunctionToolCall | ResponseOutputMessage
@@ -52,7 +52,7 @@ class Instant(Model):
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        raise NotImplementedError
+        raise AssertionError("nobody here asks for a stream; their class wants the method")
 
 
 class OpenAIAgents:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
