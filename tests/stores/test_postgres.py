@@ -503,6 +503,20 @@ async def test_statements_are_prepared_only_where_no_pooler_is_between(server, u
                 assert bool(found) is prepares
 
 
+async def test_a_table_of_the_callers_may_change_between_transactions(server, url, schema):
+    async with opened(url) as store:
+        await store.write(a_write("other"))
+        server.execute(f"CREATE TABLE {schema}.orders (n int)")
+        for seq in range(10):  # more often than the driver needs to prepare a statement
+            if seq == 9:
+                server.execute(f"ALTER TABLE {schema}.orders ADD COLUMN name text DEFAULT 'pump'")
+            async with store.transaction() as transaction:
+                await transaction.execute(f"INSERT INTO {schema}.orders (n) VALUES (%s)", (seq,))
+                found = await transaction.execute(f"SELECT * FROM {schema}.orders ORDER BY n")
+                await transaction.write(a_write(seq=seq))
+        assert found[-1] == (9, "pump")
+
+
 async def test_a_pooler_that_hides_costs_nothing_but_another_try(server, url, monkeypatch):
     async def no(_):
         return False

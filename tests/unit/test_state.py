@@ -245,6 +245,15 @@ def test_bodies_are_put_into_rows_of_a_good_size():
     assert stored.read(0) == {"state": [chr(97 + i) * size for i, size in enumerate(sizes)]}
 
 
+def test_messages_of_one_form_share_nothing_that_can_be_changed():
+    bodies = Bodies([["content", ["items", []], ["metadata", {}]], [0, "x"], [0, "y"]])
+    first = bodies.message(1, "first")
+    first["items"].append(1)
+    first["metadata"]["a"] = 1
+    assert bodies.message(2, "second") == {"content": "y", "items": [], "metadata": {}}
+    assert list(first) == ["content", "items", "metadata"]
+
+
 @pytest.mark.parametrize("keys", [[], [99, 1], [True, 1], [0], [0, 1, 2], ["0", 1]])
 def test_an_object_of_numbers_without_its_names_is_found(keys):
     values = [["prompt_tokens"], ["content"], [1, {"$": keys}]]
