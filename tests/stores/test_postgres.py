@@ -434,14 +434,22 @@ async def test_a_write_that_waits_for_a_standby_is_not_acknowledged_without_it(s
             assert (await store.head("case-42")).seq == 2
 
 
-async def test_writers_that_gave_up_do_not_use_up_the_servers_connections(server, url, schema, monkeypatch):
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_writers_that_gave_up_do_not_use_up_the_servers_connections(server, url, schema, monkeypatch, pooled):
+    assert postgres_pool.LOCK_TIMEOUT == "5s"
+    monkeypatch.setattr(postgres_pool, "LOCK_TIMEOUT", "200ms")  # sooner, for a shorter deadline
+
+    async def is_pooled(_):
+        return pooled
+
+    monkeypatch.setattr(postgres_pool, "_is_pooled", is_pooled)
     async with opened(f"{url}&application_name=crowd", deadline=1.0) as store:
         await asyncio.gather(*(store.write(a_write(f"case-{i}")) for i in range(10)))
         shipped = (
             "SELECT proname FROM pg_proc WHERE pronamespace = %s::regnamespace AND 'lock_timeout=5s' = ANY (proconfig)"
         )
         assert sorted(server.execute(shipped, schema)) == [("bury",), ("write",)]
-        for function in ("write", "bury"):  # sooner, for a shorter deadline
+        for function in ("write", "bury"):
             server.execute(f"ALTER FUNCTION {schema}.{function} SET lock_timeout = '200ms'")
         with psycopg.connect(server.url) as lock:
             lock.execute(f"LOCK TABLE {schema}.heads")

@@ -21,7 +21,8 @@ from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores import postgres_schema
 from leftoff.stores.postgres_pool import Pool, not_a_url
-from leftoff.stores.postgres_transaction import PostgresTransaction, fence, values_of
+from leftoff.stores.postgres_transaction import PostgresTransaction, fence
+from leftoff.stores.postgres_write import apply
 from leftoff.stores.scripts import named
 from leftoff.stores.server import MovedOn, ServerStore, Tries, Unreached
 
@@ -145,7 +146,7 @@ class PostgresStore(ServerStore):
         def doubt(write: Write) -> None:
             self._doubtful.setdefault(write.session, []).append(write)
 
-        transaction = PostgresTransaction(self._pool, self._place, self._deadline, self._sql["finish"], doubt)
+        transaction = PostgresTransaction(self._pool, self._place, self._deadline, self._sql, doubt)
         try:
             await self._try(transaction.begin)
             yield transaction
@@ -164,7 +165,7 @@ class PostgresStore(ServerStore):
         return until
 
     async def _fence(self, write: Write, tries: Tries) -> None:
-        await fence(self._pool, tries, self._sql["write"], write)
+        await fence(self._pool, tries, self._sql, write)
 
     async def close(self) -> None:
         if not self._closed and os.getpid() == self._pid:
@@ -176,16 +177,15 @@ class PostgresStore(ServerStore):
         return _as_head(found[0]) if found else None
 
     async def _write(self, write: Write, tries: Tries) -> Head:
-        query, values = self._sql["write"], values_of(write)
         try:
-            [(outcome, created, updated)] = await self._pool.run(tries, query, values, writes=True)
+            outcome = await self._pool.use(tries, partial(apply, sql=self._sql, write=write), writes=True)
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
-        match outcome:
+        match outcome.what:
             case "written":
-                return write.head(now=updated, created=created)
+                return write.head(now=outcome.updated, created=outcome.created)
             case "repeated" if tries.sent:
-                return write.head(now=updated, created=created)
+                return write.head(now=outcome.updated, created=outcome.created)
             case "deleted":
                 raise SessionDeleted.of(write.session)
             case "later" if tries.sent:

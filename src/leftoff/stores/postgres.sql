@@ -24,14 +24,27 @@ ORDER BY name
 -- name: write
 SELECT outcome, created, updated
 FROM leftoff.write(
-    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[], %s
+    %(session)s, %(seq)s, %(after)s, %(epoch)s, %(status)s, %(labels)s::jsonb, %(owner)s, %(lease)s, %(token)s,
+    %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(prune)s
 )
 
--- name: finish
-SELECT outcome, created, updated, set_config('idle_in_transaction_session_timeout', %s, true)
-FROM leftoff.write(
-    %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[], %s
+-- name: advance
+WITH moment AS MATERIALIZED (
+    SELECT extract(epoch FROM clock_timestamp())::float8 AS now
+), head AS (
+    UPDATE leftoff.heads
+    SET seq = seq + 1, epoch = %(epoch)s, status = %(status)s, labels = %(labels)s::jsonb, owner = %(owner)s,
+        expires = CASE WHEN %(owner)s::text IS NULL THEN 0 ELSE now + %(lease)s END, token = %(token)s,
+        updated = now, data = %(data)b
+    FROM moment
+    WHERE name = %(session)s AND seq = %(seq)s AND token = coalesce(%(after)s, token) AND status <> 'deleted'
+    RETURNING id, created, updated
+), added AS (
+    INSERT INTO leftoff.rows (session, kind, n, data)
+    SELECT id, new.kind, new.n, new.data
+    FROM head, unnest(%(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[]) AS new (kind, n, data)
 )
+SELECT 'written', created, updated FROM head
 
 -- name: rows
 SELECT standby, n, data

@@ -14,13 +14,14 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from leftoff.codec import encode
 from leftoff.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
-from leftoff.stores.postgres_pool import is_gone, message_of
+from leftoff.stores.postgres_pool import LOCK_TIMEOUT, is_gone, message_of
+from leftoff.stores.postgres_write import apply
+from leftoff.stores.postgres_write import apply
 from leftoff.stores.server import Slow, Unreached
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from leftoff.records import Head, Write
     from leftoff.stores.postgres_pool import Connection, Pool
@@ -40,11 +41,13 @@ class _OneStatement(psycopg.AsyncCursor[tuple[Any, ...]]):
 class PostgresTransaction:
     """One transaction; made by :meth:`leftoff.stores.postgres.PostgresStore.transaction`."""
 
-    def __init__(self, pool: Pool, place: str, deadline: float, finish: bytes, doubt: Callable[[Write], None]) -> None:
+    def __init__(
+        self, pool: Pool, place: str, deadline: float, sql: Mapping[str, bytes], doubt: Callable[[Write], None]
+    ) -> None:
         self._pool = pool
         self._place = place
         self._deadline = deadline
-        self._finish = finish
+        self._sql = sql
         self._doubt = doubt
         self._stack = AsyncExitStack()
         self._connection: Connection | None = None
@@ -62,7 +65,8 @@ class PostgresTransaction:
         try:
             async with self._asking(connection, until):
                 # The server ends a statement as well, since it does not always notice that its client has gone.
-                await connection.execute(f"BEGIN; SET LOCAL statement_timeout = {limit}; SAVEPOINT leftoff".encode())
+                limits = f"SET LOCAL statement_timeout = {limit}; SET LOCAL lock_timeout = 0"
+                await connection.execute(f"BEGIN; {limits}; SAVEPOINT leftoff".encode())
         except psycopg.Error as error:
             raise self._pool.translated(error) from None
         self._connection = connection
@@ -96,22 +100,23 @@ class PostgresTransaction:
     async def write(self, write: Write) -> Head:
         connection = self._usable()
         self._over = True
-        # From now on the server waits no longer than this for a client that may be gone: the session is locked.
-        values = (str(int(self._deadline * 1000)), *values_of(write))
+        limit = int(self._deadline * 1000)
         try:
             async with self._asking(connection):
-                cursor = await connection.execute(self._finish, values, binary=True)
-                [(outcome, created, updated, _)] = await cursor.fetchall()
+                # The session will be locked, so the server waits no longer than this for a client that may be gone.
+                limits = f"SET LOCAL idle_in_transaction_session_timeout = {limit}"
+                await connection.execute(f"{limits}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
+                outcome = await apply(connection, self._sql, write)
         except Unreached as error:
             raise self._lost(error, write.session) from None
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
         except psycopg.Error as error:
             raise self._final(error, write.session) from None
-        if outcome != "written":
-            raise (SessionDeleted if outcome == "deleted" else Conflict).of(write.session)
+        if outcome.what != "written":
+            raise (SessionDeleted if outcome.what == "deleted" else Conflict).of(write.session)
         await self._commit(connection, write)
-        return write.head(now=updated, created=created)
+        return write.head(now=outcome.updated, created=outcome.created)
 
     async def _commit(self, connection: Connection, write: Write) -> None:
         try:
@@ -170,7 +175,7 @@ class PostgresTransaction:
         return StoreUnavailable(f"{self._place}: {error}; the transaction was rolled back", session=session)
 
 
-async def fence(pool: Pool, tries: Tries, query: bytes, write: Write) -> None:
+async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write) -> None:
     """Wait until it is certain what became of a write whose transaction was cut off while it committed.
 
     The same write waits for the locks that the first one holds until it has ended. It is taken back itself, because
@@ -179,8 +184,7 @@ async def fence(pool: Pool, tries: Tries, query: bytes, write: Write) -> None:
 
     async def work(connection: Connection) -> None:
         async with connection.transaction():
-            cursor = await connection.execute(query, values_of(write), binary=True)
-            if [row[0] for row in await cursor.fetchall()] == ["written"]:
+            if (await apply(connection, sql, write)).what == "written":
                 raise psycopg.Rollback
 
     with suppress(pg.UniqueViolation):
@@ -207,28 +211,3 @@ def _end_of_comment(sql: str) -> int:
         if depth == 0:
             return mark.end()
     return len(sql)
-
-
-def values_of(write: Write) -> tuple[object, ...]:
-    """What the function ``write`` is given."""
-    return (
-        write.session,
-        write.seq,
-        write.after,
-        write.epoch,
-        write.status,
-        encode(dict(write.labels), "labels").decode(),
-        write.owner,
-        write.lease,
-        write.token,
-        write.data,
-        # As text: by measurement, psycopg takes longer to write a list than to do all the rest.
-        _array(row.kind for row in write.rows),
-        _array(row.n for row in write.rows),
-        [row.data for row in write.rows],
-        write.prune,
-    )
-
-
-def _array(numbers: Iterable[int]) -> str:
-    return "{" + ",".join(str(int(number)) for number in numbers) + "}"
