@@ -97,7 +97,7 @@ async def commit(
     appends = [Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends))] if packed.appends else []
     await ledger.write(
         status="idle",
-        progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=archive.logs, open=None),
+        progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
         rows=[
             *archive.new_bodies(),
             *rows,
@@ -107,3 +107,4 @@ async def commit(
         prune=prune,
         release=True,
     )
+    archive.keep(packed)

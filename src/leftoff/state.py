@@ -16,7 +16,7 @@ So a checkpoint costs what is new since the one before, and any one is restored 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -29,7 +29,7 @@ from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from leftoff.bodies import Bodies
     from leftoff.codec import Json
@@ -82,16 +82,34 @@ class Packed:
     skeleton: int
     spans: Sequence[Span]
     appends: Sequence[Append]
+    lists: Mapping[Path, _Log]
+    """For :meth:`Archive.keep`."""
+    logs: int
+    """How many logs were ever begun."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Log:
+    """A list as it was packed.
+
+    Where it has only grown, the log after it goes on in its ``bodies`` and ``items``, so that nothing has to be done
+    for what is old. What they have beyond ``length`` is not of this log.
+    """
+
     number: int
     bodies: list[int]
+    length: int
     depth: int
     """How many logs it takes its beginning from, one from the other."""
     items: list[Any] | None = None
-    """The live items as they were last seen, to tell without dumping them that they are still the same."""
+    """The live items as they were seen, to tell without dumping them that they are still the same."""
+
+    def begins(self, items: Sequence[Any]) -> bool:
+        """Whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
+        if self.items is None or len(items) < self.length:
+            return False
+        self.items[self.length :] = items[self.length :]
+        return self.items == items  # whole lists, since Python compares them without touching what is the same object
 
 
 class Archive:
@@ -101,7 +119,7 @@ class Archive:
         self._numbers: dict[bytes, int] = {}
         self._new, self._taken = list[bytes](), list[bytes]()
         self._stored = 0
-        self._logs: dict[Path, _Log] = {}
+        self._lists: Mapping[Path, _Log] = {}
         self.logs = 0
         """How many logs were ever begun."""
 
@@ -156,12 +174,13 @@ class Archive:
         self._taken = []
 
     def pack(self, tree: Any) -> Packed:
-        """Take a state apart; afterwards its lists are what the next state is compared with."""
-        before, self._logs = self._logs, {}
-        spans: list[Span] = []
+        """Take a state apart, by what is known of the lists of the state that was kept last."""
+        lists: dict[Path, _Log] = {}
         appends: list[Append] = []
+        logs = self.logs
 
         def skeleton(value: Any, path: Path) -> Any:
+            nonlocal logs
             if is_object(value):
                 if len(path) > codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
@@ -171,28 +190,38 @@ class Archive:
                 items = value.items if isinstance(value, Grown) else value
                 if not items:
                     return []
-                spans.append(self._log(path, value, before.get(path), appends))
-                return {LOG: len(spans) - 1}
+                lists[path], append = self._log(path, value, logs)
+                logs += lists[path].number == logs
+                appends.extend([append] if append else [])
+                return {LOG: len(lists) - 1}
             codec.check(value, _name(path))
             return self._short(value, _name(path))
 
-        return Packed(skeleton=self._add(skeleton(tree, ROOT), "$"), spans=spans, appends=appends)
+        root = self._add(skeleton(tree, ROOT), "$")
+        spans = [(log.number, log.length) for log in lists.values()]
+        return Packed(skeleton=root, spans=spans, appends=appends, lists=lists, logs=logs)
+
+    def keep(self, packed: Packed) -> None:
+        """Go on from the lists of this state, since it is stored."""
+        self._lists, self.logs = packed.lists, packed.logs
 
     def adopt(self, tree: Any) -> None:
         """Take the live lists of a state for those of the equal state that was read."""
+        lists = dict(self._lists)
 
         def walk(value: Any, path: Path) -> None:
             if is_object(value):
                 for key, item in value.items():
                     walk(item, (*path, key))
-            elif isinstance(value, Grown) and path in self._logs:
-                self._logs[path].items = list(value.items)
+            elif isinstance(value, Grown) and path in lists:
+                lists[path] = replace(lists[path], items=list(value.items))
 
         walk(tree, ROOT)
+        self._lists = lists
 
     def learn(self, path: Path, span: Span, bodies: list[int], depth: int) -> None:
         """Know a stored list, so that the next state can go on from it."""
-        self._logs[path] = _Log(span[0], bodies, depth)
+        self._lists = {**self._lists, path: _Log(span[0], bodies, span[1], depth)}
 
     def learn_bodies(self, bodies: Bodies) -> None:
         """Know the stored bodies."""
@@ -200,28 +229,33 @@ class Archive:
             self._numbers.setdefault(_digest(orjson.dumps(value)), number)
         self._stored = len(bodies.values)
 
-    def _log(self, path: Path, value: Grown | list[Any], old: _Log | None, appends: list[Append]) -> Span:
-        if isinstance(value, Grown):
-            items, dump = list(value.items), value.dump
-            same = old is not None and old.items is not None and items[: len(old.items)] == old.items
-        else:  # Plain JSON may have been changed in place since, so it is looked at again.
-            items, dump, same = value, _as_is, False
-        known = old.bodies if old is not None and same else []
-        bodies = known + [
-            self.message(dump(items[index]), f"{_name(path)}[{index}]") for index in range(len(known), len(items))
-        ]
-        shared = _common(old.bodies, bodies) if old is not None else 0
-        if old is not None and shared == len(old.bodies):
-            number, depth, parent = old.number, old.depth, None
-        else:
-            number, self.logs = self.logs, self.logs + 1
-            if old is None or old.depth == MAX_SHARING:
+    def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
+        """A list as it is now, in the log that it has or in a ``new`` one, and what is added to that, if anything."""
+        old = self._lists.get(path)
+        items, dump = (value.items, value.dump) if isinstance(value, Grown) else (value, _as_is)
+
+        def numbers(start: int) -> list[int]:
+            return [self.message(dump(items[i]), f"{_name(path)}[{i}]") for i in range(start, len(items))]
+
+        if old is not None and isinstance(value, Grown) and old.begins(items):
+            added = numbers(old.length)
+            old.bodies[old.length :] = added
+            append = Append(log=old.number, start=old.length, bodies=added) if added else None
+            return replace(old, length=len(items)), append
+        # Plain JSON may have been changed in place since, so it is looked at again.
+        bodies, shared, depth, parent = numbers(0), 0, 0, None
+        live = list(items) if isinstance(value, Grown) else None
+        if old is not None:
+            shared = _common(old.bodies[: old.length], bodies)
+            if shared == old.length:
+                append = Append(log=old.number, start=shared, bodies=bodies[shared:]) if len(bodies) > shared else None
+                return _Log(old.number, bodies, len(bodies), old.depth, live), append
+            if old.depth == MAX_SHARING:
                 shared = 0
-            depth, parent = (old.depth + 1, old.number) if old is not None and shared else (0, None)
-        if old is None or number != old.number or len(bodies) > shared:
-            appends.append(Append(log=number, start=shared, bodies=bodies[shared:], parent=parent))
-        self._logs[path] = _Log(number, bodies, depth, items if isinstance(value, Grown) else None)
-        return number, len(bodies)
+            elif shared:
+                depth, parent = old.depth + 1, old.number
+        append = Append(log=new, start=shared, bodies=bodies[shared:], parent=parent)
+        return _Log(new, bodies, len(bodies), depth, live), append
 
     def _short(self, value: Any, path: str) -> Any:
         if isinstance(value, str):

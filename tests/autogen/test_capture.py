@@ -80,6 +80,7 @@ class Packing:
 
     def __call__(self, tree):
         packed = self._archive.pack(tree)
+        self._archive.keep(packed)
         self._bodies += self._archive.new_bodies()
         self._logs.append(packed.appends)
         return state.restore(
@@ -334,7 +335,7 @@ async def test_a_message_that_was_dumped_is_not_dumped_again(build, dumps):
         await live.run(task=f"turn {turn}")
         tree = await AutoGen().capture(live)
         dumps.clear()
-        archive.pack(tree)
+        archive.keep(archive.pack(tree))
         archive.new_bodies()
         counts.append(len(dumps))
     assert counts[39] == counts[4] > 0

@@ -97,3 +97,22 @@ async def test_a_write_that_others_followed_is_known_by_its_rows(memory, written
     else:
         with pytest.raises(Conflict):
             await ledger.write(status="idle", progress=Progress(turn=1), rows=[row], release=True)
+
+
+async def test_what_a_write_that_failed_would_have_added_is_added_by_the_next_one(memory, monkeypatch):
+    live = assistant()
+    await live.run(task="one")
+    case = memory.session("case", live)
+    await case.save()
+    context = live.model_context
+    await context.add_message((await context.get_messages())[0])  # nothing that is not stored already
+
+    async def unreachable(_):
+        raise StoreUnavailable("the network is down")
+
+    with monkeypatch.context() as network:
+        network.setattr(memory.store, "write", unreachable)
+        with pytest.raises(StoreUnavailable):
+            await case.save()
+    assert await case.save() == 2
+    assert await case.at(2).state() == await live.save_state()

@@ -35,6 +35,7 @@ class Stored:
 
     def write(self, archive, tree):
         packed = archive.pack(tree)
+        archive.keep(packed)
         new = archive.new_bodies()
         self.bodies += new
         log = Row(kind=Kind.LOG, n=len(self.logs), data=turns.encode_appends(packed.appends))
@@ -659,3 +660,16 @@ def test_a_difference_is_named_by_its_path(one, other, where):
 def test_plain_dumps_the_live_lists_wherever_they_stand():
     tree = {"a": {"b": Grown([1, 2], lambda item: {"n": item})}, "c": [1], "d": Grown([], lambda item: item)}
     assert plain(tree) == {"a": {"b": [{"n": 1}, {"n": 2}]}, "c": [1], "d": []}
+
+
+def test_a_state_that_was_not_kept_leaves_no_trace():
+    archive, stored, items = Archive(), Stored(), [{"content": "a"}, {"content": "b"}]
+    tree = {"live": Grown(items, dict), "plain": [{"content": "a"}]}
+    stored.write(archive, tree)
+    lost = archive.pack({"live": Grown([*items, items[0], items[1]], dict), "plain": [{"content": "b"}]})
+    again = archive.pack({"live": Grown([*items, items[1]], dict), "plain": [{"content": "b"}]})
+    assert [append.bodies for append in lost.appends] != [append.bodies for append in again.appends]
+    items.append(items[0])
+    stored.write(archive, tree)
+    assert stored.read(1) == plain(tree)
+    assert [log.log for log in again.appends] == [0, 2]

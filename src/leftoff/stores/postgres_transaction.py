@@ -17,7 +17,6 @@ from psycopg.pq import TransactionStatus
 from leftoff.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
 from leftoff.stores.postgres_pool import LOCK_TIMEOUT, is_gone, message_of
 from leftoff.stores.postgres_write import apply
-from leftoff.stores.postgres_write import apply
 from leftoff.stores.server import Slow, Unreached
 
 if TYPE_CHECKING:
