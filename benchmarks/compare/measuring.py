@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from benchmarks.workload import Shape
 
 
+RESTORED = ("restore_ms", "restore_kb", "messages")
+"""What is told of a restore."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the way to a point may take; whoever would need more is stopped before it."""
@@ -85,9 +89,8 @@ class Run:
         try:
             told = self._talk("restore", lambda _: None)
         except Unsupported:
-            return dict.fromkeys(("restore_ms", "restore_kb", "messages"))
-        memory = told["peak_kb"] - told["before_kb"]
-        return {"restore_ms": told["restore_ms"], "restore_kb": memory, "messages": told["messages"]}
+            return dict.fromkeys(RESTORED)
+        return {name: told[name] for name in RESTORED}
 
     def _talk(self, work: str, heard: Callable[[int], None], *words: str | int) -> dict[str, Any]:
         line = command(self.series.contender, work, self._place.address, self._shape, *words)

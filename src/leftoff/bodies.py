@@ -33,24 +33,21 @@ class _Form(NamedTuple):
 class Bodies:
     """The values of all bodies, by number."""
 
-    def __init__(self, values: list[Any]) -> None:
-        self.values = values
+    def __init__(self) -> None:
+        self.values: list[Any] = []
         self._forms: dict[int, _Form] = {}
 
-    @classmethod
-    def read(cls, rows: Sequence[Row]) -> Bodies:
-        """The bodies in these rows.
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Have the bodies in the rows that come next.
 
         Raises:
             StateInvalid: one is missing.
         """
-        values: list[Any] = []
         for row in rows:
             found = versioned(row.data, f"body {row.n}").get("bodies")
-            if row.n != len(values) or not is_array(found):
-                raise StateInvalid(f"body {len(values)} is missing", path=f"body {row.n}")
-            values += found
-        return cls(values)
+            if row.n != len(self.values) or not is_array(found):
+                raise StateInvalid(f"body {len(self.values)} is missing", path=f"body {row.n}")
+            self.values += found
 
     def message(self, number: int, path: str) -> dict[str, Json]:
         """The message whose body has this number."""

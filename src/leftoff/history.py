@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PAGE = 200
 """Turns read at once."""
+MANY = 4000
+"""Bodies read at once: until they are parsed, their rows take as much memory again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,13 @@ def messages_of(bodies: Bodies, numbers: Sequence[int] | None) -> list[Json] | N
 
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:
     """The first ``count`` bodies of a session."""
-    return Bodies.read(await ledger.store.rows(ledger.session, Kind.BODY, stop=count))
+    bodies = Bodies()
+    start = 0
+    while start < count and start <= len(bodies.values):  # else some are missing, as whoever needs them finds out
+        stop = min(start + MANY, count)
+        bodies.extend(await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=stop))
+        start = stop
+    return bodies
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,12 @@ class Packing:
         self._archive.keep(packed)
         self._bodies += self._archive.new_bodies()
         self._logs.append(packed.appends)
+        bodies = Bodies()
+        bodies.extend(self._bodies)
         return state.restore(
             skeleton=packed.skeleton,
             spans=packed.spans,
-            bodies=Bodies.read(self._bodies),
+            bodies=bodies,
             logs=self._logs,
             archive=Archive(),
         )

@@ -17,6 +17,18 @@ from leftoff.records import Kind, Row
 from leftoff.state import LONG, MAX_SHARING, Append, Archive, Grown, plain
 
 
+def bodies_of(values):
+    bodies = Bodies()
+    bodies.values += values
+    return bodies
+
+
+def read_bodies(rows):
+    bodies = Bodies()
+    bodies.extend(rows)
+    return bodies
+
+
 @dataclass
 class Checkpoint:
     skeleton: int
@@ -52,7 +64,7 @@ class Stored:
         bodies = [row for row in self.bodies if later or row.n < at.bodies]
         logs = self.logs if later else self.logs[: number + 1]
         archive.logs = at.logs
-        known = Bodies.read(bodies)
+        known = read_bodies(bodies)
         archive.learn_bodies(known)
         return state.restore(
             skeleton=at.skeleton,
@@ -63,7 +75,7 @@ class Stored:
         )
 
     def known(self):
-        return Bodies.read(self.bodies)
+        return read_bodies(self.bodies)
 
 
 def packed_one_after_another(states):
@@ -247,7 +259,7 @@ def test_bodies_are_put_into_rows_of_a_good_size():
 
 
 def test_messages_of_one_form_share_nothing_that_can_be_changed():
-    bodies = Bodies([["content", ["items", []], ["metadata", {}]], [0, "x"], [0, "y"]])
+    bodies = bodies_of([["content", ["items", []], ["metadata", {}]], [0, "x"], [0, "y"]])
     first = bodies.message(1, "first")
     first["items"].append(1)
     first["metadata"]["a"] = 1
@@ -259,8 +271,8 @@ def test_messages_of_one_form_share_nothing_that_can_be_changed():
 def test_an_object_of_numbers_without_its_names_is_found(keys):
     values = [["prompt_tokens"], ["content"], [1, {"$": keys}]]
     with pytest.raises(StateInvalid, match="form is missing"):
-        Bodies(values).message(2, "message")
-    assert Bodies([*values[:2], [1, {"$": [0, 7]}]]).message(2, "message") == {"content": {"prompt_tokens": 7}}
+        bodies_of(values).message(2, "message")
+    assert bodies_of([*values[:2], [1, {"$": [0, 7]}]]).message(2, "message") == {"content": {"prompt_tokens": 7}}
 
 
 def test_the_same_long_text_everywhere_is_stored_once():
@@ -505,7 +517,7 @@ def test_logs_that_take_their_beginning_from_themselves_or_nowhere_are_found(par
     values = [["content"], [0, "x"]]
     logs = [[Append(log=0, start=1, bodies=[1], parent=1), Append(log=1, start=1, bodies=[1], parent=parent)]]
     with pytest.raises(StateInvalid):
-        state.restore(skeleton=0, spans=[(0, 2)], bodies=Bodies(values), logs=logs, archive=Archive())
+        state.restore(skeleton=0, spans=[(0, 2)], bodies=bodies_of(values), logs=logs, archive=Archive())
 
 
 @pytest.mark.parametrize("skeleton", [-1, 10**6])
@@ -547,7 +559,7 @@ def test_a_body_number_out_of_range_is_found(number):
 )
 def test_a_row_of_bodies_that_is_none_is_found(data):
     with pytest.raises(StateInvalid) as caught:
-        Bodies.read([Row(kind=Kind.BODY, n=0, data=data)])
+        read_bodies([Row(kind=Kind.BODY, n=0, data=data)])
     assert caught.value.path == "body 0"
 
 
@@ -580,7 +592,7 @@ def test_a_row_of_bodies_that_is_none_is_found(data):
 )
 def test_a_body_that_is_no_message_is_found(values):
     with pytest.raises(StateInvalid) as caught:
-        Bodies(values).message(1, "$.messages[0]")
+        bodies_of(values).message(1, "$.messages[0]")
     assert caught.value.path == "$.messages[0]"
 
 
@@ -589,7 +601,7 @@ def test_a_skeleton_that_names_a_list_wrongly_is_found(index):
     logs = [[Append(log=0, start=0, bodies=[1])]]
     values = [["content"], [0, "x"], {"messages": {"$log": index}}]
     with pytest.raises(StateInvalid) as caught:
-        state.restore(skeleton=2, spans=[(0, 1)], bodies=Bodies(values), logs=logs, archive=Archive())
+        state.restore(skeleton=2, spans=[(0, 1)], bodies=bodies_of(values), logs=logs, archive=Archive())
     assert caught.value.path == "$.messages"
 
 

@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
-from autogen_core import AgentRuntime
 
 from leftoff.autogen import complete, fingerprint, kinds, messages, parts, private, resuming, running, unkept, view
 from leftoff.autogen.journaling import Run
@@ -37,6 +36,8 @@ class AutoGen:
         self._live: Any = None
         self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
+        self._parts: Sequence[Part] = ()
+        """All that it is made of, before the turn."""
         self._before: unkept.Seen = {}
         """What the things in it that cannot be kept were like before the turn."""
         self._digests: dict[str, Digests] = {}
@@ -57,7 +58,7 @@ class AutoGen:
     async def prepare(self, live: Any) -> list[str]:
         found = await parts.settle(live)
         self._meet(found)
-        repairs = await resuming.prepare(found)
+        repairs, self._parts = await resuming.prepare(found), found
         self._before = unkept.look(found, self._built)
         return repairs
 
@@ -92,7 +93,7 @@ class AutoGen:
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember what an instance was made of when it was new: only that can be given its state again."""
         live = found[0].live
-        if self._live is not live or isinstance(live, AgentRuntime):  # a runtime builds its agents when they are needed
+        if self._live is not live or kinds.is_runtime(live):
             if self._live is not live:
                 self._digests = {}
                 self._stand_ins.clear()
@@ -112,7 +113,7 @@ class AutoGen:
     async def stream(
         self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with Run(parts.walk(live), calls, effects, self._digests, self._stand_ins).installed():
+        with Run(self._parts, calls, effects, self._digests, self._stand_ins).installed():
             async with aclosing(running.stream(live, task, calls)) as items:
                 async for item in items:
                     yield item

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from leftoff.autogen.capture import Path, Place
     from leftoff.codec import Json
 
+MANY = 250
+"""How many messages are checked at a time: what that takes beside them is memory, and fewer at a time take longer."""
+
 OPTIONAL = {"previous_speaker"}
 """What is a text in some states and null in others."""
 
@@ -136,9 +139,15 @@ def read_list(place: Place, value: Json, at: str) -> list[Any]:
 
 
 def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    read: list[Any] = []
     with suppress(Exception):  # whatever it is, it is found again below
-        read, dumped = place.load_all(value)
-        if orjson.dumps(dumped) == orjson.dumps(value):
+        for start in range(0, len(value), MANY):
+            some = value[start : start + MANY]
+            loaded, dumped = place.load_all(some)
+            if orjson.dumps(dumped) != orjson.dumps(some):
+                break
+            read += loaded
+        if len(read) == len(value):
             return read, []
     return _read_each(place, value, at)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
@@ -44,6 +44,8 @@ def held(live: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _elsewhere(live: Any) -> Iterator[tuple[str, Any]]:
     """The parts that belong to an object and are not in its attributes."""
+    if not _may_have_others(cast("Any", class_of(live))):
+        return
     if isinstance(live, SingleThreadedAgentRuntime):
         for name, agent in private.instantiated(live).items():
             yield f"agents/{_quote(name)}", agent
@@ -52,6 +54,11 @@ def _elsewhere(live: Any) -> Iterator[tuple[str, Any]]:
             yield f"graph/{key}", part
     if isinstance(live, BaseGroupChat) and (manager := private.manager(live)) is not None:
         yield "manager", manager
+
+
+@lru_cache(maxsize=1024)
+def _may_have_others(cls: Any) -> bool:  # by class: one look instead of three
+    return issubclass(cls, SingleThreadedAgentRuntime | BaseGroupChat)
 
 
 def join(path: str, name: str) -> str:

@@ -85,6 +85,11 @@ def has_parts(live: Any) -> bool:
     return _have_parts(cast("Any", class_of(live)))
 
 
+def is_runtime(live: Any) -> bool:
+    """Whether something builds its agents itself, when they are needed."""
+    return _are_runtimes(cast("Any", class_of(live)))
+
+
 def class_of(value: object) -> type[Any]:
     """``type()`` of a value, which pyright calls unknown for an Any."""
     return type(value)
@@ -98,7 +103,12 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 @lru_cache(maxsize=1024)
 def _are_parts(cls: Any) -> bool:
     stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
-    return stateful and not issubclass(cls, AgentRuntime)
+    return stateful and not _are_runtimes(cls)
+
+
+@lru_cache(maxsize=1024)
+def _are_runtimes(cls: Any) -> bool:  # by class, since AutoGen's is a protocol, which takes long to ask
+    return issubclass(cls, AgentRuntime)
 
 
 @lru_cache(maxsize=1024)
