@@ -11,39 +11,39 @@ from dbos import DBOS, DBOSConfig
 from sqlalchemy import Engine, event
 
 from benchmarks.contender import Unable
-from benchmarks.peers.shared import data_url, database, set_pragmas
+from benchmarks.peers.shared import SESSION, data_url, database, set_pragmas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.workload import Shape, Turn
 
-_now: list[Turn] = []
-"""The turn that the model and the tool know: a workflow is given what was asked and nothing more."""
+_now: dict[str, Turn] = {}
+"""The turns that the model and the tool know, by conversation: a workflow is given what was asked and no answers."""
 
 
 class Ways(NamedTuple):
     """How the calls of a turn are made."""
 
-    model: Callable[[int], Any]
-    tool: Callable[[dict[str, str]], Any]
-    choose: Callable[[], Any]
+    model: Callable[[str, int], Any]
+    tool: Callable[[str, dict[str, str]], Any]
+    choose: Callable[[str], Any]
 
 
-async def model(number: int) -> str:
-    return _now[-1].answers[number]
+async def model(name: str, number: int) -> str:
+    return _now[name].answers[number]
 
 
-async def tool(arguments: dict[str, str]) -> str:
+async def tool(name: str, arguments: dict[str, str]) -> str:
     del arguments
-    call = _now[-1].call
+    call = _now[name].call
     assert call
     return call.result
 
 
-async def choose() -> dict[str, str]:
+async def choose(name: str) -> dict[str, str]:
     """The model's answer that calls the tool."""
-    call = _now[-1].call
+    call = _now[name].call
     assert call
     return call.arguments
 
@@ -52,26 +52,25 @@ KEPT = Ways(DBOS.step()(model), DBOS.step()(tool), DBOS.step()(choose))
 BARE = Ways(model, tool, choose)
 
 
-async def answered(ways: Ways, agents: int, *, calls: bool) -> str:
+async def answered(ways: Ways, name: str, agents: int, *, calls: bool) -> str:
     """A turn, whichever way its calls are made."""
     if calls:
-        await ways.tool(await ways.choose())
-    answers = [await ways.model(number) for number in range(agents)]
+        await ways.tool(name, await ways.choose(name))
+    answers = [await ways.model(name, number) for number in range(agents)]
     return answers[-1]
 
 
 @DBOS.workflow()
-async def workflow(question: str, picture: str, agents: int, *, calls: bool) -> str:
+async def workflow(name: str, question: str, picture: str, agents: int, *, calls: bool) -> str:
     """What is asked is kept as its input, what is said as the results of its steps."""
     del question, picture
-    return await answered(KEPT, agents, calls=calls)
+    return await answered(KEPT, name, agents, calls=calls)
 
 
 class Dbos:
-    def __init__(self, place: str, shape: Shape, *, store: str) -> None:
-        del shape
+    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
+        self._place, self._shape, self._store, self._name = place, shape, store, name
         self._url = place if store == "postgres" else f"sqlite:///{database(place)}"
-        self._store = store
 
     async def open(self) -> None:
         if self._store == "sqlite":
@@ -87,16 +86,19 @@ class Dbos:
         DBOS.launch()
 
     async def durable(self, turn: Turn) -> None:
-        _now[:] = [turn]
+        _now[self._name] = turn
         picture = data_url(turn.picture) if turn.picture else ""
-        await workflow(turn.question, picture, len(turn.answers), calls=bool(turn.call))
+        await workflow(self._name, turn.question, picture, len(turn.answers), calls=bool(turn.call))
 
     async def plain(self, turn: Turn) -> None:
-        _now[:] = [turn]
-        await answered(BARE, len(turn.answers), calls=bool(turn.call))
+        _now[self._name] = turn
+        await answered(BARE, self._name, len(turn.answers), calls=bool(turn.call))
 
     async def restore(self) -> int:
         raise Unable("DBOS keeps workflows and their steps: there is no conversation to read")
+
+    async def another(self, name: str) -> Dbos:
+        return Dbos(self._place, self._shape, store=self._store, name=name)  # DBOS is launched once in a process
 
     async def close(self) -> None:
         DBOS.destroy()

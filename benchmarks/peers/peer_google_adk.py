@@ -20,7 +20,6 @@ from benchmarks.workload import AGENTS, Shape, Turn
 
 APP = "benchmark"
 USER = "somebody"
-WHERE = {"app_name": APP, "user_id": USER, "session_id": SESSION}
 
 
 class Instant(BaseLlm):
@@ -53,11 +52,12 @@ class Instant(BaseLlm):
 
 
 class GoogleADK:
-    def __init__(self, place: str, shape: Shape, *, store: str) -> None:
+    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
         logging.getLogger("google_adk").setLevel(logging.ERROR)  # it misses the number of tokens in every answer
         self._place = place
         self._store = store
         self._shape = shape
+        self._where = {"app_name": APP, "user_id": USER, "session_id": name}
         names = AGENTS if shape == "team" else AGENTS[:1]
         self._models = [Instant(model="instant", number=number) for number in range(len(names))]
 
@@ -85,10 +85,13 @@ class GoogleADK:
     async def open(self) -> None:
         self._service = self._new_service()
         await self._service.prepare_tables()
-        if await self._service.get_session(**WHERE, config=GetSessionConfig(num_recent_events=0)) is None:
-            await self._service.create_session(**WHERE)
+        await self._begin()
+
+    async def _begin(self) -> None:
+        if await self._service.get_session(**self._where, config=GetSessionConfig(num_recent_events=0)) is None:
+            await self._service.create_session(**self._where)
         self._memory = InMemorySessionService()
-        await self._memory.create_session(**WHERE)
+        await self._memory.create_session(**self._where)
         self._keeping = Runner(app=App(name=APP, root_agent=self._agent()), session_service=self._service)
         self._plain = Runner(app=App(name=APP, root_agent=self._agent()), session_service=self._memory)
 
@@ -100,13 +103,13 @@ class GoogleADK:
         return service
 
     async def recall(self) -> None:
-        session = await self._memory.get_session(**WHERE)
+        session = await self._memory.get_session(**self._where)
         assert session
         for said in (await self._stored()).events:
             await self._memory.append_event(session, said)
 
     async def _stored(self) -> Session:
-        session = await self._service.get_session(**WHERE)
+        session = await self._service.get_session(**self._where)
         assert session
         return session
 
@@ -117,7 +120,7 @@ class GoogleADK:
         if turn.picture:
             parts.append(types.Part.from_bytes(data=turn.picture, mime_type="image/png"))
         message = types.Content(role="user", parts=parts)
-        async for _ in runner.run_async(user_id=USER, session_id=SESSION, new_message=message):
+        async for _ in runner.run_async(user_id=USER, session_id=self._where["session_id"], new_message=message):
             pass
 
     async def durable(self, turn: Turn) -> None:
@@ -129,6 +132,12 @@ class GoogleADK:
     async def restore(self) -> int:
         """The service has the connections and no sessions: what it gives is new."""
         return sum(said.content is not None for said in (await self._stored()).events)
+
+    async def another(self, name: str) -> "GoogleADK":
+        other = GoogleADK(self._place, self._shape, store=self._store, name=name)
+        other._service = self._service
+        await other._begin()
+        return other
 
     async def close(self) -> None:
         await self._service.close()

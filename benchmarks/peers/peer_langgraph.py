@@ -2,11 +2,10 @@
 
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import aiosqlite
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -17,11 +16,17 @@ from langgraph.graph.message import MessagesState
 from langgraph.graph.message import _messages_delta_reducer as reducer  # the name that their documentation gives
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
 
 from benchmarks.peers.shared import SESSION, data_url, database
 from benchmarks.workload import AGENTS, Shape, Turn
 
-CONFIG: RunnableConfig = {"configurable": {"thread_id": SESSION}}
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+CONNECTIONS = 10
+"""Of many conversations at the same time: as many as leftoff has."""
 
 
 class DeltaState(TypedDict):
@@ -32,16 +37,26 @@ class DeltaState(TypedDict):
 
 class LangGraph:
     def __init__(
-        self, place: str, shape: Shape, *, store: str, durability: Literal["sync", "exit"], delta: bool = False
+        self,
+        place: str,
+        shape: Shape,
+        *,
+        store: str,
+        durability: Literal["sync", "exit"],
+        delta: bool = False,
+        name: str = SESSION,
     ) -> None:
         self._place = place
         self._shape = shape
         self._store = store
         self._durability: Literal["sync", "exit"] = durability
+        self._delta = delta
         self._state = DeltaState if delta else MessagesState
+        self._config: RunnableConfig = {"configurable": {"thread_id": name}}
         self._resources = AsyncExitStack()
         self._history: list[AnyMessage] = []
         self._turn: Turn
+        self._pool: AsyncConnectionPool[Any] | None = None
 
     async def open(self) -> None:
         self._keeping = self._graph(await self._saver())
@@ -105,10 +120,11 @@ class LangGraph:
         return HumanMessage([{"type": "text", "text": turn.question}, picture])
 
     async def recall(self) -> None:
-        self._history = (await self._keeping.aget_state(CONFIG)).values.get("messages", [])
+        self._history = (await self._keeping.aget_state(self._config)).values.get("messages", [])
 
     async def durable(self, turn: Turn) -> None:
-        await self._keeping.ainvoke({"messages": [self._question(turn)]}, CONFIG, durability=self._durability)
+        asked = {"messages": [self._question(turn)]}
+        await self._keeping.ainvoke(asked, self._config, durability=self._durability)
 
     async def plain(self, turn: Turn) -> None:
         result = await self._plain.ainvoke({"messages": [*self._history, self._question(turn)]})
@@ -119,8 +135,22 @@ class LangGraph:
         saver = made(self._connection)
         if isinstance(saver, AsyncSqliteSaver):
             saver.is_setup = True  # by open()
-        state = await self._graph(saver).aget_state(CONFIG)
+        state = await self._graph(saver).aget_state(self._config)
         return len(state.values["messages"])
+
+    async def another(self, name: str) -> "LangGraph":
+        """With a pool, as their guide has it for many at the same time, and a saver of its own: one has a lock."""
+        if self._pool is None:
+            options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+            pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+                self._place, min_size=CONNECTIONS, max_size=CONNECTIONS, kwargs=options, open=False
+            )
+            self._pool = await self._resources.enter_async_context(pool)
+        other = LangGraph(
+            self._place, self._shape, store=self._store, durability=self._durability, delta=self._delta, name=name
+        )
+        other._keeping = other._graph(AsyncPostgresSaver(self._pool))
+        return other
 
     async def close(self) -> None:
         await self._resources.aclose()

@@ -18,6 +18,7 @@ from agents import (
 from agents.extensions.memory import AsyncSQLiteSession, RedisSession, SQLAlchemySession
 from agents.memory import SessionABC
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from benchmarks.peers.shared import SESSION, data_url, database, require_full
@@ -56,10 +57,12 @@ class Instant(Model):
 
 
 class OpenAIAgents:
-    def __init__(self, place: str, shape: Shape, *, store: str) -> None:
+    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
         set_tracing_disabled(True)
         self._place = place
+        self._shape = shape
         self._store = store
+        self._name = name
         self._models = [Instant(number) for number in range(len(AGENTS) if shape == "team" else 1)]
         tools = [self._tool()] if shape == "tools" else []
         self._agents = [
@@ -67,7 +70,8 @@ class OpenAIAgents:
             for name, model in zip(AGENTS[: len(self._models)], self._models, strict=True)
         ]
         self._history: list[TResponseInputItem] = []
-        self._engine: Any = None
+        self._server: Any = None
+        """What has the connections."""
 
     def _tool(self) -> Any:
         @function_tool
@@ -85,18 +89,20 @@ class OpenAIAgents:
             case "sqlite":
                 require_full()  # the session sets journal_mode=WAL, and its connection is its own
             case "postgres":
-                self._engine = create_async_engine(self._place.replace("postgresql:", "postgresql+asyncpg:", 1))
+                self._server = create_async_engine(self._place.replace("postgresql:", "postgresql+asyncpg:", 1))
+            case _:
+                self._server = Redis.from_url(self._place)
         self._session = self._new_session(create_tables=True)
         await self._session.get_items(1)  # connects, and makes the tables
 
     def _new_session(self, **options: bool) -> SessionABC:
         match self._store:
             case "sqlite":
-                return AsyncSQLiteSession(SESSION, database(self._place))
+                return AsyncSQLiteSession(self._name, database(self._place))
             case "postgres":
-                return SQLAlchemySession(SESSION, engine=self._engine, **options)
+                return SQLAlchemySession(self._name, engine=self._server, **options)
             case _:
-                return RedisSession.from_url(SESSION, url=self._place)
+                return RedisSession(self._name, redis_client=self._server)
 
     def _asked(self, turn: Turn) -> list[TResponseInputItem]:
         for model in self._models:
@@ -124,14 +130,23 @@ class OpenAIAgents:
 
     async def restore(self) -> int:
         # A session holds its connection and nothing else; where that can be given, it is a new one.
-        session = self._new_session() if self._store == "postgres" else self._session
+        session = self._session if self._store == "sqlite" else self._new_session()
         return len(await session.get_items())
 
+    async def another(self, name: str) -> "OpenAIAgents":
+        other = OpenAIAgents(self._place, self._shape, store=self._store, name=name)
+        other._server = self._server
+        other._session = other._new_session()
+        return other
+
     async def close(self) -> None:
-        if self._engine is not None:
-            await self._engine.dispose()
-        elif isinstance(self._session, AsyncSQLiteSession | RedisSession):
-            await self._session.close()
+        match self._session:
+            case AsyncSQLiteSession():
+                await self._session.close()
+            case SQLAlchemySession():
+                await self._server.dispose()
+            case _:
+                await self._server.aclose()
 
 
 make = OpenAIAgents
