@@ -29,7 +29,7 @@ TELL = 0.2
 
 
 class Unable(Exception):
-    """A contender has no such shape, or cannot do such work; the message says why.
+    """A contender cannot do such work; the message says why.
 
     Not NotImplementedError, which a framework may raise by mistake.
     """
@@ -134,15 +134,13 @@ async def _run(contender: Contender, options: argparse.Namespace) -> dict[str, A
 
 async def _restore(contender: Contender, _options: argparse.Namespace) -> dict[str, Any]:
     times: list[float] = []
-    peaks = [_peak()]
-    messages = 0
+    before, memory, messages = _peak(), 0, 0
     for _ in range(RESTORES):
         began = time.perf_counter()
         messages = await contender.restore()
         times.append((time.perf_counter() - began) * 1e3)
-        peaks.append(_peak())
-    # The first one's: what it has left behind may still be there in the next.
-    return {"restore_ms": statistics.median(times), "messages": messages, "restore_kb": peaks[1] - peaks[0]}
+        memory = memory or _peak() - before  # the first one's: what it leaves behind may still be there in the next
+    return {"restore_ms": statistics.median(times), "messages": messages, "restore_kb": memory}
 
 
 async def _crowd(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
@@ -186,16 +184,19 @@ def _trace_sqlite() -> list[str]:
 
 def _written() -> int:
     """Bytes that this process has given to write calls, which are those to files."""
-    lines = Path("/proc/self/io").read_text().splitlines() if sys.platform == "linux" else []
-    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
+    return _kernel("io", "wchar") or 0
 
 
 def _peak() -> int:
     """The most memory that this process has had, in kilobytes."""
     # Where Linux has it: the other one may be that of the process which has started this one.
-    lines = Path("/proc/self/status").read_text().splitlines() if sys.platform == "linux" else []
-    found = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return next(found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return _kernel("status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _kernel(file: str, name: str) -> int | None:
+    """What the kernel has counted of this process, where it is Linux."""
+    lines = Path(f"/proc/self/{file}").read_text().splitlines() if sys.platform == "linux" else []
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 
 
 def _tell(**facts: Any) -> None:

@@ -37,7 +37,7 @@ def long_table(figures: list[Figures]) -> Table:
         figures,
         _text("store"),
         _number("turns"),
-        _ratio("bytes", "bytes_ratio", BUDGET),
+        _ratio("at rest / text", "bytes_ratio", BUDGET),
         _ms("commit", "last_ms"),
         _ratio("last / first", "flat_ratio", BUDGET),
         _ms("in the store", "write_ms"),

@@ -112,17 +112,14 @@ class Appender:
     async def _write(self, calls: Sequence[CallRow], transaction: Transaction | None = None) -> None:
         progress = self._ledger.progress
         rows = [Row(kind=Kind.CALL, n=progress.calls + i, data=turns.encode(row)) for i, row in enumerate(calls)]
-        try:
+        with self._archive.storing() as bodies:
             await self._ledger.write(
                 status="running",
                 progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
-                rows=[*self._archive.new_bodies(), *rows],
+                rows=[*bodies, *rows],
                 transaction=transaction,
                 sheltered=transaction is None,  # :meth:`_flush` is a task of its own
             )
-        except BaseException:
-            self._archive.take_back()
-            raise
 
     def _tell(self, row: CallRow, written: asyncio.Future[Place] | None) -> None:
         """Tell the one who made a call that it is recorded."""

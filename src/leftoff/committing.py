@@ -95,16 +95,12 @@ async def commit(
         prune = number if journals else progress.calls
         progress = replace(progress, generation=(turn + 1, progress.calls))
     appends = [Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends))] if packed.appends else []
-    await ledger.write(
-        status="idle",
-        progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
-        rows=[
-            *archive.new_bodies(),
-            *rows,
-            *appends,
-            Row(kind=Kind.CHECKPOINT, n=turn, data=turns.encode(checkpoint)),
-        ],
-        prune=prune,
-        release=True,
-    )
+    with archive.storing() as bodies:
+        await ledger.write(
+            status="idle",
+            progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
+            rows=[*bodies, *rows, *appends, Row(kind=Kind.CHECKPOINT, n=turn, data=turns.encode(checkpoint))],
+            prune=prune,
+            release=True,
+        )
     archive.keep(packed)

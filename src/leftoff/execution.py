@@ -73,7 +73,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
         row = self._turn_row(numbers, key, repairs)
-        rows = [*archive.new_bodies(), _row(Kind.TURN, turn, row)]
+        rows = [_row(Kind.TURN, turn, row)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         self._turn = OpenTurn(task=task, born=row.at, recorded=Recorded())
@@ -86,7 +86,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
             version=self._instance.version,
         )
         await self._instance.begin()
-        await self._open(self._ledger.write(status="running", progress=progress, rows=rows), own=True)
+        with archive.storing() as bodies:
+            write = self._ledger.write(status="running", progress=progress, rows=[*bodies, *rows])
+            await self._open(write, own=True)
 
     async def reopen(self, *, own: bool) -> None:
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
@@ -204,14 +206,15 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """Leave the turn to whoever answers."""
         progress, archive = self._ledger.progress, self._instance.archive
         rows = [_row(Kind.CALL, progress.calls + index, row) for index, row in enumerate(asked)]
-        write = self._ledger.write(
-            status="waiting",
-            progress=replace(progress, calls=progress.calls + len(rows), bodies=archive.bodies, open="waiting"),
-            rows=[*archive.new_bodies(), *rows],
-            release=True,
-        )
         try:
-            await settled(write)
+            with archive.storing() as bodies:
+                write = self._ledger.write(
+                    status="waiting",
+                    progress=replace(progress, calls=progress.calls + len(rows), bodies=archive.bodies, open="waiting"),
+                    rows=[*bodies, *rows],
+                    release=True,
+                )
+                await settled(write)
         except LeftoffError:
             self._instance.forget()  # as far as the store knows, the turn was interrupted
             raise

@@ -157,13 +157,17 @@ def messages_of(bodies: Bodies, numbers: Sequence[int] | None) -> list[Json] | N
 
 
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:
-    """The first ``count`` bodies of a session."""
+    """The first ``count`` bodies of a session.
+
+    Raises:
+        StateInvalid: some are missing.
+    """
     bodies = Bodies()
-    start = 0
-    while start < count and start <= len(bodies.values):  # else some are missing, as whoever needs them finds out
-        stop = min(start + MANY, count)
-        bodies.extend(await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=stop))
-        start = stop
+    while (start := len(bodies.values)) < count:
+        found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
+        if not found:
+            raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
+        bodies.extend(found)
     return bodies
 
 

@@ -166,18 +166,19 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         progress, archive = self._ledger.progress, self._instance.archive
         row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
         goes_on = runs or picked.last
-        await self._ledger.write(
-            status="running" if goes_on else "waiting",
-            progress=replace(
-                progress,
-                calls=progress.calls + 1,
-                bodies=archive.bodies,
-                open="running" if goes_on else "waiting",
-                version=max(progress.version, self._instance.version) if runs else progress.version,
-            ),
-            rows=[*archive.new_bodies(), Row(kind=Kind.CALL, n=progress.calls, data=turns.encode(row))],
-            release=not runs,
-        )
+        with archive.storing() as bodies:
+            await self._ledger.write(
+                status="running" if goes_on else "waiting",
+                progress=replace(
+                    progress,
+                    calls=progress.calls + 1,
+                    bodies=archive.bodies,
+                    open="running" if goes_on else "waiting",
+                    version=max(progress.version, self._instance.version) if runs else progress.version,
+                ),
+                rows=[*bodies, Row(kind=Kind.CALL, n=progress.calls, data=turns.encode(row))],
+                release=not runs,
+            )
 
     async def discard(self) -> None:
         """Give the open turn up for good."""

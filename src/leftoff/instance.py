@@ -227,7 +227,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return found
 
     def _is_current(self, ledger: Ledger) -> bool:
-        known, stored = (self.checkpoint, self.archive.bodies), (ledger.progress.checkpoint, ledger.progress.bodies)
+        known, stored = (self.checkpoint, self.archive.stored), (ledger.progress.checkpoint, ledger.progress.bodies)
         return self._known and known == stored
 
     async def load_given(self, ledger: Ledger) -> int:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 LEASE = 30.0
 """Seconds for which a lease is taken; it is renewed while a turn runs."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+"""Seconds between two looks at a lease that another holds."""
+LOOKS = 20
+"""How often somebody looks in the time that the lease was held last, if that is short."""
 
 Record = TypeVar("Record", TurnRow, CheckpointRow, FailureRow, KeyRow)
 
@@ -76,6 +80,9 @@ class Ledger:
         """Be used in another event loop from now on."""
         self._writing = asyncio.Lock()
 
+    def _epoch(self) -> int:
+        return self.head.epoch if self.head is not None else 0
+
     def busy(self) -> str | None:
         """The owner, if another holds the lease and may be alive."""
         owner = holder(self.head)
@@ -88,7 +95,8 @@ class Ledger:
             SessionBusy: somebody still does at ``until`` (of :func:`time.monotonic`).
             CancelledError: told to stop.
         """
-        pause = 0.005
+        pause, longest = SHORTEST_PAUSE, LONGEST_PAUSE
+        epoch, since = self._epoch(), time.monotonic()
         while owner := self.busy():
             left = until - time.monotonic()
             if left <= 0:
@@ -98,8 +106,12 @@ class Ledger:
                     owner=owner,
                 )
             await unless(asyncio.sleep(min(pause, left)), stop)
-            pause = min(pause * 1.5, 0.25)
+            pause = min(pause * 1.5, longest)
             await self.refresh()
+            if self._epoch() != epoch:  # It was free for a moment, and another was quicker: be there the next time.
+                now = time.monotonic()
+                longest = min(longest, max((now - since) / LOOKS, SHORTEST_PAUSE))
+                epoch, since = self._epoch(), now
 
     async def write(
         self,
@@ -171,7 +183,7 @@ class Ledger:
                 self._see(found)
             self._doubtful = False
         head, owned = self.head, self.owned
-        epoch = head.epoch if head is not None else 0
+        epoch = self._epoch()
         labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
         write = Write(
             session=self.session,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
@@ -295,6 +296,8 @@ class Session(Generic[EventT_co, ResultT_co]):
                     return await self._execution.save(tree, origin, like)
                 except Conflict:
                     self._instance.forget()
+                    if time.monotonic() >= until:  # nobody is that often quicker: something is wrong
+                        raise
 
     async def load(self) -> int:
         """Give the given live instance the state of the latest checkpoint; its number, 0 if there is none.

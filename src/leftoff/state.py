@@ -16,6 +16,7 @@ So a checkpoint costs what is new since the one before, and any one is restored 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
@@ -29,7 +30,7 @@ from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Sequence
 
     from leftoff.bodies import Bodies
     from leftoff.codec import Json
@@ -62,7 +63,7 @@ class Grown:
     Equal items must stay equal in what ``dump`` returns for them.
     """
 
-    items: Sequence[Any]
+    items: list[Any]
     dump: Callable[[Any], Json]
 
 
@@ -82,7 +83,7 @@ class Packed:
     skeleton: int
     spans: Sequence[Span]
     appends: Sequence[Append]
-    lists: Mapping[Path, _Log]
+    lists: dict[Path, _Log]
     """For :meth:`Archive.keep`."""
     logs: int
     """How many logs were ever begun."""
@@ -92,8 +93,8 @@ class Packed:
 class _Log:
     """A list as it was packed.
 
-    Where it has only grown, the log after it goes on in its ``bodies`` and ``items``, so that nothing has to be done
-    for what is old. What they have beyond ``length`` is not of this log.
+    Where it has only grown, the log after it goes on in its ``bodies`` and ``items``, so that what is old is neither
+    copied nor dumped. What they have beyond ``length`` is not of this log.
     """
 
     number: int
@@ -104,7 +105,7 @@ class _Log:
     items: list[Any] | None = None
     """The live items as they were seen, to tell without dumping them that they are still the same."""
 
-    def begins(self, items: Sequence[Any]) -> bool:
+    def begins(self, items: list[Any]) -> bool:
         """Whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
         if self.items is None or len(items) < self.length:
             return False
@@ -117,9 +118,9 @@ class Archive:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._new, self._taken = list[bytes](), list[bytes]()
+        self._new: list[bytes] = []
         self._stored = 0
-        self._lists: Mapping[Path, _Log] = {}
+        self._lists: dict[Path, _Log] = {}
         self.logs = 0
         """How many logs were ever begun."""
 
@@ -127,6 +128,11 @@ class Archive:
     def bodies(self) -> int:
         """How many bodies there are, stored or about to be."""
         return self._stored + len(self._new)
+
+    @property
+    def stored(self) -> int:
+        """How many of them are stored."""
+        return self._stored
 
     def message(self, value: Json, path: str) -> int:
         """The number of a message's body, added if it is new.
@@ -149,8 +155,22 @@ class Archive:
         values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
         return [self._add(form, path), *values]
 
-    def new_bodies(self) -> list[Row]:
-        """The rows of bodies added since the last call, if there are any; they count as stored from now on."""
+    @contextmanager
+    def storing(self) -> Generator[list[Row]]:
+        """The rows of the bodies that are not stored yet, if there are any, for a write: with an error they still are.
+
+        Only with what is inside do their numbers become those of anything.
+        """
+        new, stored = self._new, self._stored
+        rows = self._rows()
+        self._new = []
+        try:
+            yield rows
+        except BaseException:
+            self._new, self._stored = new + self._new, stored
+            raise
+
+    def _rows(self) -> list[Row]:
         groups: list[list[bytes]] = []
         size = MAX_ROW
         for body in self._new:
@@ -164,14 +184,7 @@ class Archive:
             data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
             rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
             self._stored += len(group)
-        self._taken, self._new = self._new, []
         return rows
-
-    def take_back(self) -> None:
-        """Count the bodies of the last rows as not stored: their write had no effect."""
-        self._stored -= len(self._taken)
-        self._new[:0] = self._taken
-        self._taken = []
 
     def pack(self, tree: Any) -> Packed:
         """Take a state apart, by what is known of the lists of the state that was kept last."""
@@ -191,8 +204,10 @@ class Archive:
                 if not items:
                     return []
                 lists[path], append = self._log(path, value, logs)
-                logs += lists[path].number == logs
-                appends.extend([append] if append else [])
+                if append is not None:
+                    appends.append(append)
+                if lists[path].number == logs:
+                    logs += 1
                 return {LOG: len(lists) - 1}
             codec.check(value, _name(path))
             return self._short(value, _name(path))
@@ -207,21 +222,19 @@ class Archive:
 
     def adopt(self, tree: Any) -> None:
         """Take the live lists of a state for those of the equal state that was read."""
-        lists = dict(self._lists)
 
         def walk(value: Any, path: Path) -> None:
             if is_object(value):
                 for key, item in value.items():
                     walk(item, (*path, key))
-            elif isinstance(value, Grown) and path in lists:
-                lists[path] = replace(lists[path], items=list(value.items))
+            elif isinstance(value, Grown) and path in self._lists:
+                self._lists[path] = replace(self._lists[path], items=list(value.items))
 
         walk(tree, ROOT)
-        self._lists = lists
 
     def learn(self, path: Path, span: Span, bodies: list[int], depth: int) -> None:
         """Know a stored list, so that the next state can go on from it."""
-        self._lists = {**self._lists, path: _Log(span[0], bodies, span[1], depth)}
+        self._lists[path] = _Log(span[0], bodies, span[1], depth)
 
     def learn_bodies(self, bodies: Bodies) -> None:
         """Know the stored bodies."""
@@ -231,31 +244,27 @@ class Archive:
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
         """A list as it is now, in the log that it has or in a ``new`` one, and what is added to that, if anything."""
-        old = self._lists.get(path)
+        live = isinstance(value, Grown)
         items, dump = (value.items, value.dump) if isinstance(value, Grown) else (value, _as_is)
 
         def numbers(start: int) -> list[int]:
             return [self.message(dump(items[i]), f"{_name(path)}[{i}]") for i in range(start, len(items))]
 
-        if old is not None and isinstance(value, Grown) and old.begins(items):
-            added = numbers(old.length)
-            old.bodies[old.length :] = added
-            append = Append(log=old.number, start=old.length, bodies=added) if added else None
-            return replace(old, length=len(items)), append
-        # Plain JSON may have been changed in place since, so it is looked at again.
-        bodies, shared, depth, parent = numbers(0), 0, 0, None
-        live = list(items) if isinstance(value, Grown) else None
-        if old is not None:
-            shared = _common(old.bodies[: old.length], bodies)
-            if shared == old.length:
-                append = Append(log=old.number, start=shared, bodies=bodies[shared:]) if len(bodies) > shared else None
-                return _Log(old.number, bodies, len(bodies), old.depth, live), append
-            if old.depth == MAX_SHARING:
-                shared = 0
-            elif shared:
-                depth, parent = old.depth + 1, old.number
-        append = Append(log=new, start=shared, bodies=bodies[shared:], parent=parent)
-        return _Log(new, bodies, len(bodies), depth, live), append
+        old = self._lists.get(path, _Log(new, [], 0, 0))
+        start, parent = old.length, None
+        if live and old.begins(items):
+            old.bodies[start:] = numbers(start)
+            log = replace(old, length=len(items))
+        else:  # Plain JSON may have been changed in place since, so it is looked at again.
+            bodies = numbers(0)
+            log = _Log(old.number, bodies, len(bodies), old.depth, list(items) if live else None)
+            start = _common(old.bodies[: old.length], bodies)
+            if start < old.length:
+                start = 0 if old.depth == MAX_SHARING else start
+                parent = old.number if start else None
+                log = replace(log, number=new, depth=old.depth + 1 if start else 0)
+        added = log.bodies[start : log.length]
+        return log, Append(log.number, start, added, parent) if added or parent is not None else None
 
     def _short(self, value: Any, path: str) -> Any:
         if isinstance(value, str):

@@ -4,6 +4,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+from autogen_core.models import UserMessage
 from cast import agents
 from kinds import assistant
 
@@ -11,6 +12,7 @@ import leftoff
 from leftoff.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from leftoff.ledger import Ledger
 from leftoff.records import Kind, Row
+from leftoff.stopping import stop_of
 from leftoff.turns import Progress
 
 
@@ -99,6 +101,15 @@ async def test_a_write_that_others_followed_is_known_by_its_rows(memory, written
             await ledger.write(status="idle", progress=Progress(turn=1), rows=[row], release=True)
 
 
+def unreachable(store, patch):
+    """Let no write get through."""
+
+    async def write(_):
+        raise StoreUnavailable("the network is down")
+
+    patch.setattr(store.store, "write", write)
+
+
 async def test_what_a_write_that_failed_would_have_added_is_added_by_the_next_one(memory, monkeypatch):
     live = assistant()
     await live.run(task="one")
@@ -106,13 +117,104 @@ async def test_what_a_write_that_failed_would_have_added_is_added_by_the_next_on
     await case.save()
     context = live.model_context
     await context.add_message((await context.get_messages())[0])  # nothing that is not stored already
-
-    async def unreachable(_):
-        raise StoreUnavailable("the network is down")
-
     with monkeypatch.context() as network:
-        network.setattr(memory.store, "write", unreachable)
+        unreachable(memory, network)
         with pytest.raises(StoreUnavailable):
             await case.save()
     assert await case.save() == 2
     assert await case.at(2).state() == await live.save_state()
+
+
+@pytest.mark.parametrize("turns", range(6))  # with one of them, both have added as much
+async def test_what_others_have_written_since_a_write_failed_is_not_taken_for_our_own(memory, monkeypatch, turns):
+    live = assistant()
+    await live.run(task="one")
+    case = memory.session("case", live)
+    await case.save()
+    for number in range(4):
+        await live.model_context.add_message(UserMessage(content=f"{number}", source="user"))
+    with monkeypatch.context() as network:
+        unreachable(memory, network)
+        with pytest.raises(StoreUnavailable):
+            await case.save()
+    for number in range(turns):
+        with pytest.raises(leftoff.TurnFailed):
+            await memory.session("case", failing).run(f"task {number}")
+    saved = await case.save()
+    assert await case.at(saved).state() == await live.save_state()
+
+
+def failing():
+    """An agent whose model is out of reach."""
+
+    def answer(_):
+        raise ConnectionError
+
+    return assistant(answer=answer)
+
+
+class Crowded:
+    """A store with a session that another runs without end; between two turns it is free for a moment."""
+
+    def __init__(self, head, turn, moment, phase):
+        self._head, self._turn, self._moment, self._phase = head, turn, moment, phase
+        self.now, self.looks = 0.0, 0
+
+    async def head(self, _):
+        self.looks += 1
+        turn, rest = divmod(self.now + self._phase, self._turn)
+        free = rest < self._moment
+        return replace(
+            self._head, epoch=int(turn), owner=None if free else "other", expires=self.now + 30, now=self.now
+        )
+
+    async def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("turn", [0.1, 0.5, 2.0])
+async def test_one_who_waits_for_a_session_that_is_always_in_use_comes_in_between(memory, monkeypatch, turn):
+    await memory.save("case", assistant())
+    for phase in range(10):
+        store = Crowded(await memory.store.head("case"), turn, moment=turn / 25, phase=turn * phase / 10 + 0.01)
+        monkeypatch.setattr("leftoff.ledger.asyncio.sleep", store.sleep)
+        monkeypatch.setattr("leftoff.ledger.time.monotonic", lambda store=store: store.now)
+        ledger = Ledger(store, "case")
+        await ledger.refresh()
+        await ledger.wait(30.0, stop_of(None))
+        assert store.looks < 1000
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 4, 100])
+async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(memory, monkeypatch, many):
+    case = memory.session("case", assistant)
+    for number in range(3):
+        await case.run(f"task {number} " * 10)
+    rows = await memory.store.rows("case", Kind.BODY)
+    head = await memory.store.head("case")
+    monkeypatch.setattr("leftoff.history.MANY", many)
+    assert (await memory.session("case", assistant).at(3).state()) == await case.at(3).state()
+    reading = memory.store.rows
+    for gone in rows:
+
+        async def without(*args, gone=gone, **options):
+            return [row for row in await reading(*args, **options) if row != gone]
+
+        with monkeypatch.context() as damage:
+            damage.setattr(memory.store, "rows", without)
+            for use in (memory.session("case", assistant).run("on"), memory.save("case", assistant())):
+                with pytest.raises(leftoff.StateInvalid):
+                    await use
+    assert (await memory.store.head("case")).seq == head.seq
+
+
+async def test_a_save_that_is_refused_again_and_again_ends(memory, monkeypatch):
+    await memory.save("case", assistant())
+
+    async def refused(write):
+        raise Conflict.of(write.session)
+
+    monkeypatch.setattr(memory.store, "write", refused)
+    with pytest.raises(Conflict):
+        await memory.session("case", assistant(), timeout=0.05).save()

@@ -37,7 +37,7 @@ class AutoGen:
         self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
         self._parts: Sequence[Part] = ()
-        """All that it is made of, before the turn."""
+        """All that it is made of, if that is known."""
         self._before: unkept.Seen = {}
         """What the things in it that cannot be kept were like before the turn."""
         self._digests: dict[str, Digests] = {}
@@ -58,7 +58,8 @@ class AutoGen:
     async def prepare(self, live: Any) -> list[str]:
         found = await parts.settle(live)
         self._meet(found)
-        repairs, self._parts = await resuming.prepare(found), found
+        repairs = await resuming.prepare(found)
+        self._parts = found
         self._before = unkept.look(found, self._built)
         return repairs
 
@@ -66,6 +67,7 @@ class AutoGen:
         found = await parts.settle(live)
         self._meet(found)
         tree = await complete.capture([part for part in found if part.path in self._built])
+        self._parts = ()  # a user's own save_state() may have made others
         unkept.warn(found, self._built, self._before)
         return tree
 
@@ -113,7 +115,7 @@ class AutoGen:
     async def stream(
         self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with Run(self._parts, calls, effects, self._digests, self._stand_ins).installed():
+        with Run(self._parts or parts.walk(live), calls, effects, self._digests, self._stand_ins).installed():
             async with aclosing(running.stream(live, task, calls)) as items:
                 async for item in items:
                     yield item

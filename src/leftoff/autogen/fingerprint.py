@@ -17,7 +17,6 @@ import autogen_agentchat
 from autogen_agentchat.base import AndTerminationCondition, ChatAgent, OrTerminationCondition, Team
 from autogen_agentchat.messages import BaseChatMessage, MessageFactory, StructuredMessage
 from autogen_agentchat.teams import BaseGroupChat
-from autogen_core import AgentRuntime
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.memory import Memory
 from autogen_core.model_context import ChatCompletionContext
@@ -28,7 +27,7 @@ from pydantic import BaseModel
 from leftoff.autogen import private
 from leftoff.autogen import private_config as names
 from leftoff.autogen.hiding import hiding
-from leftoff.autogen.kinds import class_of, is_autogens, is_mapping
+from leftoff.autogen.kinds import class_of, is_autogens, is_mapping, is_runtime
 from leftoff.autogen.plain import DEPTH, Prose, Schema, Shown, function_name, plain
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
     agents: dict[str, Any] = {}
     teams: dict[str, Any] = {}
     hide = hiding()
-    if parts and not isinstance(parts[0].live, AgentRuntime):  # which builds its agents only when they are spoken to
+    if parts and not is_runtime(parts[0].live):
         answers = {name for part in parts if (name := _answer_name(part.live)) is not None}
         for part in parts:
             if isinstance(part.live, Team):

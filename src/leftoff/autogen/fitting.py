@@ -147,7 +147,7 @@ def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], lis
             if orjson.dumps(dumped) != orjson.dumps(some):
                 break
             read += loaded
-        if len(read) == len(value):
+        else:
             return read, []
     return _read_each(place, value, at)
 

@@ -7,15 +7,12 @@ not why, and it waits for a server that does not answer longer than a deadline a
 from __future__ import annotations
 
 import asyncio
-import struct
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Format
 from psycopg.waiting import wait_async
 
 from leftoff.errors import LeftoffError, StoreFull, StoreUnavailable
@@ -63,24 +60,6 @@ SOON = (
     "no more connections",
 )
 """What a server says that will let one in a little later."""
-
-
-class Datas(tuple[bytes, ...]):
-    """Values of type ``bytea[]``."""
-
-    __slots__ = ()
-
-
-class _DatasDumper(Dumper):
-    """Writes them as the server reads them. By measurement, psycopg takes as long for a list as for all the rest."""
-
-    format = Format.BINARY
-    oid = psycopg.adapters.types["bytea"].array_oid
-
-    def dump(self, obj: Datas) -> bytes:
-        # Dimensions, no nulls, the type of the values, then of the only dimension the length and the first index.
-        head = struct.pack("!iiIii", 1, 0, psycopg.adapters.types["bytea"].oid, len(obj), 1)
-        return head + b"".join([part for data in obj for part in (len(data).to_bytes(4), data)])
 
 
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
@@ -210,7 +189,6 @@ class Pool:
                 **self._options,
             )
             try:
-                connection.adapters.register_dumper(Datas, _DatasDumper)
                 if not self._prepares or await _is_pooled(connection):
                     connection.prepare_threshold = None
                 else:

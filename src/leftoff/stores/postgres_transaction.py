@@ -46,6 +46,7 @@ class PostgresTransaction:
         self._pool = pool
         self._place = place
         self._deadline = deadline
+        self._limit = int(deadline * 1000)
         self._sql = sql
         self._doubt = doubt
         self._stack = AsyncExitStack()
@@ -60,11 +61,10 @@ class PostgresTransaction:
         # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
         until = now + (tries.until - now) / 2
         connection = await self._stack.enter_async_context(self._pool.hold(until))
-        limit = int(self._deadline * 1000)
         try:
             async with self._asking(connection, until):
                 # The server ends a statement as well, since it does not always notice that its client has gone.
-                limits = f"SET LOCAL statement_timeout = {limit}; SET LOCAL lock_timeout = 0"
+                limits = f"SET LOCAL statement_timeout = {self._limit}; SET LOCAL lock_timeout TO DEFAULT"
                 await connection.execute(f"BEGIN; {limits}; SAVEPOINT leftoff".encode())
         except psycopg.Error as error:
             raise self._pool.translated(error) from None
@@ -99,11 +99,10 @@ class PostgresTransaction:
     async def write(self, write: Write) -> Head:
         connection = self._usable()
         self._over = True
-        limit = int(self._deadline * 1000)
         try:
             async with self._asking(connection):
                 # The session will be locked, so the server waits no longer than this for a client that may be gone.
-                limits = f"SET LOCAL idle_in_transaction_session_timeout = {limit}"
+                limits = f"SET LOCAL idle_in_transaction_session_timeout = {self._limit}"
                 await connection.execute(f"{limits}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
                 outcome = await apply(connection, self._sql, write)
         except Unreached as error:

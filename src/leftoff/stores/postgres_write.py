@@ -1,17 +1,45 @@
-"""One write of a session in Postgres: the new head and new rows are one statement, and it is one round trip."""
+"""One write of a session in Postgres: one statement; a second one only to say why nothing was written."""
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
 from leftoff.codec import encode
-from leftoff.stores.postgres_pool import Datas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leftoff.records import Write
     from leftoff.stores.postgres_pool import Connection
+
+
+_BYTES = psycopg.adapters.types["bytea"]
+
+
+class Datas(tuple[bytes, ...]):
+    """Values of type ``bytea[]``."""
+
+    __slots__ = ()
+
+
+class _DatasDumper(Dumper):
+    """Writes them as the server reads them. By measurement, psycopg takes as long for a list as for all the rest."""
+
+    format = Format.BINARY
+    oid = _BYTES.array_oid
+
+    def dump(self, obj: Datas) -> bytes:
+        # Dimensions, no nulls, the type of the values, then of the only dimension the length and the first index.
+        head = struct.pack("!iiIii", 1, 0, _BYTES.oid, len(obj), 1)
+        return head + b"".join([part for data in obj for part in (len(data).to_bytes(4), data)])
+
+
+psycopg.adapters.register_dumper(Datas, _DatasDumper)  # concerns only this class of ours
 
 
 class Outcome(NamedTuple):
@@ -42,7 +70,7 @@ def _values(write: Write) -> dict[str, object]:
         "after": write.after,
         "epoch": write.epoch,
         "status": write.status,
-        "labels": encode(dict(write.labels), "labels").decode() if write.labels else "{}",
+        "labels": encode(dict(write.labels), "labels").decode(),
         "owner": write.owner,
         "lease": write.lease,
         "token": write.token,
@@ -55,4 +83,4 @@ def _values(write: Write) -> dict[str, object]:
 
 
 def _array(numbers: Sequence[int]) -> str:
-    return f"{{{','.join(map(int.__repr__, numbers))}}}"
+    return f"{{{','.join(map(str, numbers))}}}"
