@@ -61,6 +61,7 @@ async def commit(
     rows: Sequence[Row] = (),
     calls: Sequence[int] = (),
     notes: Sequence[str] = (),
+    decisions: Sequence[str] = (),
     journals: int | None = None,
 ) -> None:
     """Write a checkpoint, the result and the turn's end at once, and give the lease back.
@@ -88,6 +89,7 @@ async def commit(
         usage=outcome.usage if outcome is not None else (0, 0),
         calls=calls,
         notes=tuple(notes),
+        decisions=tuple(decisions),
     )
     first, number = progress.generation
     prune = 0

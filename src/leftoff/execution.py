@@ -251,6 +251,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             outcome=outcome,
             calls=(progress.journal, progress.calls) if self._options.durability == "call" else (),
             notes=self._notes,
+            decisions=self._turn.recorded.decisions,
             journals=self._options.journals,
         )
         self._instance.end(turn)

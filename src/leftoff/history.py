@@ -40,6 +40,8 @@ class Turn:
     """What was broken in the state before the turn and was mended for it."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
+    decisions: Sequence[str] = ()
+    """What people were asked about calls of tools, and what they decided."""
     drift: Sequence[str] = ()
     """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
     version: int = 1
@@ -130,6 +132,7 @@ def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: Failu
             key=turn.key,
             repairs=turn.repairs,
             notes=done.notes,
+            decisions=done.decisions,
             drift=done.drift,
             version=done.version,
             stop_reason=done.stop_reason,

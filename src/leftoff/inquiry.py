@@ -10,6 +10,7 @@ from leftoff import recorded, turns
 from leftoff.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, StateInvalid
 from leftoff.framework import EventT_co, Outcome, ResultT_co
 from leftoff.history import messages_of, read_bodies
+from leftoff.ledger import holder
 from leftoff.questions import Waiting, read_answer
 from leftoff.records import Kind, Row
 from leftoff.turns import FailureRow, TurnRow
@@ -144,8 +145,10 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         found = next(iter(asked.values()), None) if question is None else asked.get(question)
         if found is None:
             which = "no answer" if question is None else f"no answer to question {question!r}"
-            answered = self._ledger.progress.open == "running"
-            then = "it was answered, and resume() goes on" if answered else "it may have been answered"
+            then = "it may have been answered"
+            if self._ledger.progress.open == "running":
+                runs = holder(self._ledger.head) is not None
+                then = "its turn runs now" if runs else "resume() goes on with its turn"
             raise Conflict(f"session {session!r} waits for {which}; {then}", session=session)
         return Picked(*found, last=len(asked) == 1)
 

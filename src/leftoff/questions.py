@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import orjson
+
 from leftoff.codec import check, is_object
 from leftoff.errors import StateInvalid
 
@@ -71,11 +73,7 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
         raise StateInvalid(f"must be a string, not {type(answer).__name__}", path="answer")
     check(answer, "answer")
     if arguments is not None:
-        check(arguments, "arguments")
-        if not is_object(arguments) or question.kind != "approval":
-            raise StateInvalid(
-                "only a tool's approval can change its arguments, with an object of them", path="arguments"
-            )
+        _check_arguments(question, arguments)
     if question.kind == "human":
         return {"decision": "said", "text": answer}
     decision, _, text = (part.strip() for part in answer.partition(":"))
@@ -85,6 +83,8 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
             return {"decision": "approve", "arguments": None if arguments is None else dict(arguments)}
         case "approval", "deny" if arguments is None:
             return {"decision": "deny", "text": text}
+        case "approval", "deny":
+            raise StateInvalid("a call that is denied has none", path="arguments")
         case "doubt", ("retry" | "fail") as word if not given:
             return {"decision": word}
         case "doubt", "done" if given:
@@ -93,6 +93,23 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
             raise StateInvalid(f"is {answer!r}; it can be 'approve', 'deny' or 'deny: <reason>'", path="answer")
         case _:
             raise StateInvalid(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
+
+
+def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
+    check(arguments, "arguments")
+    if not is_object(arguments) or question.kind != "approval":
+        raise StateInvalid("only a tool's approval can change its arguments, with an object of them", path="arguments")
+    known = question.arguments or {}
+    if unknown := [name for name in arguments if name not in known]:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise StateInvalid(f"the call has no {', '.join(unknown)}; {has}", path="arguments")
+
+
+def decided(answer: Mapping[str, Any]) -> str:
+    """An answer as it is recorded, in the words in which it was given."""
+    text, arguments = answer.get("text"), answer.get("arguments")
+    said = f"{answer['decision']}: {text}" if text else str(answer["decision"])
+    return said if arguments is None else f"{said}, with {orjson.dumps(arguments).decode()}"
 
 
 FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."

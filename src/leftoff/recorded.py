@@ -13,7 +13,7 @@ import orjson
 from leftoff import turns
 from leftoff.errors import StateInvalid
 from leftoff.ordering import Place
-from leftoff.questions import Question
+from leftoff.questions import Question, decided
 from leftoff.records import Kind
 from leftoff.turns import CallRow
 
@@ -101,6 +101,8 @@ class Recorded:
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
         """Those without an answer and their rows, by their ids."""
+        self.decisions: list[str] = []
+        """What people were asked about calls, and what they decided."""
         self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
         self._known: dict[tuple[str, str, str, int], Entry] = {}
         self._announced: Counter[str] = Counter()
@@ -134,7 +136,9 @@ class Recorded:
                 self._begun[key] = about.partition("(")[0], about
             self._done[row.key] += 1
             if row.what in HUMAN:
-                self.questions.pop(question_of(row, {}, self._turn).id, None)
+                asked = self.questions.pop(question_of(row, {}, self._turn).id, None)
+                if asked is not None and row.what != "human":  # what one says is among the messages
+                    self.decisions.append(f"{asked[0].question} {decided(value)}")
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
         """A completed call."""

@@ -109,6 +109,8 @@ class CheckpointRow:
     """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
+    decisions: Sequence[str] = ()
+    """What people were asked about calls, and what they decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,3 +294,36 @@ async def test_no_two_turns_ask_a_question_with_the_same_id(memory):
     with pytest.raises(Conflict):
         await memory.session("case", desk).answer("approve", question=ids[0])
     assert (await memory.session("case").waiting()).id == again.id
+
+
+async def test_what_people_decided_is_in_the_history(memory):
+    desk = Desk([A1], [B2], effects=APPROVED)
+    await memory.session("case", desk).run(task="one")
+    await memory.session("case", desk).answer("approve", arguments={"order": "C3"})
+    await memory.session("case", desk).answer("deny: too late")
+    [turn] = [turn async for turn in memory.session("case").history()]
+    assert turn.decisions == [
+        'May refund({"order":"A1"}) be called? approve, with {"order":"C3"}',
+        'May refund({"order":"B2"}) be called? deny: too late',
+    ]
+
+
+@pytest.mark.parametrize("arguments", [{"oder": "B2"}, {"order": "B2", "amount": 7}])
+async def test_an_argument_that_the_call_does_not_have_cannot_be_changed(memory, arguments):
+    desk = Desk([A1], effects=APPROVED)
+    case = memory.session("case", desk)
+    waiting = (await case.run(task="one")).waiting
+    with pytest.raises(StateInvalid, match=r"arguments: the call has no \w+; it has order"):
+        await case.answer("approve", arguments=arguments)
+    with pytest.raises(StateInvalid, match="arguments: a call that is denied has none"):
+        await case.answer("deny", arguments={"order": "B2"})
+    assert await case.waiting() == waiting
+    assert desk.done == []
+
+
+async def test_an_approval_of_a_tool_that_is_not_there_lets_nothing_run(memory):
+    desk = Desk([A1])
+    what = leftoff.Blueprint("desk", desk, effects={"refnd": leftoff.tool(approval=True)})
+    with pytest.raises(StateInvalid, match="an effect of 'refnd', and there is no tool of that name"):
+        await memory.session("case", what).run(task="one")
+    assert desk.done == []

@@ -1,5 +1,6 @@
 """Sessions that are damaged, belong to another, or whose last write is in doubt."""
 
+import asyncio
 import sqlite3
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from autogen_core.models import UserMessage
 from cast import agents
 from kinds import assistant
+from scripted import calls
 
 import leftoff
 from leftoff.errors import Conflict, OutcomeUnknown, StoreUnavailable
@@ -218,3 +220,21 @@ async def test_a_save_that_is_refused_again_and_again_ends(memory, monkeypatch):
     monkeypatch.setattr(memory.store, "write", refused)
     with pytest.raises(Conflict):
         await memory.session("case", assistant(), timeout=0.05).save()
+
+
+async def test_a_turn_that_runs_is_not_said_to_be_answered(memory):
+    running = asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        running.set()
+        await asyncio.Event().wait()
+        return ""
+
+    case = memory.session("case", lambda: assistant(answer=lambda _: calls(("wait", "{}")), tools=[wait]))
+    task = asyncio.create_task(case.run(task="one"))
+    await running.wait()
+    with pytest.raises(Conflict, match="waits for no answer; its turn runs now"):
+        await memory.session("case").answer("approve")
+    task.cancel()
+    await asyncio.wait({task})

@@ -49,6 +49,7 @@ FULL = {
         usage=[10, 2],
         calls=[3, 5],
         notes=["asked again"],
+        decisions=["May it? approve"],
         fingerprint=7,
         drift=["prompt of ann changed"],
         run="support-v3",
@@ -103,7 +104,7 @@ def test_the_bytes_of_a_checkpoint_are_these():
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
         b'"restores":2,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
-        b'"calls":[3,5],"notes":["asked again"]}'
+        b'"calls":[3,5],"notes":["asked again"],"decisions":["May it? approve"]}'
     )
 
 

@@ -138,7 +138,10 @@ class Run:
         if all(isinstance(bench, StaticWorkbench) for bench in benches):
             for name in self.effects.keys() - {CODE}:
                 if not any(private.find_tool(bench, name) for bench in benches):
-                    _log.warning("the blueprint declares an effect of %r, and there is no tool of that name", name)
+                    text = "the blueprint declares an effect of %r, and there is no tool of that name"
+                    if self.effects[name].approval:  # what was meant by it would be called without asking
+                        raise StateInvalid(text % name, path="effects")
+                    _log.warning(text, name)
 
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
         """A value with stand-ins in it; itself, if nothing in it is called."""

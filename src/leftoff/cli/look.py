@@ -198,6 +198,7 @@ def _summary(turn: Turn) -> list[Text]:
     lines += [answer.as_line() for answer in answers[-1:]]
     lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
     lines += [Text(f"changed: {line(text)}", style="yellow") for text in (*turn.drift, *turn.notes)]
+    lines += [Text(f"decided: {line(text)}", style="cyan") for text in turn.decisions]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
@@ -217,6 +218,8 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any], *, alive: bool
         say(f"repaired: {repair}", style="yellow")
     for text in (*turn.drift, *turn.notes):
         say(f"changed: {text}", style="yellow")
+    for text in turn.decisions:
+        say(f"decided: {text}", style="cyan")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())
     if turn.error is not None and turn.status == "failed":
