@@ -73,6 +73,8 @@ class Execution(Generic[EventT_co, ResultT_co]):
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
         row = self._turn_row(numbers, key, repairs)
+        if not progress.checkpoint:
+            row = replace(row, fingerprint=self._instance.stamp().fingerprint)
         rows = [_row(Kind.TURN, turn, row)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
@@ -94,7 +96,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
         await self._instance.load(self._ledger)
         self._turn = await read_open_turn(self._ledger)
-        check_open_turn(self._turn, self._instance)
+        await check_open_turn(self._turn, self._instance)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         progress = self._ledger.progress
         progress = replace(progress, open="running", version=max(progress.version, self._instance.version))

@@ -36,6 +36,8 @@ class OpenTurn:
     """When its input was accepted."""
     version: int = 1
     """The latest version of the blueprint that has worked on it."""
+    fingerprint: Json = None
+    """How the agents were built that began it, if no checkpoint says so."""
     recorded: Recorded
     """The calls that were made for it before."""
 
@@ -52,16 +54,23 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
         raise StateInvalid("is missing", path=ledger.name(Kind.TURN, progress.turn), session=ledger.session)
     bodies = await read_bodies(ledger, progress.bodies)
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
-    version = max(row.version, progress.version)
-    return OpenTurn(task=messages_of(bodies, row.task), born=row.at, version=version, recorded=calls)
+    built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
+    return OpenTurn(
+        task=messages_of(bodies, row.task),
+        born=row.at,
+        version=max(row.version, progress.version),
+        fingerprint=built,
+        recorded=calls,
+    )
 
 
-def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
+async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
     """See that what is built here can go on with an open turn.
 
     Raises:
         UnknownVersion: a newer version of the blueprint has begun it.
         MigrationFailed: a migration takes away the agents or tools that it has used.
+        Drifted: the policy refuses what has changed since it was begun.
     """
     instance.check_version(turn.version)
     used, touched = turn.recorded.names(), instance.touched(turn.version)
@@ -73,6 +82,8 @@ def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
             session=instance.session,
             step=(turn.version, instance.version),
         )
+    if turn.version == instance.version:
+        await instance.compare(turn.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         runs = self._instance.is_runnable
         if runs:
             await self._instance.load(self._ledger)
-            check_open_turn(await read_open_turn(self._ledger), self._instance)
+            await check_open_turn(await read_open_turn(self._ledger), self._instance)
         else:
             await self._instance.read(self._ledger)
         progress, archive = self._ledger.progress, self._instance.archive

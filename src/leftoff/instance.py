@@ -17,7 +17,7 @@ from leftoff.framework import EventT_co, ResultT_co
 from leftoff.history import read_bodies, read_checkpoint
 from leftoff.migrations import migrate
 from leftoff.state import Archive, Grown
-from leftoff.upgrading import Fitted, OnDrift, accept, check_owner, check_version, explained, upgrade
+from leftoff.upgrading import Fitted, OnDrift, accept, changes_since, check_owner, check_version, explained, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -101,6 +101,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._described: int | None = None
         """The number of the body that has the fingerprint."""
         self._drift: Sequence[str] = ()
+        self._compared: Json = None
+        """The fingerprint of an open turn that was compared already."""
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
@@ -118,7 +120,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     def forget(self) -> None:
         """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
-        self.live = self._before = None
+        self.live = self._before = self._compared = None
         self._known = False
         self._drift, self._touched = (), {}
 
@@ -308,6 +310,17 @@ class Instance(Generic[EventT_co, ResultT_co]):
         )
         self._touched = fitted.touched
         return fitted
+
+    async def compare(self, begun: Json) -> None:
+        """See what has changed in the agents since a turn was begun by some that were ``begun`` so.
+
+        Raises:
+            Drifted: the policy refuses it.
+        """
+        if begun is not None and begun != self._compared:
+            built: Json = self._fingerprint
+            self._drift = await changes_since(begun, built, self.blueprint, self.session, self._on_drift)
+            self._compared = begun
 
     async def _accept(self, fitted: Fitted, loaded: Loaded) -> None:
         self._drift = await accept(loaded.gained, fitted, self.blueprint, self.session, self._on_drift)

@@ -79,6 +79,8 @@ class TurnRow:
     key: str | None = None
     repairs: Sequence[str] = ()
     """What was broken in the state before it and was mended for it."""
+    fingerprint: int | None = None
+    """The number of the body that says how the agents were built, if there is no checkpoint yet that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

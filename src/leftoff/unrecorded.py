@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +27,7 @@ class Unrecorded:
         self._born = born
         self._halt = halt
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._waiters: list[asyncio.Future[NoReturn]] = []
 
     @property
     def replaying(self) -> bool:
@@ -57,11 +59,17 @@ class Unrecorded:
         return []
 
     async def close(self) -> None:
-        """Nothing is to be done."""
+        """Let nobody wait any longer."""
+        for waiter in self._waiters:
+            waiter.cancel()
 
     async def fail(self, error: Exception) -> NoReturn:
+        """End the turn with an error, which is not raised here: the framework would make another one of it."""
         fail(self._halt, error)
-        raise error
+        waiter: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+        raise AssertionError
 
     async def _refuse(self, path: str) -> NoReturn:
         what = "needs a journal: session(..., durability='call')"

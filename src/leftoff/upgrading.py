@@ -180,6 +180,18 @@ async def accept(
     return [*fitted.changes, *drift.texts]
 
 
+async def changes_since(begun: Json, built: Json, blueprint: Blueprint, session: str, policy: OnDrift) -> Sequence[str]:
+    """Do what the policy says about what has changed since a session's first turn was begun; all of it, in words.
+
+    Raises:
+        Drifted: the policy refuses it.
+    """
+    drift = compare(begun, built, mentions=lambda _: 0)  # there is no state yet
+    if drift:
+        await _follow(policy, drift, blueprint, session)
+    return [change.text for change in drift.changes]
+
+
 def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateInvalid:
     """An error about a state that does not fit, with what has changed since, if that is why, and the code to write."""
     drift = drift.failing()

@@ -1,5 +1,8 @@
 """A human may take days to answer, while no process is alive."""
 
+import asyncio
+import gc
+
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import TextMentionTermination
@@ -80,13 +83,16 @@ async def test_what_is_no_text_is_no_answer(memory, answer):
     assert (await case.resume()).waiting
 
 
-async def test_a_human_without_a_journal_is_told_how_to_have_one(memory):
+async def test_a_human_without_a_journal_is_told_how_to_have_one(memory, caplog):
     with pytest.raises(StateInvalid, match="durability='call'"):
         await memory.session("case", team, durability="turn").run(task="write")
     desk = Desk([A1], effects=APPROVED)
     with pytest.raises(StateInvalid, match="refund: needs a journal"):
         await memory.session("other", desk, durability="turn").run(task="please")
     assert desk.done == []
+    gc.collect()
+    await asyncio.sleep(0)
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -327,3 +333,19 @@ async def test_an_approval_of_a_tool_that_is_not_there_lets_nothing_run(memory):
     with pytest.raises(StateInvalid, match="an effect of 'refnd', and there is no tool of that name"):
         await memory.session("case", what).run(task="one")
     assert desk.done == []
+
+
+async def test_what_has_changed_since_the_first_turn_was_begun_is_told_before_an_answer_is_taken(memory, caplog):
+    await memory.session("case", Desk([A1], effects=APPROVED)).run(task="one")
+    changed = Desk([A1], effects=APPROVED, prompt="Never refund anything.")
+    before = await memory.store.head("case")
+    with pytest.raises(leftoff.Drifted, match="prompt of clerk changed"):
+        await memory.session("case", changed, on_drift="raise").answer("approve")
+    assert (await memory.store.head("case")).seq == before.seq
+    assert changed.done == []
+    await memory.session("case", changed).answer("approve")
+    assert caplog.text.count("prompt of clerk changed") == 1
+    assert changed.done == [("refund", "A1")]
+    [turn] = [turn async for turn in memory.session("case").history()]
+    assert turn.drift == ["prompt of clerk changed"]
+    await memory.session("case", changed, on_drift="raise").run(task="two")

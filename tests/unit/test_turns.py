@@ -34,7 +34,9 @@ FULL = {
         open="cancelled",
         version=2,
     ),
-    TurnRow: TurnRow(blueprint="support", version=2, at=1.5, task=[4, 5], key="order-7", repairs=["mended"]),
+    TurnRow: TurnRow(
+        blueprint="support", version=2, at=1.5, task=[4, 5], key="order-7", repairs=["mended"], fingerprint=3
+    ),
     CheckpointRow: CheckpointRow(
         parent=1,
         skeleton=9,
