@@ -112,7 +112,7 @@ class Appender:
     async def _write(self, calls: Sequence[CallRow], transaction: Transaction | None = None) -> None:
         progress = self._ledger.progress
         rows = [Row(kind=Kind.CALL, n=progress.calls + i, data=turns.encode(row)) for i, row in enumerate(calls)]
-        with self._archive.storing() as bodies:
+        with self._ledger.storing(self._archive) as bodies:
             await self._ledger.write(
                 status="running",
                 progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),

@@ -97,7 +97,7 @@ async def commit(
         prune = number if journals else progress.calls
         progress = replace(progress, generation=(turn + 1, progress.calls))
     appends = [Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends))] if packed.appends else []
-    with archive.storing() as bodies:
+    with ledger.storing(archive) as bodies:
         await ledger.write(
             status="idle",
             progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),

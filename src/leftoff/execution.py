@@ -88,7 +88,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             version=self._instance.version,
         )
         await self._instance.begin()
-        with archive.storing() as bodies:
+        with self._ledger.storing(archive) as bodies:
             write = self._ledger.write(status="running", progress=progress, rows=[*bodies, *rows])
             await self._open(write, own=True)
 
@@ -209,7 +209,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         progress, archive = self._ledger.progress, self._instance.archive
         rows = [_row(Kind.CALL, progress.calls + index, row) for index, row in enumerate(asked)]
         try:
-            with archive.storing() as bodies:
+            with self._ledger.storing(archive) as bodies:
                 write = self._ledger.write(
                     status="waiting",
                     progress=replace(progress, calls=progress.calls + len(rows), bodies=archive.bodies, open="waiting"),

@@ -180,7 +180,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         progress, archive = self._ledger.progress, self._instance.archive
         row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
         goes_on = runs or picked.last
-        with archive.storing() as bodies:
+        with self._ledger.storing(archive) as bodies:
             await self._ledger.write(
                 status="running" if goes_on else "waiting",
                 progress=replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,9 +24,10 @@ from leftoff.stopping import fail, settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 
     from leftoff.records import Head, Row, Status
+    from leftoff.state import Archive
     from leftoff.stopping import Stop
     from leftoff.store import Store, Transaction, Transactional
 
@@ -112,6 +113,17 @@ class Ledger:
                 now = time.monotonic()
                 longest = min(longest, max((now - since) / LOOKS, SHORTEST_PAUSE))
                 epoch, since = self._epoch(), now
+
+    @contextmanager
+    def storing(self, archive: Archive) -> Generator[list[Row]]:
+        """The rows of the bodies that are not stored yet, for one :meth:`write`: they still are if it has no effect."""
+        rows, bodies = archive.new_bodies(), archive.bodies
+        try:
+            yield rows
+        except BaseException:
+            if self.progress.bodies != bodies:  # else it was cancelled when it had been written
+                archive.take_back()
+            raise
 
     async def write(
         self,

@@ -108,7 +108,7 @@ def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
 def decided(answer: Mapping[str, Any]) -> str:
     """An answer as it is recorded, in the words in which it was given."""
     text, arguments = answer.get("text"), answer.get("arguments")
-    said = f"{answer['decision']}: {text}" if text else str(answer["decision"])
+    said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
     return said if arguments is None else f"{said}, with {orjson.dumps(arguments).decode()}"
 
 

@@ -16,7 +16,6 @@ So a checkpoint costs what is new since the one before, and any one is restored 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
@@ -30,7 +29,7 @@ from leftoff.errors import StateInvalid
 from leftoff.records import FORMAT, Kind, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from leftoff.bodies import Bodies
     from leftoff.codec import Json
@@ -118,7 +117,7 @@ class Archive:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._new: list[bytes] = []
+        self._new, self._taken = list[bytes](), list[bytes]()
         self._stored = 0
         self._lists: dict[Path, _Log] = {}
         self.logs = 0
@@ -155,22 +154,8 @@ class Archive:
         values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
         return [self._add(form, path), *values]
 
-    @contextmanager
-    def storing(self) -> Generator[list[Row]]:
-        """The rows of the bodies that are not stored yet, if there are any, for a write: with an error they still are.
-
-        Only with what is inside do their numbers become those of anything.
-        """
-        new, stored = self._new, self._stored
-        rows = self._rows()
-        self._new = []
-        try:
-            yield rows
-        except BaseException:
-            self._new, self._stored = new + self._new, stored
-            raise
-
-    def _rows(self) -> list[Row]:
+    def new_bodies(self) -> list[Row]:
+        """The rows of the bodies that are not stored yet, if there are any; they count as stored from now on."""
         groups: list[list[bytes]] = []
         size = MAX_ROW
         for body in self._new:
@@ -184,7 +169,14 @@ class Archive:
             data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
             rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
             self._stored += len(group)
+        self._taken, self._new = self._new, []
         return rows
+
+    def take_back(self) -> None:
+        """Count the bodies of the last rows as not stored: their write had no effect."""
+        self._stored -= len(self._taken)
+        self._new[:0] = self._taken
+        self._taken = []
 
     def pack(self, tree: Any) -> Packed:
         """Take a state apart, by what is known of the lists of the state that was kept last."""

@@ -238,3 +238,32 @@ async def test_a_turn_that_runs_is_not_said_to_be_answered(memory):
         await memory.session("case").answer("approve")
     task.cancel()
     await asyncio.wait({task})
+
+
+async def test_what_its_owner_told_an_agent_is_still_there_when_a_turn_is_cancelled_as_it_is_accepted(
+    memory, monkeypatch
+):
+    live = assistant()
+    case = memory.session("case", live)
+    await case.run(task="one")
+    await live.model_context.add_message(UserMessage(content="by hand", source="owner"))
+    before = await live.save_state()
+    written, real = asyncio.Event(), memory.store.write
+
+    async def slow(write):
+        head = await real(write)
+        written.set()
+        await asyncio.sleep(0.05)
+        return head
+
+    with monkeypatch.context() as network:
+        network.setattr(memory.store, "write", slow)
+        task = asyncio.create_task(case.run(task="two " * 20))
+        await written.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await live.save_state() == before
+    await case.run(task="three")
+    assert "by hand" in str(await live.save_state())
+    assert await case.at(3).state() == await live.save_state()

@@ -48,8 +48,8 @@ class Stored:
     def write(self, archive, tree):
         packed = archive.pack(tree)
         archive.keep(packed)
-        with archive.storing() as new:
-            self.bodies += new
+        new = archive.new_bodies()
+        self.bodies += new
         log = Row(kind=Kind.LOG, n=len(self.logs), data=turns.encode_appends(packed.appends))
         self.logs.append(log)
         self.checkpoints.append(
