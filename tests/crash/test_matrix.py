@@ -171,7 +171,10 @@ class Play:
     def outcome(self):
         """What the session came to, without ids and times."""
         turns, state, complete = self._read()
-        found = timeless([[asdict(turn) | {"started": 0, "ended": 0} for turn in turns], state])
+        told = [asdict(turn) | {"started": 0, "ended": 0} for turn in turns]
+        for turn in told:  # whether a call took effect is asked only where something has happened
+            turn["decisions"] = [text for text in turn["decisions"] if "was interrupted" not in text]
+        found = timeless([told, state])
         if self._request["agent"] != "graph":
             return found
         # Who of two that work side by side is quicker is open. Whoever it was, it stays so.
