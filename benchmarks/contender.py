@@ -31,7 +31,7 @@ TELL = 0.2
 class Unable(Exception):
     """A contender cannot do such work; the message says why.
 
-    Not NotImplementedError, which a framework may raise by mistake.
+    A class of its own, so that no error of a framework is taken for it.
     """
 
 

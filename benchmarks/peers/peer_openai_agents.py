@@ -32,11 +32,10 @@ class Instant(Model):
         self._number = number
         self.turn: Turn
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002 - theirs
-        del system_instructions
+    async def get_response(self, *_: Any, **request: Any) -> ModelResponse:
         call = self.turn.call
         output: ResponseFunctionToolCall | ResponseOutputMessage
-        if call and input[-1].get("type") != "function_call_output":
+        if call and request["input"][-1].get("type") != "function_call_output":
             output = ResponseFunctionToolCall(
                 id=f"fc_{uuid4().hex}",
                 type="function_call",

@@ -101,8 +101,6 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._described: int | None = None
         """The number of the body that has the fingerprint."""
         self._drift: Sequence[str] = ()
-        self._compared: Json = None
-        """The fingerprint of an open turn that was compared already."""
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
@@ -120,7 +118,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     def forget(self) -> None:
         """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
-        self.live = self._before = self._compared = None
+        self.live = self._before = None
         self._known = False
         self._drift, self._touched = (), {}
 
@@ -317,10 +315,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
         Raises:
             Drifted: the policy refuses it.
         """
-        if begun is not None and begun != self._compared:
+        if begun is not None and not self._drift:  # else it was told already
             built: Json = self._fingerprint
             self._drift = await changes_since(begun, built, self.blueprint, self.session, self._on_drift)
-            self._compared = begun
 
     async def _accept(self, fitted: Fitted, loaded: Loaded) -> None:
         self._drift = await accept(loaded.gained, fitted, self.blueprint, self.session, self._on_drift)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import orjson
-
-from leftoff.codec import check, is_object
+from leftoff.codec import check, encode, is_object
 from leftoff.errors import StateInvalid
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def decided(answer: Mapping[str, Any]) -> str:
     """An answer as it is recorded, in the words in which it was given."""
     text, arguments = answer.get("text"), answer.get("arguments")
     said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
-    return said if arguments is None else f"{said}, with {orjson.dumps(arguments).decode()}"
+    return said if arguments is None else f"{said}, with {encode(arguments).decode()}"
 
 
 FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."

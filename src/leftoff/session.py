@@ -189,8 +189,8 @@ class Session(Generic[EventT_co, ResultT_co]):
                 try:
                     await self._inquiry.answer(picked, answer, arguments)
                     break
-                except Conflict:
-                    self._instance.forget()
+                except Conflict as error:
+                    self._give_way(error, until)
                     await self._ledger.refresh()
             if self._instance.is_runnable:
                 await self._execution.reopen(own=True)
@@ -209,8 +209,8 @@ class Session(Generic[EventT_co, ResultT_co]):
                     return False
                 try:
                     await self._inquiry.discard()
-                except Conflict:
-                    self._instance.forget()
+                except Conflict as error:
+                    self._give_way(error, until)
                     continue
                 return True
 
@@ -294,10 +294,8 @@ class Session(Generic[EventT_co, ResultT_co]):
                     )
                 try:
                     return await self._execution.save(tree, origin, like)
-                except Conflict:
-                    self._instance.forget()
-                    if time.monotonic() >= until:  # nobody is that often quicker: something is wrong
-                        raise
+                except Conflict as error:
+                    self._give_way(error, until)
 
     async def load(self) -> int:
         """Give the given live instance the state of the latest checkpoint; its number, 0 if there is none.
@@ -341,9 +339,9 @@ class Session(Generic[EventT_co, ResultT_co]):
                             await self._take()
                         await self._execution.begin(task, key, number, digest)
                     break
-                except Conflict:
+                except Conflict as error:
                     contended = True
-                    self._instance.forget()
+                    self._give_way(error, until)
             async with aclosing(self._execution.perform(stop, own=True)) as stream:
                 async for item in stream:
                     yield item
@@ -374,6 +372,16 @@ class Session(Generic[EventT_co, ResultT_co]):
             async for item in stream:
                 result = item
         return cast("ResultT_co", result)
+
+    def _give_way(self, error: Conflict, until: float) -> None:
+        """Another was quicker: know nothing of the session any more, and try again.
+
+        Raises:
+            Conflict: nobody is quicker so often; something is wrong.
+        """
+        self._instance.forget()
+        if time.monotonic() >= until:
+            raise error
 
     def _interrupted(self) -> bool:
         """Whether the open turn was neither finished nor reported to anybody: its worker died."""

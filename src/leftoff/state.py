@@ -118,7 +118,8 @@ class Archive:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._new, self._taken = list[bytes](), list[bytes]()
-        self._stored = 0
+        self.stored = 0
+        """How many bodies are stored."""
         self._lists: dict[Path, _Log] = {}
         self.logs = 0
         """How many logs were ever begun."""
@@ -126,12 +127,7 @@ class Archive:
     @property
     def bodies(self) -> int:
         """How many bodies there are, stored or about to be."""
-        return self._stored + len(self._new)
-
-    @property
-    def stored(self) -> int:
-        """How many of them are stored."""
-        return self._stored
+        return self.stored + len(self._new)
 
     def message(self, value: Json, path: str) -> int:
         """The number of a message's body, added if it is new.
@@ -167,14 +163,14 @@ class Archive:
         rows: list[Row] = []
         for group in groups:
             data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
-            rows.append(Row(kind=Kind.BODY, n=self._stored, data=data))
-            self._stored += len(group)
+            rows.append(Row(kind=Kind.BODY, n=self.stored, data=data))
+            self.stored += len(group)
         self._taken, self._new = self._new, []
         return rows
 
     def take_back(self) -> None:
         """Count the bodies of the last rows as not stored: their write had no effect."""
-        self._stored -= len(self._taken)
+        self.stored -= len(self._taken)
         self._new[:0] = self._taken
         self._taken = []
 
@@ -232,7 +228,7 @@ class Archive:
         """Know the stored bodies."""
         for number, value in enumerate(bodies.values):
             self._numbers.setdefault(_digest(orjson.dumps(value)), number)
-        self._stored = len(bodies.values)
+        self.stored = len(bodies.values)
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
         """A list as it is now, in the log that it has or in a ``new`` one, and what is added to that, if anything."""

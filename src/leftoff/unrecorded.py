@@ -27,7 +27,7 @@ class Unrecorded:
         self._born = born
         self._halt = halt
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._waiters: list[asyncio.Future[NoReturn]] = []
+        self._ended: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
 
     @property
     def replaying(self) -> bool:
@@ -60,15 +60,12 @@ class Unrecorded:
 
     async def close(self) -> None:
         """Let nobody wait any longer."""
-        for waiter in self._waiters:
-            waiter.cancel()
+        self._ended.cancel()
 
     async def fail(self, error: Exception) -> NoReturn:
         """End the turn with an error, which is not raised here: the framework would make another one of it."""
         fail(self._halt, error)
-        waiter: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        await self._ended
         raise AssertionError
 
     async def _refuse(self, path: str) -> NoReturn:

@@ -5,6 +5,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+from autogen_agentchat.agents import UserProxyAgent
 from autogen_core.models import UserMessage
 from cast import agents
 from kinds import assistant
@@ -211,15 +212,26 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
     assert (await memory.store.head("case")).seq == head.seq
 
 
-async def test_a_save_that_is_refused_again_and_again_ends(memory, monkeypatch):
-    await memory.save("case", assistant())
+@pytest.mark.parametrize("how", ["save", "run", "answer", "discard"])
+async def test_what_is_refused_again_and_again_ends(memory, monkeypatch, how):
+    if how in ("answer", "discard"):
+        await memory.session("case", lambda: UserProxyAgent("user", input_func=leftoff.human)).run(task="one")
+    else:
+        await memory.save("case", assistant())
 
     async def refused(write):
         raise Conflict.of(write.session)
 
     monkeypatch.setattr(memory.store, "write", refused)
+    case = memory.session("case", None if how in ("answer", "discard") else assistant(), timeout=0.05)
+    work = {
+        "save": case.save,
+        "run": lambda: case.run("two"),
+        "answer": lambda: case.answer("yes"),
+        "discard": case.discard,
+    }
     with pytest.raises(Conflict):
-        await memory.session("case", assistant(), timeout=0.05).save()
+        await work[how]()
 
 
 async def test_a_turn_that_runs_is_not_said_to_be_answered(memory):
