@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from autogen_agentchat.agents import AssistantAgent, CodeExecutorAgent
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, CodeExecutorAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
 from autogen_core.code_executor import CodeExecutor, CodeResult
@@ -20,6 +20,7 @@ from autogen_core.tools import (
 from desk import results
 from fuzz_kinds import image
 from gaps import Custom
+from kinds import assistant
 from scripted import Scripted, calls, remembered
 
 import leftoff
@@ -409,3 +410,35 @@ async def test_the_time_that_a_turn_took_before_it_was_interrupted_counts(memory
     result = await memory.session("case", build).resume()
     assert "Timeout" in result.stop_reason
     assert model.count == 2, "ann's answer is from the record, and there is no time left for bob"
+
+
+async def test_calls_of_a_part_that_saving_makes_anew_are_recorded(memory):
+    """A given agent is saved before each turn, so that it can go back."""
+
+    class Renewing(BaseChatAgent):
+        def __init__(self):
+            super().__init__("renewing", "asks somebody")
+            self.inner = assistant("inner")
+
+        @property
+        def produced_message_types(self):
+            return (TextMessage,)
+
+        async def on_messages(self, messages, cancellation_token):
+            said = await self.inner.on_messages(messages, cancellation_token)
+            return Response(chat_message=TextMessage(content=said.chat_message.content, source=self.name))
+
+        async def on_reset(self, cancellation_token):
+            pass
+
+        async def save_state(self):
+            self.inner = assistant("inner")
+            return {}
+
+        async def load_state(self, state):
+            pass
+
+    case = memory.session("case", Renewing())
+    for number in range(1, 4):
+        await case.run(task=f"task {number}")
+        assert len(await memory.store.rows("case", Kind.CALL)) == number

@@ -511,6 +511,14 @@ async def test_statements_are_prepared_only_where_no_pooler_is_between(server, u
                 assert bool(found) is prepares
 
 
+async def test_a_transaction_waits_for_locks_as_its_caller_has_set(server, url):
+    async with opened(f"{url}&options=-c%20lock_timeout%3D1234ms") as store:
+        for seq in range(2):
+            async with store.transaction() as transaction:
+                assert await transaction.execute("SHOW lock_timeout") == [("1234ms",)]
+                await transaction.write(a_write(seq=seq))
+
+
 async def test_a_table_of_the_callers_may_change_between_transactions(server, url, schema):
     async with opened(url) as store:
         await store.write(a_write("other"))
