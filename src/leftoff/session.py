@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from leftoff.turns import Origin
 
 MAX_KEY = 500
+PATIENCE = 1.0
+"""Seconds beyond its timeout for which a call whose writes are refused tries again: it learns who has the session."""
 
 NO_OPTIONS = Options()
 
@@ -380,7 +382,7 @@ class Session(Generic[EventT_co, ResultT_co]):
             Conflict: nobody is quicker so often; something is wrong.
         """
         self._instance.forget()
-        if time.monotonic() >= until:
+        if time.monotonic() >= until + PATIENCE:
             raise error
 
     def _interrupted(self) -> bool:
