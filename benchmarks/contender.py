@@ -99,7 +99,7 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     try:
         asyncio.run(_work(contenders[options.contender], options))
     except Unable as error:
-        _tell(unsupported=str(error))
+        _tell(unable=str(error))
 
 
 async def _work(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:

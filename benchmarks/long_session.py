@@ -1,7 +1,8 @@
-"""One long conversation: bytes at rest against the raw text, and whether a commit costs the same at the end."""
+"""One long conversation: bytes at rest, what a turn costs more than AutoGen's own, and whether a commit stays cheap."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import resource
@@ -11,7 +12,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from autogen_agentchat.agents import AssistantAgent
 
@@ -23,13 +24,15 @@ from leftoff.autogen import AutoGen
 from leftoff.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from leftoff.records import Head, Write
     from leftoff.store import Store
 
 SIZE = 1024
 WINDOW = 100
+KNOWN = 500
+"""Turns after which the overhead is measured: 1,000 messages."""
 SEED = 7
 
 
@@ -40,6 +43,8 @@ class Figures:
     store: str
     turns: int
     bytes_ratio: float
+    overhead_ms: float
+    """What a whole turn takes longer than by AutoGen alone, at 1,000 messages, or at the end if that is earlier."""
     first_ms: float
     """A commit among the first turns."""
     last_ms: float
@@ -49,6 +54,11 @@ class Figures:
     floor_ms: float
     floor_ratio: float
     """Of the store's write."""
+    awaited_ms: float
+    """The floor in a thread, so that it does not stop the event loop."""
+    awaited_ratio: float
+    saving_ms: float
+    """AutoGen's own save_state() at the end, which a commit does without."""
     restore_ms: float
     rows_ratio: float
     """Of a restore, against reading and parsing the rows."""
@@ -105,35 +115,47 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
         url = f"sqlite:///{where}" if kind == "sqlite" else f"file://{where}"
         answers = [text(SIZE, chance) for _ in range(turns)]
         questions = [text(SIZE, chance) for _ in range(turns)]
-        served = iter(answers)
 
         def build() -> AssistantAgent:
-            return AssistantAgent("support_agent", model_client=instant(served))
+            return AssistantAgent("support_agent", model_client=instant(iter(answers)))
 
-        timed, writes = Timed(), list[float]()
+        timed, writes, overheads = Timed(), list[float](), list[float]()
+        plain, floor = build(), FLOORS[kind](Path(folder) / "floor")
+        floors: dict[str, list[float]] = {"bare": [], "awaited": []}
         async with leftoff.open(url) as store:
             watched = Watched(store.store)
             case = Session(cast("Store", watched), "case-42", build, timed)
-            for question in questions:
-                await case.run(question)
+            for number, question in enumerate(questions):
+                kept = await _seconds(case.run(question))
                 writes.append(watched.took)
+                if number < KNOWN:
+                    overheads.append(kept - await _seconds(plain.run(task=question)))
+                if number >= turns - WINDOW:  # in turn, so that whatever else the machine does meets all of them
+                    bodies = [question.encode(), answers[number].encode()]
+                    floors["bare"].append(await _seconds(_bare(floor, bodies)))
+                    floors["awaited"].append(await _seconds(_awaited(floor, bodies)))
                 advance()
+        floor.close()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
         async with leftoff.open(url) as store:
             times = await restore_times(store, "case-42", build, turns)
         first, last = _median(timed.commits[:WINDOW]), _median(timed.commits[-WINDOW:])
-        write, floor = _median(writes[-WINDOW:]), FLOORS[kind](Path(folder) / "floor", questions[:WINDOW])
+        write, bare, awaited = (_median(found[-WINDOW:]) for found in (writes, *floors.values()))
     return Figures(
         store=kind,
         turns=turns,
         bytes_ratio=size / (2 * SIZE * turns),
+        overhead_ms=_median(overheads[-WINDOW:]) * 1e3,
         first_ms=first * 1e3,
         last_ms=last * 1e3,
         flat_ratio=last / first,
         write_ms=write * 1e3,
-        floor_ms=floor * 1e3,
-        floor_ratio=write / floor,
+        floor_ms=bare * 1e3,
+        floor_ratio=write / bare,
+        awaited_ms=awaited * 1e3,
+        awaited_ratio=write / awaited,
+        saving_ms=times.saving,
         restore_ms=times.restore,
         rows_ratio=times.restore / times.rows,
         own_ratio=times.own / times.rows,
@@ -141,35 +163,59 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
     )
 
 
-def _sqlite_floor(path: Path, texts: Sequence[str]) -> float:
-    """The median time of a bare transaction that appends two rows of the same size, equally durable."""
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE TABLE messages(id INTEGER PRIMARY KEY, body BLOB)")
-    times: list[float] = []
-    for item in texts:
-        began = time.perf_counter()
-        db.execute("BEGIN IMMEDIATE")
-        db.executemany("INSERT INTO messages(body) VALUES (?)", [(item.encode(),), (item.encode(),)])
-        db.execute("COMMIT")
-        times.append(time.perf_counter() - began)
-    db.close()
-    return _median(times)
+class Floor(Protocol):
+    """The least that keeping a turn takes: two rows in one transaction, equally durable."""
+
+    def append(self, bodies: Sequence[bytes]) -> None: ...
+
+    def close(self) -> None: ...
 
 
-def _file_floor(path: Path, texts: Sequence[str]) -> float:
-    times: list[float] = []
-    with path.open("ab", buffering=0) as file:
-        for item in texts:
-            began = time.perf_counter()
-            file.write(2 * f"{item}\n".encode())
-            os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - began)
-    return _median(times)
+class SqliteFloor:
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("CREATE TABLE messages(id INTEGER PRIMARY KEY, body BLOB)")
+
+    def append(self, bodies: Sequence[bytes]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany("INSERT INTO messages(body) VALUES (?)", [(body,) for body in bodies])
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
 
 
-FLOORS: dict[str, Callable[[Path, Sequence[str]], float]] = {"sqlite": _sqlite_floor, "file": _file_floor}
+class FileFloor:
+    """One write and a flush."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, bodies: Sequence[bytes]) -> None:
+        self._file.write(b"".join(body + b"\n" for body in bodies))
+        os.fdatasync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+FLOORS: dict[str, Callable[[Path], Floor]] = {"sqlite": SqliteFloor, "file": FileFloor}
+
+
+async def _bare(floor: Floor, bodies: Sequence[bytes]) -> None:
+    floor.append(bodies)
+
+
+async def _awaited(floor: Floor, bodies: Sequence[bytes]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, floor.append, bodies)
+
+
+async def _seconds(work: Awaitable[Any]) -> float:
+    began = time.perf_counter()
+    await work
+    return time.perf_counter() - began
 
 
 def _median(values: Sequence[float]) -> float:

@@ -33,6 +33,8 @@ class RestoreTimes:
     restore: float
     loading: float
     """AutoGen's ``load_state()``, which has the state in memory."""
+    saving: float
+    """AutoGen's ``save_state()`` of the same."""
     rows: float
     """Reading all rows of the session and parsing their JSON."""
 
@@ -50,11 +52,12 @@ async def restore_times(store: OpenStore, session: str, build: Callable[[], Any]
             for row in await store.store.rows(session, kind):
                 orjson.loads(row.data)
 
-    times: dict[str, list[float]] = {"restore": [], "loading": [], "rows": []}
-    for _ in range(TIMES):  # in turns, so that a slow moment is one for all three
+    times: dict[str, list[float]] = {"restore": [], "loading": [], "saving": [], "rows": []}
+    for _ in range(TIMES):  # in turns, so that a slow moment is one for all
         one, other = build(), build()
         await timed_alone(store.load(session, one), times["restore"])
         await timed_alone(other.load_state(state), times["loading"])
+        await timed_alone(other.save_state(), times["saving"])
         await timed_alone(read(), times["rows"])
     return RestoreTimes(**{name: statistics.median(found) * 1e3 for name, found in times.items()})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.compare.results import Point, Series
-from benchmarks.compare.talking import ContenderFailed, Unsupported, command, talk
+from benchmarks.compare.talking import ContenderFailed, Unable, command, talk
 from benchmarks.workload import turns
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Run:
     def _restored(self) -> dict[str, Any]:
         try:
             told = self._talk("restore", lambda _: None)
-        except Unsupported:
+        except Unable:
             return dict.fromkeys(RESTORED)
         return {name: told[name] for name in RESTORED}
 

@@ -122,7 +122,7 @@ def overview(results: Results) -> Figure:
     ]
     for axes, measure in zip(both, (COST, AT_REST), strict=True):
         _panel(axes, measure.title, shown, measure)
-    _frame(figure, "One conversation, kept after every turn", shown)
+    _frame(figure, "One conversation in a SQLite file, kept after every turn", shown)
     return figure
 
 

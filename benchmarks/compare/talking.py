@@ -28,7 +28,7 @@ class Overtime(ContenderFailed):
     """A process was ended because it took too long."""
 
 
-class Unsupported(ContenderFailed):
+class Unable(ContenderFailed):
     """A contender says that it cannot do a thing, and why."""
 
 
@@ -52,7 +52,7 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
 
     Raises:
         Overtime: it did not end within so many seconds.
-        Unsupported: it says so.
+        Unable: it says so.
         ContenderFailed: it ended with an error.
     """
     facts: dict[str, Any] = {}
@@ -76,8 +76,8 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
             process.stdout.close()
         errors.seek(0)
         said = errors.read().decode(errors="replace")
-    if "unsupported" in facts:
-        raise Unsupported(facts["unsupported"])
+    if "unable" in facts:
+        raise Unable(facts["unable"])
     if code and overtime:
         raise Overtime(f"ended after {seconds:.0f} s, at turn {turn:,}")
     if code:

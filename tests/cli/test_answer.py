@@ -73,6 +73,8 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
     result = cli("answer", "case-42")
     asked = questions(cli, "case-42")
     assert result.out.splitlines() == [
+        "turn 1 so far:",
+        '  model: refund({"order": "A1"})',
         "turn 1 of case-42 waits for an answer",
         f"{asked[0]['id']} approval, tool refund",
         '  May refund({"order":"A1"}) be called?',
@@ -91,6 +93,24 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
             "answers": ["approve", "deny: REASON"],
         }
     ]
+
+
+def test_what_led_to_a_question_is_shown_with_it(cli):
+    cli("chat", "app:cashier", "case-42", "both")
+    first, _ = questions(cli, "case-42")
+    cli("answer", "case-42", "approve", "--question", first["id"], "--app", "app:cashier")
+    so_far = [
+        "turn 1 so far:",
+        '  model: refund({"order": "A1"}) refund({"order": "B2"})',
+        "  approval: approve",
+        "  tool: refund returned A1 is paid back",
+    ]
+    assert cli("answer", "case-42").out.splitlines()[:4] == so_far
+    for shown in ("case-42", "case-42@1"):
+        assert "\n".join(so_far) in cli("show", shown).out
+        calls = cli("show", shown, "--json").json["calls"]
+        assert [call["by"] for call in calls] == ["model", "approval", "tool"]
+        assert calls[2]["result"] == "refund returned A1 is paid back"
 
 
 def test_a_session_that_does_not_wait_asks_nothing(cli):

@@ -114,7 +114,7 @@ def test_an_interrupted_turn_is_finished_where_it_was_copied_to(cli, crash, plac
     (place / "go").touch()
     result = cli("resume", "app:support", "case-42", "--store", "new.db")
     assert result.out == "user: wait and see\nhelper: 1 said, the last: wait and see\n"
-    assert cli("ls", "--json").json[0]["status"] == "running"
+    assert cli("ls", "--json").json[0]["status"] == "interrupted"
 
 
 def test_what_has_gone_on_in_both_stores_is_told_and_the_others_are_copied(cli):

@@ -119,7 +119,7 @@ def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
     assert turn["session"] == "case-42"
     assert turn["usage"] == answer["usage"]
     assert cli("show", "case-42", "--json").json["turns"] == [
-        {name: value for name, value in turn.items() if name not in ("session", "beside", "questions")}
+        {name: value for name, value in turn.items() if name not in ("session", "beside", "calls", "questions")}
     ]
 
 

@@ -47,7 +47,7 @@ def test_a_second_signal_ends_the_process_at_once(cli, start, place, until_begun
     until_begun()
     process.send(signal.SIGINT)
     assert process.end().code == -signal.SIGINT
-    assert cli("ls", "--json").json[0]["status"] == "running"
+    assert cli("ls", "--json").json[0]["status"] == "interrupted"
 
 
 STUBBORN = """

@@ -24,7 +24,11 @@ def test_a_killed_turn_is_seen_and_finished_by_the_next_chat(cli, crash, place):
     assert "finish what was interrupted: leftoff resume APP --all" in listed.err
     assert "interrupted" in cli("show", "case-42").out
     assert "interrupted" in cli("show", "case-42@1").out
-    assert cli("ls", "--json").json[0]["status"] == "running"
+    assert cli("ls", "--json").json[0]["status"] == "interrupted"
+    assert cli("show", "case-42", "--json").json["status"] == "interrupted"
+    assert cli("show", "case-42@1", "--json").json["status"] == "interrupted"
+    assert [found["id"] for found in cli("ls", "--status", "interrupted", "--json").json] == ["case-42"]
+    assert cli("ls", "--status", "running", "--json").json == []
     (place / "go").touch()
     result = cli("chat", "app:support", "case-42", "more")
     assert result.out.splitlines() == [
@@ -100,7 +104,7 @@ def test_all_finishes_what_crashed_and_nothing_else(cli, crash, start, place, un
     assert statuses == {
         "done": "idle",
         "failed": "failed",
-        "stranger": "running",
+        "stranger": "interrupted",
         "crashed-1": "idle",
         "crashed-2": "idle",
         "held": "idle",
@@ -133,7 +137,7 @@ def test_all_can_be_limited_by_labels_and_prefix(cli, crash, place):
 def test_all_with_a_factory_that_raises_touches_nothing(cli, crash):
     crash("case-42")
     assert "app:build_broken failed: RuntimeError: no key" in cli("resume", "app:build_broken", "--all", code=2).err
-    assert cli("ls", "--json").json[0]["status"] == "running"
+    assert cli("ls", "--json").json[0]["status"] == "interrupted"
 
 
 def test_all_needs_something_that_builds_an_agent_for_each(cli, crash):

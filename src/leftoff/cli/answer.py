@@ -12,14 +12,22 @@ from leftoff.cli.conversation import Conversation
 from leftoff.cli.options import busy_option, command_line, common, timeout_option, traceback_option
 from leftoff.cli.output import clean, note, print_json, say
 from leftoff.cli.places import existing, find_session
-from leftoff.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
+from leftoff.cli.questions import (
+    open_questions,
+    open_turn,
+    print_calls,
+    print_questions,
+    print_ways,
+    questions_json,
+    waits,
+)
 from leftoff.cli.signals import run, stoppable
 from leftoff.codec import decode_foreign, is_object
 from leftoff.errors import Conflict, StateInvalid
 
 if TYPE_CHECKING:
     from leftoff import OpenStore
-    from leftoff.ledger import Ledger
+    from leftoff.cli.messages import Said
     from leftoff.options import Busy
     from leftoff.questions import Question
 
@@ -148,18 +156,18 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
 def _look(session: str, *, url: str, as_json: bool) -> None:
     """Print what is asked."""
 
-    async def read() -> tuple[Ledger, tuple[Question, ...]]:
+    async def read() -> tuple[int, list[Said], tuple[Question, ...]]:
         async with existing(url) as store:
             ledger = (await find_session(store, session)).ledger
-            return ledger, await open_questions(ledger)
+            return ledger.progress.turn, *await open_turn(ledger)
 
-    ledger, questions = run(read())
-    turn = ledger.progress.turn
+    turn, calls, questions = run(read())
     if as_json:
         print_json({"session": session, "turn": turn if questions else None, "waiting": questions_json(questions)})
     elif not questions:
         say(f"nothing is asked: no turn of {session} waits for an answer")
     else:
+        print_calls(turn, calls)
         say(f"turn {turn} of {session} waits for {waits(questions)}")
         print_questions(questions)
         print_ways(session, questions, url=url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 from rich import box
@@ -17,13 +17,14 @@ from leftoff.cli.messages import said
 from leftoff.cli.options import command_line, common, label_option
 from leftoff.cli.output import ago, clean, iso, line, moment, note, print_json, print_table, say
 from leftoff.cli.places import existing, find, look_up
-from leftoff.cli.questions import open_questions, print_questions, print_ways, questions_json
+from leftoff.cli.questions import open_turn, print_calls, print_questions, print_ways, questions_json
 from leftoff.cli.signals import run
 from leftoff.history import Checkpoint, history
 from leftoff.records import Status
 
 if TYPE_CHECKING:
     from leftoff import SessionInfo, Turn
+    from leftoff.cli.messages import Said
     from leftoff.cli.places import Found
     from leftoff.questions import Question
 
@@ -35,14 +36,12 @@ ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated
 
 
 @click.command()
-@click.option("--status", type=click.Choice(get_args(Status)), help="Only sessions with this status.")
+@click.option("--status", type=click.Choice([*get_args(Status), "interrupted"]), help="Only sessions with this status.")
 @label_option("Only sessions with this label; may be given several times.")
 @click.option("--prefix", default="", help="Only sessions whose id begins so.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N sessions.")
 @common
-def ls(
-    *, status: Status | None, labels: dict[str, str], prefix: str, limit: int | None, url: str, as_json: bool
-) -> None:
+def ls(*, status: str | None, labels: dict[str, str], prefix: str, limit: int | None, url: str, as_json: bool) -> None:
     """List the sessions of a store.
 
     A session is "interrupted" if a turn was running and its worker is gone: the next turn finishes it first, or
@@ -51,14 +50,16 @@ def ls(
 
     async def read() -> list[tuple[SessionInfo, str | None]]:
         listed: list[tuple[SessionInfo, str | None]] = []
+        stored = cast("Status | None", "running" if status == "interrupted" else status)
         async with (
             existing(url) as store,
-            aclosing(store.sessions(status=status, labels=labels, prefix=prefix)) as all_,
+            aclosing(store.sessions(status=stored, labels=labels, prefix=prefix)) as all_,
         ):
             async for info in all_:
                 readable = info.status == "running" and info.problem is None
                 owner = (await look_up(store, info.id)).busy() if readable else None
-                listed.append((info, owner))
+                if info.problem or status in (None, _current(info.status, owner)):
+                    listed.append((info, owner))
                 if len(listed) == limit:
                     break
         return listed
@@ -83,10 +84,10 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
     With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
-    What a turn that waits for an answer asks is shown below it.
+    What a turn has done that is not over is shown below it, and what it asks if it waits for an answer.
     """
 
-    async def read() -> tuple[Found, list[Turn], dict[str, Any], tuple[Question, ...]]:
+    async def read() -> tuple[Found, list[Turn], dict[str, Any], list[Said], tuple[Question, ...]]:
         async with existing(url) as store:
             found = await find(store, session)
             first, after = (1, None) if found.number is None else (found.number, found.number + 1)
@@ -96,27 +97,30 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             beside: dict[str, Any] = {}
             if found.number is not None and turns and turns[0].status == "done":
                 beside = await Checkpoint(found.ledger, found.number).beside()
-            waits = bool(turns) and turns[-1].status == "waiting"
-            return found, turns, beside, await open_questions(found.ledger) if waits else ()
+            last = bool(turns) and turns[-1].number == found.ledger.progress.turn
+            calls, questions = await open_turn(found.ledger) if last else ([], ())
+            return found, turns, beside, calls, questions
 
-    found, turns, beside, questions = run(read())
+    found, turns, beside, calls, questions = run(read())
     if found.number is not None and not turns:
         raise NotFound(
             f"session {found.session!r} has no turn {found.number}; the latest is {found.ledger.progress.turn}",
             session=found.session,
         )
+    owner = found.ledger.busy()
     if as_json:
-        asked = {"questions": questions_json(questions)}
+        opened = {"calls": [{"by": call.who, "result": call.text} for call in calls]}
+        opened |= {"questions": questions_json(questions)}
         if found.number is None:
-            print_json(_history_json(found, turns) | asked)
+            print_json(_history_json(found, turns, owner) | opened)
         else:
-            print_json({"session": found.session} | _turn_json(turns[0]) | {"beside": beside} | asked)
+            print_json({"session": found.session} | _turn_json(turns[0], owner) | {"beside": beside} | opened)
         return
-    alive = found.ledger.busy() is not None
     if found.number is None:
-        _print_history(turns, alive=alive, hidden=found.ledger.progress.turn - len(turns))
+        _print_history(turns, owner, hidden=found.ledger.progress.turn - len(turns))
     else:
-        _print_turn(found.session, turns[0], beside, alive=alive)
+        _print_turn(found.session, turns[0], beside, owner)
+    print_calls(found.ledger.progress.turn, calls)
     if questions:
         print_questions(questions)
         print_ways(found.session, questions, url=url)
@@ -124,25 +128,27 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
 
 def _session_json(info: SessionInfo, owner: str | None) -> dict[str, Any]:
     facts = dataclasses.asdict(info)
-    return facts | {"created": iso(info.created), "updated": iso(info.updated), "owner": owner}
+    status = _current(info.status, owner)
+    return facts | {"status": status, "created": iso(info.created), "updated": iso(info.updated), "owner": owner}
 
 
-def _history_json(found: Found, turns: list[Turn]) -> dict[str, Any]:
+def _history_json(found: Found, turns: list[Turn], owner: str | None) -> dict[str, Any]:
     return {
         "id": found.session,
-        "status": found.head.status,
+        "status": _current(found.head.status, owner),
         "checkpoint": found.ledger.progress.checkpoint,
         "labels": dict(found.head.labels),
         "created": iso(found.head.created),
         "updated": iso(found.head.updated),
-        "owner": found.ledger.busy(),
-        "turns": [_turn_json(turn) for turn in turns],
+        "owner": owner,
+        "turns": [_turn_json(turn, owner) for turn in turns],
     }
 
 
-def _turn_json(turn: Turn) -> dict[str, Any]:
+def _turn_json(turn: Turn, owner: str | None) -> dict[str, Any]:
     prompt, completion = turn.usage
     return dataclasses.asdict(turn) | {
+        "status": _current(turn.status, owner),
         "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
         "started": iso(turn.started),
         "ended": iso(turn.ended),
@@ -154,7 +160,7 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
     now = time.time()
     shown: set[str] = set()
     for info, owner in found:
-        status = _status("unusable" if info.problem else info.status, alive=owner is not None)
+        status = _status("unusable" if info.problem else info.status, owner)
         shown.add(status.plain)
         labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
         table.add_row(
@@ -174,13 +180,13 @@ def _print_sessions(found: list[tuple[SessionInfo, str | None]], url: str) -> No
         note(f"see what is asked: {command_line('answer', 'SESSION', url=url)}")
 
 
-def _print_history(turns: list[Turn], *, alive: bool, hidden: int) -> None:
+def _print_history(turns: list[Turn], owner: str | None, *, hidden: int) -> None:
     table = _table(turn="right", when="", status="", said="flexible", tokens="right")
     for turn in turns:
         table.add_row(
             str(turn.number),
             moment(turn.started),
-            _status(turn.status, alive=alive),
+            _status(turn.status, owner),
             _cell(*_summary(turn)),
             f"{turn.usage[0]}+{turn.usage[1]}" if any(turn.usage) else "",
         )
@@ -206,13 +212,13 @@ def _summary(turn: Turn) -> list[Text]:
     return lines
 
 
-def _print_turn(session: str, turn: Turn, beside: dict[str, Any], *, alive: bool) -> None:
+def _print_turn(session: str, turn: Turn, beside: dict[str, Any], owner: str | None) -> None:
     facts = [moment(turn.started)]
     facts += [f"{turn.ended - turn.started:.1f} s"] if turn.ended is not None and turn.origin == "run" else []
     facts += [f"{turn.usage[0]}+{turn.usage[1]} tokens"] if any(turn.usage) else []
     facts += [f"key {line(turn.key)}"] if turn.key is not None else []
     facts += [line(turn.stop_reason)] if turn.stop_reason else []
-    title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), _status(turn.status, alive=alive))
+    title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), _status(turn.status, owner))
     say(title.append(", " + ", ".join(facts), style="dim"))
     for repair in turn.repairs:
         say(f"repaired: {repair}", style="yellow")
@@ -228,10 +234,14 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any], *, alive: bool
         note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
 
 
-def _status(status: str, *, alive: bool) -> Text:
-    if status == "running" and not alive:
-        status = "interrupted"
-    return Text(status, style=STYLES.get(status, "red"))
+def _status(status: str, owner: str | None) -> Text:
+    shown = _current(status, owner)
+    return Text(shown, style=STYLES.get(shown, "red"))
+
+
+def _current(status: str, owner: str | None) -> str:
+    """A status as it is shown: what nobody runs any more was interrupted."""
+    return "interrupted" if status == "running" and owner is None else status
 
 
 def _table(**columns: str) -> Table:

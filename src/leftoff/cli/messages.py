@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from leftoff.cli.output import clean, console, line
+from leftoff.codec import is_object
+from leftoff.questions import decided
+
+if TYPE_CHECKING:
+    from leftoff.recorded import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,21 @@ def said(message: Any) -> Said:
             return Said(who, _text(content), kind.endswith("Event"))
         case _:
             return Said("?", _text(message), aside=False)
+
+
+def called(entry: Entry) -> Said:
+    """What came of a call inside a turn that is not over."""
+    agent, _, _ = entry.row.path.rpartition("/")
+    match entry.value:
+        case {"content": content} | {"output": content}:
+            text = _text(content)
+        case {"result": {"name": name, "result": [*parts]}} if all(map(is_object, parts)):
+            text = f"{name} returned {_text([part.get('content') for part in parts])}"
+        case {"decision": _}:
+            text = decided(entry.value)
+        case value:
+            text = _text(value)
+    return Said(agent or entry.row.what, text, aside=True)
 
 
 def _text(content: Any) -> str:
