@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from leftoff.instance import Instance
     from leftoff.ledger import Ledger
+    from leftoff.records import Status
     from leftoff.stopping import Stop
 
 
@@ -57,7 +58,8 @@ class Turnstile:
             raise
         finally:
             try:
-                await settled(self._release())
+                if (head := self._ledger.head) is not None and self._ledger.owned:
+                    await settled(self._release(head.status))
             finally:
                 self._mutex.release()
 
@@ -75,10 +77,8 @@ class Turnstile:
             self._ledger.move()
         self._loop = loop
 
-    async def _release(self) -> None:
+    async def _release(self, status: Status) -> None:
         """Give back a lease that was taken for nothing."""
-        head = self._ledger.head
-        if head is not None and self._ledger.owned:
-            self._instance.forget()
-            with suppress(LeftoffError):  # it expires by itself
-                await self._ledger.write(status=head.status, progress=self._ledger.progress, release=True)
+        self._instance.forget()
+        with suppress(LeftoffError):  # it expires by itself
+            await self._ledger.write(status=status, progress=self._ledger.progress, release=True)

@@ -7,7 +7,8 @@ passes over is found like any other, in AutoGen's classes and in a user's own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
 from autogen_agentchat.teams import BaseGroupChat
@@ -15,10 +16,13 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff.autogen import private
 from leftoff.autogen.holding import held, join
-from leftoff.autogen.kinds import is_pure
+from leftoff.autogen.kinds import class_of, is_pure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+ALL = "*"
+"""Stands for all attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,12 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
 
 def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
     """The teams among parts."""
-    return [part.live for part in parts if isinstance(part.live, BaseGroupChat)]
+    return [part.live for part in parts if _are_teams(cast("Any", class_of(part.live)))]
+
+
+@lru_cache(maxsize=1024)
+def _are_teams(cls: Any) -> bool:  # as below
+    return issubclass(cls, BaseGroupChat)
 
 
 async def settle(live: Any) -> list[Part]:
@@ -73,21 +82,28 @@ async def settle(live: Any) -> list[Part]:
         for team in teams(parts):
             await private.initialize(team)
         parts = walk(live)
-    answers = [private.structured_type(part.live) for part in parts if isinstance(part.live, AssistantAgent)]
-    for factory in [private.message_factory(team) for team in teams(parts)]:
-        for answer in answers:
-            if answer is not None and not factory.is_registered(answer):
-                factory.register(answer)
+    if found := teams(parts):
+        answers = [private.structured_type(part.live) for part in parts if isinstance(part.live, AssistantAgent)]
+        for factory in map(private.message_factory, found):
+            for answer in answers:
+                if answer is not None and not factory.is_registered(answer):
+                    factory.register(answer)
     return parts
 
 
 def _covers(holder: Any, attribute: str) -> bool:
     """Whether the state that AutoGen saves of the holder has the state of what this attribute holds."""
-    if isinstance(holder, SingleThreadedAgentRuntime):
-        return True
+    covered = _covered(cast("Any", class_of(holder)))
+    return covered == ALL or (covered == attribute and is_pure(holder))
+
+
+@lru_cache(maxsize=1024)
+def _covered(cls: Any) -> str:  # by class: it takes long to ask whether one is of AutoGen's
+    """The attribute whose state is in what AutoGen saves of such objects."""
     covering: tuple[tuple[type, str], ...] = (
+        (SingleThreadedAgentRuntime, ALL),
         (BaseGroupChat, private.TEAM_PARTICIPANTS),
         (SocietyOfMindAgent, private.SOCIETY_TEAM),
         (AssistantAgent, private.AGENT_CONTEXT),
     )
-    return any(isinstance(holder, cls) and attribute == name and is_pure(holder) for cls, name in covering)
+    return next((name for kind, name in covering if issubclass(cls, kind)), "")
