@@ -110,7 +110,10 @@ class Watched:
 
 async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Figures:
     chance = random.Random(SEED)
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="leftoff-bench-") as beside,
+    ):
         where = Path(folder) / "store"
         url = f"sqlite:///{where}" if kind == "sqlite" else f"file://{where}"
         answers = [text(SIZE, chance) for _ in range(turns)]
@@ -120,7 +123,7 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
             return AssistantAgent("support_agent", model_client=instant(iter(answers)))
 
         timed, writes, overheads = Timed(), list[float](), list[float]()
-        plain, floor = build(), FLOORS[kind](Path(folder) / "floor")
+        plain, floor = build(), FLOORS[kind](Path(beside) / "floor")
         floors: dict[str, list[float]] = {"bare": [], "awaited": []}
         async with leftoff.open(url) as store:
             watched = Watched(store.store)
