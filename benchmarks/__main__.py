@@ -48,9 +48,10 @@ async def run_long_session(console: Console, options: argparse.Namespace) -> lis
     console.print(long_table(figures))
     console.print(write_table(figures))
     console.print(
-        f"Overhead is what a whole turn takes longer than by AutoGen alone, at {2 * KNOWN:,} messages. A commit is the "
-        "time from the end of the model's work to the durable result: capture, packing, write; last / first compares "
-        f"{WINDOW} turns each. save_state is AutoGen's own at the end, which a commit does without. "
+        "Overhead is what a whole turn takes longer than by AutoGen alone, at "
+        f"{2 * min(KNOWN, options.turns):,} messages. A commit is the time from the end of the model's work to the "
+        f"durable result: capture, packing, write; last / first compares {WINDOW} turns each. save_state is AutoGen's "
+        "own at the end, which a commit does without. "
         "A bare transaction appends two rows of the same size with the same durability (for files: one write and "
         "fdatasync); awaited, in a thread, it does not stop the event loop. Restore and save_state are processor time; "
         "our part is without AutoGen's load_state; rows is reading and parsing all rows. All are medians.\n"

@@ -54,9 +54,9 @@ def write_table(figures: list[Figures]) -> Table:
         _text("store"),
         _ms("write", "write_ms"),
         _ms("bare transaction", "floor_ms"),
-        _ratio("write /", "floor_ratio", BUDGET),
+        _ratio("write / bare", "floor_ratio", BUDGET),
         _ms("the same, awaited", "awaited_ms"),
-        _ratio("write /", "awaited_ratio"),
+        _ratio("write / awaited", "awaited_ratio"),
     )
 
 

@@ -13,6 +13,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.compare.results import Results
+from benchmarks.compare.throughput import TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ LOOKS = {
     "adk": Look("Google ADK", "#7c5cc4"),
     "dbos": Look("DBOS", "#947a1f"),
 }
-OVERVIEW = ("floor", "leftoff", "json", "langgraph-sync", "langgraph-delta", "openai", "adk")
+OVERVIEW = ("floor", "leftoff", "json", "langgraph-sync", "langgraph-exit", "langgraph-delta", "openai", "adk", "dbos")
 
 
 def short(contender: str) -> str:
@@ -124,7 +125,7 @@ def overview(results: Results) -> Figure:
     ]
     for axes, measure in zip(both, (COST, AT_REST), strict=True):
         _panel(axes, measure.title, shown, measure)
-    _frame(figure, "One conversation in a SQLite file, kept after every turn", shown)
+    _frame(figure, "One conversation, kept after every turn (in SQLite, or in one JSON file)", shown)
     return figure
 
 
@@ -177,6 +178,8 @@ def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:
     figure.subplots_adjust(left=left, right=1 - right, top=0.80, bottom=0.205, wspace=gap / panel)
     figure.draw_without_rendering()
     for axes in figure.axes:
+        axes.autoscale(enable=False)  # names and threads must not move what they are placed by
+    for axes in figure.axes:
         _label(figure, axes)
 
 
@@ -226,9 +229,7 @@ def throughput(rates: Sequence[Rate]) -> Figure:
     inch = 1 / figure.get_figheight()
     title = "Turns in a second, with many sessions in one process"
     figure.text(0.012, 1 - 0.12 * inch, title, fontsize=14.5, fontweight="bold", va="top")
-    note = (
-        "A model that answers at once; 640 turns in all. The frameworks' own work counts; a bare transaction has none."
-    )
+    note = f"A model that answers at once; {TURNS} turns in all. Frameworks count with their own work."
     figure.text(0.012, 0.1 * inch, note, fontsize=8.5, color=GREY, va="bottom")
     figure.subplots_adjust(left=0.1, right=0.99, top=1 - 0.9 * inch, bottom=0.4 * inch, wspace=0.3)
     return figure

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from benchmarks.compare.results import Point, Rate, Results, Series
 
 STORES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis", "file": "files"}
+NOTHING = 0.02
+"""Milliseconds of a turn in memory by somebody who has no framework."""
 SHAPES = {"chat": "One agent", "tools": "One agent with a tool", "team": "A team of four", "images": "Pictures"}
 
 
@@ -35,7 +37,7 @@ def _curves(title: str, rows: list[Series], results: Results) -> Table:
     table = _table(title)
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for name in ("keeping", "p50", "p95", "framework", "at rest", "", "written", "restore", "", "memory"):
+    for name in ("keeping", "p50", "p95", "alone", "at rest", "", "written", "restore", "", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     lengths = sorted({point.turns for one in rows for point in one.points})
     for turns in lengths:
@@ -55,7 +57,7 @@ def _figures(point: Point, points: list[Point], floor: Point | None) -> list[str
         _ratio(point.cost_p50, floor.cost_p50 if floor else None),
         f"{point.cost_p50:,.2f} ms",
         f"{point.cost_p95:,.2f} ms",
-        f"{point.plain_p50:,.2f} ms" if point.plain_p50 >= 0.01 else "",
+        f"{point.plain_p50:,.2f} ms" if point.plain_p50 >= NOTHING else "",
         _ratio(point.at_rest, point.raw),
         _size(point.at_rest),
         _ratio(point.written, point.raw - before),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from leftoff import turns
+from leftoff.codec import is_array
 from leftoff.errors import StateInvalid
 from leftoff.ordering import Place
 from leftoff.questions import Question, decided
@@ -115,7 +116,9 @@ class Recorded:
 
     def _add(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
         if row.what == "tools":
-            self.seen.setdefault(row.path, []).append((row.nth, value["tools"]))
+            if not is_array(tools := value.get("tools")):
+                raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")
+            self.seen.setdefault(row.path, []).append((row.nth, tools))
         elif row.stage == "started":
             self._started[row.key, row.nth] += 1
             self._begun[row.key] = row.name, f"{row.name}({row.about})"

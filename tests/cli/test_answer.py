@@ -73,7 +73,7 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
     result = cli("answer", "case-42")
     asked = questions(cli, "case-42")
     assert result.out.splitlines() == [
-        "turn 1 so far:",
+        "turn 1 has done:",
         '  model: refund({"order": "A1"})',
         "turn 1 of case-42 waits for an answer",
         f"{asked[0]['id']} approval, tool refund",
@@ -99,24 +99,41 @@ def test_what_led_to_a_question_is_shown_with_it(cli):
     cli("chat", "app:cashier", "case-42", "both")
     first, _ = questions(cli, "case-42")
     cli("answer", "case-42", "approve", "--question", first["id"], "--app", "app:cashier")
-    so_far = [
-        "turn 1 so far:",
+    done = [
+        "turn 1 has done:",
         '  model: refund({"order": "A1"}) refund({"order": "B2"})',
-        "  approval: approve",
-        "  tool: refund returned A1 is paid back",
+        "  approval: refund: approve",
+        "  tool: refund: A1 is paid back",
     ]
-    assert cli("answer", "case-42").out.splitlines()[:4] == so_far
-    for shown in ("case-42", "case-42@1"):
-        assert "\n".join(so_far) in cli("show", shown).out
-        calls = cli("show", shown, "--json").json["calls"]
-        assert [call["by"] for call in calls] == ["model", "approval", "tool"]
-        assert calls[2]["result"] == "refund returned A1 is paid back"
+    assert cli("answer", "case-42").out.splitlines()[:4] == done
+    for words in (("show", "case-42"), ("show", "case-42@1"), ("answer", "case-42")):
+        assert "\n".join(done) in cli(*words).out
+        assert cli(*words, "--json").json["calls"][1:] == [
+            {"agent": "", "what": "approval", "tool": "refund", "result": "approve"},
+            {"agent": "", "what": "tool", "tool": "refund", "result": "A1 is paid back"},
+        ]
+
+
+def test_what_people_decided_is_not_said_to_be_the_agents_own(cli, place):
+    with (place / "app.py").open("a") as app:
+        app.write(
+            "def counter():\n"
+            "    agent = AssistantAgent('cashier', Model(), tools=[refund])\n"
+            "    return RoundRobinGroupChat([agent], termination_condition=MaxMessageTermination(2))\n"
+        )
+    cli("chat", "app:counter", "case-42", "both")
+    first, _ = questions(cli, "case-42")
+    cli("answer", "case-42", "deny: too much", "--question", first["id"], "--app", "app:counter")
+    _, told, asked, failed = cli("answer", "case-42").out.splitlines()[:4]
+    assert told.startswith("  participants/cashier: refund(")
+    assert asked == "  approval: refund: deny: too much"
+    assert failed == "  participants/cashier: refund: failed: This call was not allowed: too much"
 
 
 def test_a_session_that_does_not_wait_asks_nothing(cli):
     cli("chat", "app:support", "case-42", "hello")
     assert cli("answer", "case-42").out == "nothing is asked: no turn of case-42 waits for an answer\n"
-    assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "waiting": []}
+    assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "waiting": [], "calls": []}
     for options in ((), ("--app", "app:support")):
         assert cli("answer", "case-42", "yes", "--json", *options, code=1).error["type"] == "Conflict"
     assert "see what is asked: leftoff answer case-42\n" in cli("answer", "case-42", "yes", code=1).err

@@ -1,10 +1,12 @@
 """``ls`` and ``show``."""
 
 import json
+import sqlite3
 import time
 
 import pytest
 
+from leftoff import OpenStore, SessionInfo
 from leftoff.cli.output import ago
 
 
@@ -160,6 +162,54 @@ def test_every_difference_of_a_state_that_does_not_fit_is_shown(cli, place):
     assert lines[1].endswith(wrong[1])
     error = cli("chat", "app:support", "case-43", "hello", "--json", code=1).error
     assert [f"{found['path']}: {found['message']}" for found in error["differences"]] == wrong
+
+
+@pytest.fixture
+def fails_late(cli, place):
+    """A session whose first turn has failed after a call."""
+    with (place / "app.py").open("a") as app:
+        app.write(
+            "class Tired(Model):\n"
+            "    async def create(self, messages, **options):\n"
+            "        raise ValueError('no more')\n"
+            "def build_tired():\n"
+            "    return RoundRobinGroupChat([AssistantAgent('first', Model()), AssistantAgent('second', Tired())])\n"
+        )
+    cli("chat", "app:build_tired", "case-42", "hello", code=1)
+
+
+def test_what_a_failed_turn_has_done_is_shown(cli, fails_late):
+    expected = "turn 1 has done:\n  participants/first: 1 said, the last: hello\n"
+    assert expected in cli("show", "case-42").out
+    assert expected in cli("show", "case-42@1").out
+    assert "nothing is asked" in cli("answer", "case-42").out
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM turn_calls",
+        """UPDATE turn_calls SET data = '{"v":1,"path":"x","what":"tools","key":"x","spent":0}'""",
+    ],
+)
+def test_a_failed_turn_is_shown_also_if_what_it_has_done_is_damaged(cli, place, fails_late, damage):
+    with sqlite3.connect(place / "leftoff.db") as db:
+        assert db.execute(damage).rowcount == 1
+    for shown in ("case-42", "case-42@1"):
+        result = cli("show", shown)
+        assert "failed" in result.out
+        assert "what turn 1 has done cannot be read: " in result.err
+
+
+def test_a_session_that_ends_while_it_is_listed_is_not_interrupted(cli, fails_late, monkeypatch):
+    """The list says that it runs, and it does not any more."""
+
+    async def outdated(*_, **__):
+        yield SessionInfo(id="case-42", status="running", turns=1, checkpoint=0, labels={}, created=0.0, updated=0.0)
+
+    monkeypatch.setattr(OpenStore, "sessions", outdated)
+    assert cli("ls", "--json").json[0]["status"] == "failed"
+    assert cli("ls", "--status", "interrupted", "--json").json == []
 
 
 def test_an_id_may_look_like_a_turn_of_another(cli):

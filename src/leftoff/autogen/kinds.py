@@ -8,6 +8,7 @@ from inspect import iscoroutinefunction
 from typing import Any, TypeGuard, cast
 
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
+from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.tools import AgentTool
 from autogen_core import AgentRuntime, BaseAgent
 from autogen_core.code_executor import CodeExecutor
@@ -90,6 +91,11 @@ def is_runtime(live: Any) -> bool:
     return _are_runtimes(cast("Any", class_of(live)))
 
 
+def is_team(live: Any) -> bool:
+    """Whether something is a team of AutoGen's."""
+    return _are_teams(cast("Any", class_of(live)))
+
+
 def class_of(value: object) -> type[Any]:
     """``type()`` of a value, which pyright calls unknown for an Any."""
     return type(value)
@@ -104,6 +110,11 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 def _are_parts(cls: Any) -> bool:
     stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
     return stateful and not _are_runtimes(cls)
+
+
+@lru_cache(maxsize=1024)
+def _are_teams(cls: Any) -> bool:  # as for runtimes
+    return issubclass(cls, BaseGroupChat)
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff.autogen import private
 from leftoff.autogen.holding import held, join
-from leftoff.autogen.kinds import class_of, is_pure
+from leftoff.autogen.kinds import class_of, is_pure, is_team
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,12 +64,7 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
 
 def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
     """The teams among parts."""
-    return [part.live for part in parts if _are_teams(cast("Any", class_of(part.live)))]
-
-
-@lru_cache(maxsize=1024)
-def _are_teams(cls: Any) -> bool:  # as below
-    return issubclass(cls, BaseGroupChat)
+    return [part.live for part in parts if is_team(part.live)]
 
 
 async def settle(live: Any) -> list[Part]:
@@ -98,12 +93,12 @@ def _covers(holder: Any, attribute: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _covered(cls: Any) -> str:  # by class: it takes long to ask whether one is of AutoGen's
-    """The attribute whose state is in what AutoGen saves of such objects."""
+def _covered(cls: Any) -> str | None:  # by class: it takes long to ask whether one is of AutoGen's
+    """The attribute of such objects whose state is in what AutoGen saves of them; ``ALL`` of them, or none."""
     covering: tuple[tuple[type, str], ...] = (
         (SingleThreadedAgentRuntime, ALL),
         (BaseGroupChat, private.TEAM_PARTICIPANTS),
         (SocietyOfMindAgent, private.SOCIETY_TEAM),
         (AssistantAgent, private.AGENT_CONTEXT),
     )
-    return next((name for kind, name in covering if issubclass(cls, kind)), "")
+    return next((name for kind, name in covering if issubclass(cls, kind)), None)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from leftoff.cli.app import load_app
+from leftoff.cli.calls import Done, open_turn, print_calls
 from leftoff.cli.conversation import Conversation
 from leftoff.cli.options import busy_option, command_line, common, timeout_option, traceback_option
 from leftoff.cli.output import clean, note, print_json, say
 from leftoff.cli.places import existing, find_session
-from leftoff.cli.questions import (
-    open_questions,
-    open_turn,
-    print_calls,
-    print_questions,
-    print_ways,
-    questions_json,
-    waits,
-)
+from leftoff.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
 from leftoff.cli.signals import run, stoppable
 from leftoff.codec import decode_foreign, is_object
 from leftoff.errors import Conflict, StateInvalid
 
 if TYPE_CHECKING:
     from leftoff import OpenStore
-    from leftoff.cli.messages import Said
     from leftoff.options import Busy
     from leftoff.questions import Question
 
@@ -79,7 +72,7 @@ def answer(
 ) -> None:
     """Answer what the open turn of a session asks.
 
-    Without ANSWER: what is asked, by which agent, and what can be answered.
+    Without ANSWER: what the turn has done, what is asked, by which agent, and what can be answered.
 
     ANSWER is any text for an agent that stands for a human; approve or deny: REASON for a tool that wants approval;
     retry, done: RESULT or fail for a call of which a crash left open what became of it.
@@ -156,14 +149,17 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
 def _look(session: str, *, url: str, as_json: bool) -> None:
     """Print what is asked."""
 
-    async def read() -> tuple[int, list[Said], tuple[Question, ...]]:
+    async def read() -> tuple[int, list[Done], tuple[Question, ...]]:
         async with existing(url) as store:
             ledger = (await find_session(store, session)).ledger
+            if ledger.progress.open != "waiting":
+                return ledger.progress.turn, [], ()
             return ledger.progress.turn, *await open_turn(ledger)
 
     turn, calls, questions = run(read())
     if as_json:
-        print_json({"session": session, "turn": turn if questions else None, "waiting": questions_json(questions)})
+        asked = {"turn": turn if questions else None, "waiting": questions_json(questions)}
+        print_json({"session": session} | asked | {"calls": [dataclasses.asdict(call) for call in calls]})
     elif not questions:
         say(f"nothing is asked: no turn of {session} waits for an answer")
     else:

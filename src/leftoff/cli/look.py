@@ -12,20 +12,23 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from leftoff.cli.calls import Done, open_turn, print_calls
 from leftoff.cli.failures import NotFound
 from leftoff.cli.messages import said
 from leftoff.cli.options import command_line, common, label_option
 from leftoff.cli.output import ago, clean, iso, line, moment, note, print_json, print_table, say
-from leftoff.cli.places import existing, find, look_up
-from leftoff.cli.questions import open_turn, print_calls, print_questions, print_ways, questions_json
+from leftoff.cli.places import existing, find
+from leftoff.cli.questions import print_questions, print_ways, questions_json
 from leftoff.cli.signals import run
+from leftoff.errors import StateInvalid, UnknownVersion
 from leftoff.history import Checkpoint, history
+from leftoff.ledger import holder
 from leftoff.records import Status
 
 if TYPE_CHECKING:
     from leftoff import SessionInfo, Turn
-    from leftoff.cli.messages import Said
     from leftoff.cli.places import Found
+    from leftoff.ledger import Ledger
     from leftoff.questions import Question
 
 STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
@@ -44,8 +47,9 @@ ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated
 def ls(*, status: str | None, labels: dict[str, str], prefix: str, limit: int | None, url: str, as_json: bool) -> None:
     """List the sessions of a store.
 
-    A session is "interrupted" if a turn was running and its worker is gone: the next turn finishes it first, or
-    `leftoff resume` does. It is "waiting" if its turn needs an answer from a human: `leftoff answer`.
+    A session is "interrupted" if a turn was running and its worker is gone, or was answered and nobody has gone on with
+    it: the next turn finishes it first, or `leftoff resume` does. It is "waiting" if its turn needs an answer from a
+    human: `leftoff answer`.
     """
 
     async def read() -> list[tuple[SessionInfo, str | None]]:
@@ -55,10 +59,14 @@ def ls(*, status: str | None, labels: dict[str, str], prefix: str, limit: int | 
             existing(url) as store,
             aclosing(store.sessions(status=stored, labels=labels, prefix=prefix)) as all_,
         ):
-            async for info in all_:
-                readable = info.status == "running" and info.problem is None
-                owner = (await look_up(store, info.id)).busy() if readable else None
-                if info.problem or status in (None, _current(info.status, owner)):
+            async for listed_ in all_:
+                info, owner = listed_, None
+                if info.status == "running":  # once more, so that the status and the owner are of the same moment
+                    head = await store.store.head(info.id)
+                    if head is None or head.status == "deleted":
+                        continue
+                    info, owner = dataclasses.replace(info, status=head.status), holder(head)
+                if status in (None, _current(info.status, owner)):
                     listed.append((info, owner))
                 if len(listed) == limit:
                     break
@@ -84,10 +92,10 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
     With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
-    What a turn has done that is not over is shown below it, and what it asks if it waits for an answer.
+    What a turn without a result has done is shown below it, and what it asks if it waits for an answer.
     """
 
-    async def read() -> tuple[Found, list[Turn], dict[str, Any], list[Said], tuple[Question, ...]]:
+    async def read() -> tuple[Found, list[Turn], dict[str, Any], list[Done], tuple[Question, ...]]:
         async with existing(url) as store:
             found = await find(store, session)
             first, after = (1, None) if found.number is None else (found.number, found.number + 1)
@@ -98,7 +106,7 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             if found.number is not None and turns and turns[0].status == "done":
                 beside = await Checkpoint(found.ledger, found.number).beside()
             last = bool(turns) and turns[-1].number == found.ledger.progress.turn
-            calls, questions = await open_turn(found.ledger) if last else ([], ())
+            calls, questions = await _opened(found.ledger) if last else ([], ())
             return found, turns, beside, calls, questions
 
     found, turns, beside, calls, questions = run(read())
@@ -109,8 +117,7 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
         )
     owner = found.ledger.busy()
     if as_json:
-        opened = {"calls": [{"by": call.who, "result": call.text} for call in calls]}
-        opened |= {"questions": questions_json(questions)}
+        opened = {"calls": [dataclasses.asdict(call) for call in calls], "questions": questions_json(questions)}
         if found.number is None:
             print_json(_history_json(found, turns, owner) | opened)
         else:
@@ -124,6 +131,17 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     if questions:
         print_questions(questions)
         print_ways(found.session, questions, url=url)
+
+
+async def _opened(ledger: Ledger) -> tuple[list[Done], tuple[Question, ...]]:
+    """The same as ``open_turn``, but a turn that does not wait can be looked at also if its calls are damaged."""
+    try:
+        return await open_turn(ledger)
+    except (StateInvalid, UnknownVersion) as error:
+        if ledger.progress.open == "waiting":
+            raise
+        note(f"what turn {ledger.progress.turn} has done cannot be read: {error}")
+        return [], ()
 
 
 def _session_json(info: SessionInfo, owner: str | None) -> dict[str, Any]:

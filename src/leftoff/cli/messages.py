@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from leftoff.cli.output import clean, console, line
-from leftoff.codec import is_object
-from leftoff.questions import decided
-
-if TYPE_CHECKING:
-    from leftoff.recorded import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +37,13 @@ def said(message: Any) -> Said:
     """What a dumped message says."""
     match message:
         case {"type": str(kind), "source": str(who), "content": content}:
-            return Said(who, _text(content), kind.endswith("Event"))
+            return Said(who, text_of(content), kind.endswith("Event"))
         case _:
-            return Said("?", _text(message), aside=False)
+            return Said("?", text_of(message), aside=False)
 
 
-def called(entry: Entry) -> Said:
-    """What came of a call inside a turn that is not over."""
-    agent, _, _ = entry.row.path.rpartition("/")
-    match entry.value:
-        case {"content": content} | {"output": content}:
-            text = _text(content)
-        case {"result": {"name": name, "result": [*parts]}} if all(map(is_object, parts)):
-            text = f"{name} returned {_text([part.get('content') for part in parts])}"
-        case {"decision": _}:
-            text = decided(entry.value)
-        case value:
-            text = _text(value)
-    return Said(agent or entry.row.what, text, aside=True)
-
-
-def _text(content: Any) -> str:
+def text_of(content: Any) -> str:
+    """The content of a message, whatever it is made of."""
     match content:
         case str():
             return content
@@ -73,7 +54,7 @@ def _text(content: Any) -> str:
         case {"data": str(), **rest} if not rest:
             return "[image]"
         case [*parts] if parts:
-            return "\n".join(_text(part) for part in parts)
+            return "\n".join(text_of(part) for part in parts)
         case _:
             return json.dumps(content, ensure_ascii=False)
 

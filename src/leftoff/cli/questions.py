@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from leftoff.cli.messages import called
+from leftoff.cli.calls import open_turn
 from leftoff.cli.options import command_line
 from leftoff.cli.output import clean, line, note, say
-from leftoff.inquiry import read_open_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leftoff.cli.messages import Said
     from leftoff.ledger import Ledger
     from leftoff.questions import Question
 
@@ -35,23 +33,6 @@ async def open_questions(ledger: Ledger) -> tuple[Question, ...]:
         return ()
     _, found = await open_turn(ledger)
     return found
-
-
-async def open_turn(ledger: Ledger) -> tuple[list[Said], tuple[Question, ...]]:
-    """What the open turn of a session has done so far, and what it asks; nothing if there is none."""
-    if ledger.progress.open is None:
-        return [], ()
-    found = (await read_open_turn(ledger)).recorded
-    asked = found.questions.values() if ledger.progress.open == "waiting" else ()
-    return [called(entry) for entry in found.entries if not entry.replaced], tuple(question for question, _ in asked)
-
-
-def print_calls(turn: int, calls: Sequence[Said]) -> None:
-    """What an open turn has done."""
-    if calls:
-        say(f"turn {turn} so far:")
-    for call in calls:
-        say(Text("  ").append_text(call.as_line()))
 
 
 def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
