@@ -117,15 +117,26 @@ def difference(one: Json, other: Json, path: str = "$") -> str | None:
 def _good(value: object, depth: int) -> bool:
     if type(value) is str:
         return value.isascii() or _is_unicode(value)
-    if value is None or type(value) is bool:
-        return True
+    if is_object(value):
+        return depth > 0 and all(map(_is_key, value)) and _are_good(value.values(), depth - 1)
+    if is_array(value):
+        return depth > 0 and _are_good(value, depth - 1)
     if type(value) is int:
         return -(2**63) <= value < 2**63
     if type(value) is float:
         return math.isfinite(value)
-    if depth and is_object(value):
-        return all(type(key) is str and _is_unicode(key) and _good(item, depth - 1) for key, item in value.items())
-    return depth > 0 and is_array(value) and all(_good(item, depth - 1) for item in value)
+    return value is None or type(value) is bool
+
+
+def _are_good(items: Iterable[object], depth: int) -> bool:
+    for item in items:  # noqa: SIM110 - there are thousands of short ones, for which a generator takes twice as long
+        if not _good(item, depth):
+            return False
+    return True
+
+
+def _is_key(key: object) -> bool:
+    return type(key) is str and (key.isascii() or _is_unicode(key))
 
 
 def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]:
@@ -133,7 +144,7 @@ def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]
         yield path, f"nested deeper than {MAX_DEPTH} levels"
     elif is_object(value):
         for key, item in value.items():
-            if type(key) is not str or not _is_unicode(key):
+            if not _is_key(key):
                 # The repr of a foreign object may fail; that of an integer of thousands of digits does.
                 shown = ascii(key) if type(key) is str else f"a {_name(key)}"
                 yield path, f"{shown} cannot be the key of a JSON object"

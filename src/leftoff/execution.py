@@ -25,7 +25,7 @@ from leftoff.inquiry import OpenTurn, check_open_turn, read_open_turn
 from leftoff.journal import Journal, Suspended
 from leftoff.recorded import Recorded
 from leftoff.records import Kind, Row
-from leftoff.stopping import settled, unless
+from leftoff.stopping import each, settled
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, TurnRow
 from leftoff.unrecorded import Unrecorded
 
@@ -170,7 +170,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def _events(self, stop: Stop, diverged: Diverged) -> AsyncGenerator[EventT_co | Outcome, None]:
         """What the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
         lost: Stop = asyncio.get_running_loop().create_future()
-        holding = asyncio.create_task(self._ledger.hold(lost))
+        holding = self._ledger.hold(lost)
         turn = self._turn
         journal: Journal | Unrecorded
         if self._options.durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
@@ -188,8 +188,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
             journal = Unrecorded(self._ledger, born=turn.born, halt=lost)
         stream = self._framework.stream(self._instance.live, turn.task, journal, self._instance.blueprint.effects)
         try:
-            while (item := await unless(anext(stream, None), stop, lost)) is not None:
-                yield item
+            async with aclosing(each(stream, stop, lost)) as items:
+                async for item in items:
+                    yield item
             self._notes = journal.finish()
         finally:
 
@@ -200,7 +201,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
                     await journal.close()
                     if not lost.done():
                         lost.set_result(None)
-                    await holding
+                    await holding.end()
 
             await settled(end())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +25,7 @@ from leftoff.stopping import fail, settled, unless
 from leftoff.turns import CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 
     from leftoff.records import Head, Row, Status
     from leftoff.state import Archive
@@ -46,6 +47,24 @@ def holder(head: Head | None) -> str | None:
     if head is None or head.owner is None or head.expires <= head.now or is_dead(head.owner):
         return None
     return head.owner
+
+
+class Holding:
+    """Renews a lease from when it is time to. Most turns are over by then, and have no task for it."""
+
+    def __init__(self, hold: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._hold = hold
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(LEASE / 3, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._hold())
+
+    async def end(self) -> None:
+        """Wait until nothing is renewed any more."""
+        self._timer.cancel()
+        if self._task is not None:
+            await self._task
 
 
 class Ledger:
@@ -157,17 +176,19 @@ class Ledger:
         async with self._writing, store.transaction() as transaction:
             yield transaction
 
-    async def hold(self, lost: Stop) -> None:
+    def hold(self, lost: Stop) -> Holding:
         """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
+        return Holding(partial(self._hold, lost))
+
+    async def _hold(self, lost: Stop) -> None:
         while not lost.done():
+            try:
+                await self._renew()
+            except StoreUnavailable:
+                pass  # The next write tells whether the lease is still held; until then the turn goes on.
+            except LeftoffError as error:
+                fail(lost, error)
             await asyncio.wait({lost}, timeout=LEASE / 3)
-            if not lost.done():
-                try:
-                    await self._renew()
-                except StoreUnavailable:
-                    continue  # The next write tells whether the lease is still held; until then the turn goes on.
-                except LeftoffError as error:
-                    fail(lost, error)
 
     async def _renew(self) -> None:
         async with self._writing:

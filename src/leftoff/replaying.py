@@ -17,7 +17,7 @@ from leftoff.history import messages_of, read_bodies, read_checkpoint
 from leftoff.ordering import Order
 from leftoff.questions import denied
 from leftoff.records import Kind
-from leftoff.stopping import fail, unless
+from leftoff.stopping import each, fail
 from leftoff.turns import CheckpointRow, TurnRow
 from leftoff.upgrading import upgrade
 
@@ -149,8 +149,8 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     calls, outcome, differences = _Calls(known, halt), Outcome(messages=[]), list[str]()
     try:
         stream = framework.stream(live, messages_of(bodies, task.task), calls, blueprint.effects)
-        async with aclosing(stream):
-            while (item := await unless(anext(stream, None), halt)) is not None:
+        async with aclosing(stream), aclosing(each(stream, halt)) as items:
+            async for item in items:
                 outcome = item if isinstance(item, Outcome) else outcome
     except _Other as other:
         differences.append(str(other))

@@ -27,6 +27,8 @@ class Turnstile:
         self._instance = instance
         self._wait = wait
         self._mutex = asyncio.Lock()
+        self._inside = 0
+        """How many calls have the mutex or wait for it."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
@@ -34,21 +36,7 @@ class Turnstile:
         """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
         self._move_to(asyncio.get_running_loop())
         until = time.monotonic() + self._wait
-        acquiring = asyncio.ensure_future(self._mutex.acquire())
-        try:
-            async with asyncio.timeout(self._wait if self._mutex.locked() else None):
-                await unless(acquiring, stop)
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if not acquiring.cancelled():  # it came in the same moment
-                self._mutex.release()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            raise SessionBusy(
-                f"session {self._ledger.session!r} still runs a turn in this process; "
-                "wait longer: session(..., timeout=60)",
-                session=self._ledger.session,
-                owner="this process",
-            ) from None
+        await self._enter(stop)
         try:
             yield until
         except GeneratorExit:
@@ -61,7 +49,30 @@ class Turnstile:
                 if (head := self._ledger.head) is not None and self._ledger.owned:
                     await settled(self._release(head.status))
             finally:
+                self._inside -= 1
                 self._mutex.release()
+
+    async def _enter(self, stop: Stop) -> None:
+        self._inside += 1
+        if self._inside == 1:  # nobody has it or waits for it, so there is nothing to wait for, or to stop
+            await self._mutex.acquire()
+            return
+        acquiring = asyncio.ensure_future(self._mutex.acquire())
+        try:
+            async with asyncio.timeout(self._wait):
+                await unless(acquiring, stop)
+        except (asyncio.CancelledError, TimeoutError) as error:
+            self._inside -= 1
+            if not acquiring.cancelled():  # it came in the same moment
+                self._mutex.release()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise SessionBusy(
+                f"session {self._ledger.session!r} still runs a turn in this process; "
+                "wait longer: session(..., timeout=60)",
+                session=self._ledger.session,
+                owner="this process",
+            ) from None
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         """Belong to this event loop, after the one before has ended."""
@@ -73,7 +84,7 @@ class Turnstile:
                     session=self._ledger.session,
                 )
             self._instance.forget()
-            self._mutex = asyncio.Lock()
+            self._mutex, self._inside = asyncio.Lock(), 0
             self._ledger.move()
         self._loop = loop
 

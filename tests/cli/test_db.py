@@ -5,6 +5,8 @@ import json
 import pytest
 from tools.servers.shared import STORES, place
 
+from leftoff.stores.postgres_schema import NEWEST
+
 
 @pytest.fixture
 def url(tmp_path):
@@ -14,16 +16,16 @@ def url(tmp_path):
 def test_a_database_without_tables_says_so_and_is_left_as_it_is(cli, url):
     result = cli("db", "status", "--json", "--store", url)
     facts = result.json
-    assert (facts["version"], facts["newest"], facts["profile"]) == (0, 3, "strict")
+    assert (facts["version"], facts["newest"], facts["profile"]) == (0, NEWEST, "strict")
     result = cli("ls", "--store", url, code=3)
     assert "no tables of leftoff yet" in result.err
     assert cli("db", "status", "--json", "--store", url).json["version"] == 0
 
 
 def test_the_tables_are_made_once(cli, url):
-    assert "made the tables, version 3" in cli("db", "upgrade", "--store", url).out
-    assert "nothing to do: the tables have version 3" in cli("db", "upgrade", "--store", url).out
-    assert cli("db", "upgrade", "--json", "--store", url).json == {"before": 3, "version": 3}
+    assert f"made the tables, version {NEWEST}" in cli("db", "upgrade", "--store", url).out
+    assert f"nothing to do: the tables have version {NEWEST}" in cli("db", "upgrade", "--store", url).out
+    assert cli("db", "upgrade", "--json", "--store", url).json == {"before": NEWEST, "version": NEWEST}
     result = cli("db", "status", "--store", url)
     assert "PostgreSQL" in result.out
     assert "the tables:" not in result.err

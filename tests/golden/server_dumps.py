@@ -5,18 +5,23 @@ import json
 import psycopg
 import redis
 from psycopg import sql
+from tools.servers.tables import make_tables
 
 SCHEMA = "leftoff"
 TABLES = ("heads", "rows")
+VERSION = "-- tables of version "
+OLDEST = 3
+"""That of the tables of leftoff 0.1.0, whose dump does not say it."""
 
 
 def dump_postgres(url):
-    """The content as INSERTs, for tables that leftoff has made."""
-    lines = []
+    """The content as INSERTs, for the tables whose version stands in the first line."""
     with psycopg.connect(url) as db:
+        [(version,)] = db.execute(f"SELECT max(number) FROM {SCHEMA}.migrations")
+        lines = [f"{VERSION}{version}"]
         for table in TABLES:
             name = sql.Identifier(SCHEMA, table)
-            found = db.execute(sql.SQL("SELECT * FROM {} ORDER BY 1, 2, 3").format(name))
+            found = db.execute(sql.SQL("SELECT * FROM {} ORDER BY 1, 2").format(name))
             columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in found.description)
             for row in found.fetchall():
                 values = sql.SQL(", ").join(map(_literal, row))
@@ -32,6 +37,9 @@ def _literal(value):
 
 
 def load_postgres(url, text):
+    """Make the tables that it was written to, and fill them."""
+    first, _, _ = text.partition("\n")
+    make_tables(url, SCHEMA, int(first.removeprefix(VERSION)) if first.startswith(VERSION) else OLDEST)
     with psycopg.connect(url) as db:
         db.execute(text)
         db.execute(f"SELECT setval(pg_get_serial_sequence('{SCHEMA}.heads', 'id'), max(id)) FROM {SCHEMA}.heads")

@@ -20,6 +20,7 @@ from tools.servers import Postgres, Redis
 
 import leftoff
 from leftoff.records import FORMAT, Kind
+from leftoff.stores.postgres import PostgresStore
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(folder.name for folder in (HERE / "leftoff").iterdir())
@@ -60,8 +61,10 @@ async def store(version, name, db, tmp_path, servers):
         url = servers(name).url
         with psycopg.connect(url) as connection:
             connection.execute("DROP SCHEMA IF EXISTS leftoff CASCADE")
-        async with leftoff.open(url):
-            load_postgres(url, kept.read_text(encoding="utf-8"))
+        load_postgres(url, kept.read_text(encoding="utf-8"))
+        tables = await PostgresStore.connect(url)
+        await tables.upgrade()
+        await tables.close()
     elif name == "redis.json":
         url = servers(name).url
         load_redis(url, kept.read_text(encoding="ascii"))

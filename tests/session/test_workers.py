@@ -205,7 +205,7 @@ async def test_a_worker_that_was_taken_over_cannot_record_a_failure(store):
 
 async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_counts_once(store, monkeypatch):
     monkeypatch.setattr("leftoff.ledger.LEASE", 0.05)
-    monkeypatch.setattr(Ledger, "hold", lambda self, stop: asyncio.wait({stop}))  # as in a process that is paused
+    monkeypatch.setattr("leftoff.ledger.Holding._begin", lambda self: None)  # as in a process that is paused
     gate = Gate()
     factory, model = agents(gate)
     session = store.session("case", factory)

@@ -7,13 +7,13 @@ import socket
 import time
 import traceback
 from contextlib import asynccontextmanager
-from importlib.resources import files
 
 import psycopg
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_ext.models.replay import ReplayChatCompletionClient
 from tools.servers import PgBouncer, Postgres, Proxy, certificates
+from tools.servers.tables import make_tables
 
 import leftoff
 from leftoff.errors import (
@@ -212,18 +212,6 @@ def catalogue(server, schema):
     return [str(server.execute(query, schema)).replace(schema, "SCHEMA") for query in queries]
 
 
-def apply(server, schema, upto):
-    """The tables as an older leftoff made them."""
-    read = files("leftoff.stores").joinpath
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-        connection.execute(f"SET search_path TO {schema}, pg_temp")
-        connection.execute("BEGIN;" + read("postgres_migrations.sql").read_text() + "; COMMIT")
-        for number in range(1, upto + 1):
-            connection.execute(read(f"postgres_{number:04}.sql").read_text())
-            connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
-
-
 async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
     async with opened(f"{server.url}?schema={schema}new"):
         pass
@@ -231,7 +219,7 @@ async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
     assert all(found != "[]" for found in fresh)
     for upto in range(postgres_schema.NEWEST):
         old = f"{schema}old{upto}"
-        apply(server, old, upto)
+        make_tables(server.url, old, upto)
         store = await PostgresStore.connect(f"{server.url}?schema={old}")
         assert store.version == upto
         await store.upgrade()
@@ -243,8 +231,8 @@ async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
 
 
 async def test_older_tables_are_not_used_until_somebody_upgrades_them(server, url, schema):
-    apply(server, schema, 1)
-    with pytest.raises(StoreUnavailable, match="have version 1 and this leftoff needs 3; type: leftoff db upgrade"):
+    make_tables(server.url, schema, 1)
+    with pytest.raises(StoreUnavailable, match="have version 1 and this leftoff needs 4; type: leftoff db upgrade"):
         await PostgresStore.open(url)
     assert server.execute(f"SELECT max(number) FROM {schema}.migrations") == [(1,)]
     stores = [await PostgresStore.connect(url) for _ in range(4)]

@@ -143,12 +143,20 @@ async def test_a_file_that_would_not_be_durable_is_refused(path, monkeypatch):
     assert "durable" in await refused(path)
 
 
-async def test_a_commit_is_four_kinds_of_statements(store):
+async def test_a_commit_is_five_kinds_of_statements(store):
     await store.write(a_write())
     seen = []
     await store._run(lambda: store._db.set_trace_callback(seen.append))
     await store.write(a_write(seq=1, rows=[a_row(n) for n in range(3)]))
-    assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "INSERT", "INSERT", "COMMIT"]
+    assert [statement.split()[0] for statement in seen] == [
+        "BEGIN",
+        "SELECT",
+        "UPDATE",
+        "INSERT",
+        "INSERT",
+        "INSERT",
+        "COMMIT",
+    ]
 
 
 async def test_listing_follows_the_index_without_sorting(store):

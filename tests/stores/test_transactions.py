@@ -540,7 +540,7 @@ async def test_a_connection_that_is_cut_leaves_both_or_nothing(base, proxy, mome
             await store.write(a_write())
         cut = {
             "insert": lambda: proxy.cut_after_request(matching=b"INSERT INTO"),
-            "write": lambda: proxy.cut_after_request(matching=b"AS MATERIALIZED" if seq else b".write("),
+            "write": lambda: proxy.cut_after_request(matching=b"statement_timestamp" if seq else b".write("),
             "commit": lambda: proxy.cut_before_request(matching=b"COMMIT"),
             "committed": lambda: proxy.cut_after_request(matching=b"COMMIT"),
         }[moment]

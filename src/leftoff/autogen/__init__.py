@@ -6,7 +6,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 from leftoff.autogen import complete, fingerprint, kinds, messages, parts, private, resuming, running, unkept, view
@@ -49,7 +48,7 @@ class AutoGen:
         return AutoGen()
 
     def is_live(self, what: object) -> bool:
-        return isinstance(what, ChatAgent | Team) or kinds.is_stateful(what)
+        return kinds.is_agent_or_team(what) or kinds.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
         for team in parts.teams(parts.walk(live)):

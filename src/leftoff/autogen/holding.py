@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import islice
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.teams import BaseGroupChat, GraphFlow
 from autogen_core import SingleThreadedAgentRuntime
 
 from leftoff.autogen import private
-from leftoff.autogen.kinds import class_of, has_parts, is_mapping, is_part
+from leftoff.autogen.kinds import are_parts, class_of, has_parts, is_mapping, is_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +26,12 @@ DEPTH = 2
 IN_A_THREAD = "__leftoff_in_a_thread__"
 """Where a function has the one that it only calls in a thread."""
 
+HOLDERS: tuple[Any, ...] = (Callable, Mapping, list, tuple)
+"""What may have parts in it besides parts."""
+
+PLAIN = (str, int, float, bytes, NoneType)
+"""What is data in a list, and has no name in it."""
+
 MANY = 1000
 """How many items of a list or mapping are looked at; of those inside another, a tenth."""
 
@@ -33,7 +40,7 @@ def held(live: Any) -> Iterator[tuple[str, str, Any]]:
     """What an object holds: the attribute, the name, and the part."""
     attributes: dict[str, Any] = getattr(live, "__dict__", {}) if has_parts(live) else {}
     for attribute, value in attributes.items():
-        if attribute not in private.NOT_WALKED:
+        if _may_hold(cast("Any", class_of(value))) and attribute not in private.NOT_WALKED:
             bare = attribute.lstrip("_")
             name = attribute if bare != attribute and bare in attributes else bare
             for key, part in parts_in(value):
@@ -61,6 +68,12 @@ def _may_have_others(cls: Any) -> bool:  # by class: one look instead of three
     return issubclass(cls, SingleThreadedAgentRuntime | BaseGroupChat)
 
 
+@lru_cache(maxsize=1024)
+def _may_hold(cls: Any) -> bool:  # by class: most values hold nothing, and are asked in every turn
+    """Whether values of a class can be a part or have one in them."""
+    return are_parts(cls) or issubclass(cls, HOLDERS)
+
+
 def join(path: str, name: str) -> str:
     """The path of what has a name inside something that has a path."""
     return f"{path}/{name}" if path and name else path or name
@@ -68,7 +81,7 @@ def join(path: str, name: str) -> str:
 
 def parts_in(value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
     """The parts that a value is or has, with their names in it."""
-    if isinstance(value, str | int | float | bytes | None):
+    if not _may_hold(cast("Any", class_of(value))):
         return
     if is_part(value):
         yield "", value
@@ -111,7 +124,7 @@ def _named(items: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """The items of a list with a name for each: its own if it is a part and has one, else its class."""
     count: Counter[str] = Counter()
     for item in items:
-        if isinstance(item, str | int | float | bytes | None):
+        if isinstance(item, PLAIN):
             continue
         own = getattr(item, "name", None) if is_part(item) else None
         name = _quote(own) if isinstance(own, str) else class_of(item).__name__

@@ -11,7 +11,6 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent, UserProxyAgent
-from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_core.memory import Memory
 from autogen_core.models import ChatCompletionClient
@@ -21,7 +20,7 @@ from leftoff import calling, effects
 from leftoff.autogen import private
 from leftoff.autogen.holding import DEPTH, IN_A_THREAD, MANY, join, parts_in
 from leftoff.autogen.keeping import kept
-from leftoff.autogen.kinds import has_parts, is_mapping
+from leftoff.autogen.kinds import has_parts, is_agent_or_team, is_mapping
 from leftoff.autogen.memory_site import MemorySite
 from leftoff.autogen.parts import Part, walk
 from leftoff.autogen.requests import Digests, called, tool_key
@@ -77,7 +76,7 @@ class Run:
         self._digests = digests
         self._stand_ins = stand_ins
         self._workbenches: dict[str, list[Workbench]] = {}
-        self._holders = {id(part.live) for part in parts if isinstance(part.live, ChatAgent | Team)}
+        self._holders = {id(part.live) for part in parts if is_agent_or_team(part.live)}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
         """What was last said to the agents that stand for humans, by their ``id()``."""

@@ -78,7 +78,7 @@ def is_tool_with_state(cls: Any) -> bool:
 
 def is_part(value: Any) -> bool:
     """Whether a value holds state that can be kept."""
-    return _are_parts(cast("Any", class_of(value)))
+    return are_parts(cast("Any", class_of(value)))
 
 
 def has_parts(live: Any) -> bool:
@@ -89,6 +89,11 @@ def has_parts(live: Any) -> bool:
 def is_runtime(live: Any) -> bool:
     """Whether something builds its agents itself, when they are needed."""
     return _are_runtimes(cast("Any", class_of(live)))
+
+
+def is_agent_or_team(live: Any) -> bool:
+    """Whether something can be given a task."""
+    return _are_agents_or_teams(cast("Any", class_of(live)))
 
 
 def is_team(live: Any) -> bool:
@@ -107,9 +112,15 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 @lru_cache(maxsize=1024)
-def _are_parts(cls: Any) -> bool:
+def are_parts(cls: Any) -> bool:
+    """Whether values of a class hold state that can be kept."""
     stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
     return stateful and not _are_runtimes(cls)
+
+
+@lru_cache(maxsize=1024)
+def _are_agents_or_teams(cls: Any) -> bool:  # as for runtimes
+    return issubclass(cls, (ChatAgent, Team))
 
 
 @lru_cache(maxsize=1024)

@@ -29,28 +29,24 @@ FROM leftoff.write(
 )
 
 -- name: advance
-WITH moment AS MATERIALIZED (
-    SELECT extract(epoch FROM clock_timestamp())::float8 AS now
-), head AS (
+WITH head AS (
     UPDATE leftoff.heads
-    SET seq = seq + 1, epoch = %(epoch)s, status = %(status)s, labels = %(labels)s::jsonb, owner = %(owner)s,
-        expires = CASE WHEN %(owner)s::text IS NULL THEN 0 ELSE now + %(lease)s END, token = %(token)s,
-        updated = now, data = %(data)b
-    FROM moment
-    WHERE name = %(session)s AND seq = %(seq)s AND token = coalesce(%(after)s, token) AND status <> 'deleted'
+    SET seq = seq + 1, epoch = %s::bigint, status = %s, labels = %s::jsonb, owner = %s, token = %s, data = %b,
+        expires = coalesce(extract(epoch FROM statement_timestamp())::float8 + %s, 0),
+        updated = extract(epoch FROM statement_timestamp())::float8
+    WHERE name = %s AND seq = %s::bigint AND token = coalesce(%s, token) AND status <> 'deleted'
     RETURNING id, created, updated
 ), added AS (
-    INSERT INTO leftoff.rows (session, kind, n, data)
-    SELECT id, new.kind, new.n, new.data
-    FROM head, unnest(%(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[]) AS new (kind, n, data)
+    INSERT INTO leftoff.rows (series, n, data)
+    SELECT id * 8 + new.kind, new.n, new.data
+    FROM head, (VALUES (%s::bigint, %s::bigint, %b::bytea)) AS new (kind, n, data)
 )
 SELECT 'written', created, updated FROM head
 
 -- name: rows
 SELECT standby, n, data
 FROM (SELECT pg_is_in_recovery() AS standby) AS server
-LEFT JOIN leftoff.rows ON session = (SELECT id FROM leftoff.heads WHERE name = %s) AND kind = %s
-    AND n BETWEEN %s AND %s
+LEFT JOIN leftoff.rows ON series = (SELECT id FROM leftoff.heads WHERE name = %s) * 8 + %s AND n BETWEEN %s AND %s
 ORDER BY n
 
 -- name: delete

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leftoff.stores.postgres_pool import Connection, Pool
     from leftoff.stores.server import Tries
 
-NEWEST = 3
+NEWEST = 4
 """The number of the newest migration, ``postgres_0001.sql`` and so on."""
 
 

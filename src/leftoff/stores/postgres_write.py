@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from leftoff.stores.postgres_pool import Connection
 
 
+MOST_ROWS = 16
+"""Beyond this a write takes the function: each number of rows is a statement of its own, and connections keep some."""
+
+_ROW = b"(%s::bigint, %s::bigint, %b::bytea)"
 _BYTES = psycopg.adapters.types["bytea"]
 
 
@@ -52,18 +56,30 @@ class Outcome(NamedTuple):
 
 async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) -> Outcome:
     """Write, if the session's head is the one that the writer saw."""
-    values = _values(write)
-    if connection.limited and write.seq and not write.prune:
-        # Most writes: by measurement this takes a sixth less time than the function, which says why it wrote nothing.
-        cursor = await connection.execute(sql["advance"], values, binary=True)
+    if connection.limited and write.seq and not write.prune and 0 < len(write.rows) <= MOST_ROWS:
+        # Most writes: by measurement this takes a fifth less time than the function, which says why it wrote nothing.
+        query = sql["advance"].replace(_ROW, b", ".join([_ROW] * len(write.rows)))
+        cursor = await connection.execute(query, _in_order(write), binary=True)
         if found := await cursor.fetchone():
             return Outcome(*found)
-    cursor = await connection.execute(sql["write"], values, binary=True)
+    cursor = await connection.execute(sql["write"], _by_name(write), binary=True)
     [found] = await cursor.fetchall()
     return Outcome(*found)
 
 
-def _values(write: Write) -> dict[str, object]:
+def _in_order(write: Write) -> list[object]:
+    """For the statement. Numbers as text: for each size of a number, psycopg would prepare the statement again."""
+    labels = encode(dict(write.labels), "labels").decode()
+    lease = None if write.owner is None else write.lease
+    values: list[object] = [str(write.epoch), write.status, labels, write.owner, write.token, write.data, lease]
+    values += [write.session, str(write.seq), write.after]
+    for row in write.rows:
+        values += [str(int(row.kind)), str(row.n), row.data]
+    return values
+
+
+def _by_name(write: Write) -> dict[str, object]:
+    """For the function."""
     return {
         "session": write.session,
         "seq": write.seq,

@@ -33,12 +33,16 @@ VALUES (:session, :seq, :epoch, :status, :labels, :owner, :expires, :token, :cre
 ON CONFLICT (name) DO NOTHING
 RETURNING id, created
 
+-- name: found
+SELECT id, created
+FROM sessions
+WHERE name = :session AND seq = :seq - 1 AND (:after IS NULL OR token = :after) AND status <> 'deleted'
+
 -- name: swap
 UPDATE sessions
 SET seq = :seq, epoch = :epoch, status = :status, labels = :labels, owner = :owner, expires = :expires,
     token = :token, updated = :updated, data = :data
-WHERE name = :session AND seq = :seq - 1 AND (:after IS NULL OR token = :after) AND status <> 'deleted'
-RETURNING id, created
+WHERE id = :id
 
 -- name: status
 SELECT status FROM sessions WHERE name = ?

@@ -1,0 +1,148 @@
+-- A row has one number for its session and its kind, so that an entry of the index has 24 bytes instead of 32: up to
+-- that size Postgres sees where rows are added one after the other, and leaves no half of a page empty behind them.
+DROP VIEW messages, turns;
+ALTER TABLE rows DROP CONSTRAINT rows_pkey, ALTER COLUMN session TYPE bigint USING session * 8 + kind;
+ALTER TABLE rows RENAME COLUMN session TO series;
+ALTER TABLE rows DROP COLUMN kind, ADD PRIMARY KEY (series, n);
+
+-- One write: a new head and new rows, and none of the calls below a number any more, if the session's seq is the one
+-- that the writer saw; else nothing. Without that number it is what a worker of the version before calls.
+-- A function, so that its plan is kept by the server, also behind a pooler that knows no prepared statements.
+-- Locks are not waited for for long: a writer that has given up must not leave its connection waiting here.
+-- "repeated": the head is the one that this write has made, known by its token. "later": it is of a write after that.
+CREATE OR REPLACE FUNCTION write(
+    a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
+    a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
+    a_prune bigint DEFAULT 0,
+    OUT outcome text, OUT created double precision, OUT updated double precision
+) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    this_moment double precision := extract(epoch FROM clock_timestamp());
+    this_session bigint;
+    found_head heads;
+BEGIN
+    IF a_seq = 0 THEN
+        INSERT INTO heads (name, seq, epoch, status, labels, owner, expires, token, created, updated, data)
+        VALUES (
+            a_session, 1, an_epoch, a_status, some_labels, an_owner,
+            CASE WHEN an_owner IS NULL THEN 0 ELSE this_moment + a_lease END,
+            a_token, this_moment, this_moment, some_data
+        )
+        ON CONFLICT (name) DO NOTHING
+        RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
+    ELSE
+        UPDATE heads
+        SET seq = a_seq + 1, epoch = an_epoch, status = a_status, labels = some_labels, owner = an_owner,
+            expires = CASE WHEN an_owner IS NULL THEN 0 ELSE this_moment + a_lease END,
+            token = a_token, updated = this_moment, data = some_data
+        WHERE name = a_session AND seq = a_seq AND (an_after IS NULL OR token = an_after) AND status <> 'deleted'
+        RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
+    END IF;
+    IF this_session IS NOT NULL THEN
+        write.outcome := 'written';
+        IF cardinality(kinds) > 0 THEN
+            INSERT INTO rows (series, n, data)
+            SELECT this_session * 8 + a_kind, a_number, a_data
+            FROM unnest(kinds, numbers, datas) AS new (a_kind, a_number, a_data);
+        END IF;
+        IF a_prune > 0 THEN
+            DELETE FROM rows WHERE series = this_session * 8 + 7 AND n < a_prune;
+        END IF;
+        RETURN;
+    END IF;
+    SELECT * INTO found_head FROM heads WHERE name = a_session;
+    IF found_head.seq = a_seq + 1 AND found_head.token = a_token THEN
+        -- Changes nothing, but is a write: where commits wait for a standby, this one waits for the first one's, too.
+        UPDATE heads SET token = a_token WHERE id = found_head.id AND seq = a_seq + 1;
+        write.outcome := 'repeated';
+        write.created := found_head.created;
+        write.updated := found_head.updated;
+    ELSIF found_head.status = 'deleted' THEN
+        write.outcome := 'deleted';
+    ELSIF found_head.seq > a_seq + 1 THEN
+        write.outcome := 'later';
+    ELSE
+        write.outcome := 'conflict';
+    END IF;
+END
+$$;
+
+-- Two statements: the second one sees what a write added for which the first one had to wait.
+CREATE OR REPLACE FUNCTION bury(a_session text, OUT outcome text)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+DECLARE
+    this_session bigint;
+BEGIN
+    UPDATE heads
+    SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner = NULL, expires = 0,
+        token = '', updated = extract(epoch FROM clock_timestamp()), data = ''
+    WHERE name = a_session AND status <> 'deleted'
+    RETURNING id INTO this_session;
+    DELETE FROM rows WHERE series BETWEEN this_session * 8 AND this_session * 8 + 7;
+    IF this_session IS NOT NULL THEN
+        outcome := 'deleted';
+    ELSE
+        UPDATE heads SET token = '' WHERE name = a_session;  -- as above
+        outcome := CASE WHEN FOUND THEN 'deleted before' ELSE 'unknown' END;
+    END IF;
+END
+$$;
+
+-- A body by its number: the row that begins last before it has it.
+CREATE OR REPLACE FUNCTION body(a_session bigint, number bigint) RETURNS jsonb
+LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
+    SELECT record(data) -> 'bodies' -> least(number - n, 1000000)::int
+    FROM rows
+    WHERE series = a_session * 8 + 1 AND n <= number
+    ORDER BY n DESC
+    LIMIT 1
+$$;
+
+-- An open turn waits if its session does.
+CREATE VIEW turns AS
+SELECT
+    heads.name AS session,
+    found.n AS turn,
+    CASE
+        WHEN done.n IS NOT NULL THEN 'done'
+        WHEN found.n = whole(record(heads.data) -> 'turn') AND record(heads.data) ->> 'open' IN ('running', 'waiting')
+            THEN CASE heads.status WHEN 'waiting' THEN 'waiting' ELSE 'running' END
+        WHEN failure.n IS NOT NULL THEN record(failure.data) ->> 'status'
+        ELSE 'running'
+    END AS status,
+    record(found.data) ->> 'key' AS key,
+    record(failure.data) ->> 'error' AS error,
+    record(done.data) ->> 'stop_reason' AS stop_reason,
+    whole(record(done.data) -> 'usage' -> 0) AS prompt_tokens,
+    whole(record(done.data) -> 'usage' -> 1) AS completion_tokens,
+    moment(record(found.data) -> 'at') AS started,
+    moment(record(coalesce(done.data, failure.data)) -> 'at') AS ended
+FROM heads
+JOIN rows AS found ON found.series = heads.id * 8 + 3
+LEFT JOIN rows AS done ON done.series = heads.id * 8 + 4 AND done.n = found.n
+LEFT JOIN LATERAL (
+    SELECT rows.n, rows.data
+    FROM rows
+    WHERE rows.series = heads.id * 8 + 5 AND whole(record(rows.data) -> 'turn') = found.n
+    ORDER BY rows.n DESC
+    LIMIT 1
+) AS failure ON done.n IS NULL;
+
+CREATE VIEW messages AS
+SELECT
+    session,
+    turn,
+    place,
+    message ->> 'source' AS source,
+    message ->> 'type' AS type,
+    CASE WHEN jsonb_typeof(message -> 'content') = 'string' THEN message ->> 'content'
+        ELSE (message -> 'content')::text END AS content,
+    message
+FROM (
+    SELECT heads.name AS session, rows.n AS turn, place, keyed(heads.id, body(heads.id, whole(number))) AS message
+    FROM heads
+    JOIN rows ON rows.series = heads.id * 8 + 4
+    CROSS JOIN LATERAL jsonb_array_elements(items(record(rows.data) -> 'messages'))
+        WITH ORDINALITY AS item (number, place)
+) AS stored;
