@@ -233,8 +233,7 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
                 await _timed(made.call(request, make), times["call"])
                 times["write"].append(store.took)
                 for which in ("bare", "async") if number % 2 else ("async", "bare"):
-                    insert = bare.insert if which == "bare" else bare.insert_async
-                    await _timed(insert(store.data), times[which])
+                    await _timed((bare.insert if which == "bare" else bare.insert_async)(store.data), times[which])
                 advance()
         await bare.close()
         await store.close()
