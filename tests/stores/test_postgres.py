@@ -31,6 +31,7 @@ from leftoff.records import Kind
 from leftoff.stores import postgres_pool, postgres_schema
 from leftoff.stores.postgres import PostgresStore
 from leftoff.stores.postgres_pool import SIZE
+from leftoff.stores.postgres_write import MOST_ROWS
 from leftoff.stores.server import Tries
 from leftoff.testing import a_row, a_write
 from leftoff.turns import Progress, encode
@@ -486,6 +487,30 @@ async def test_a_host_that_hangs_does_not_hide_the_next_one(server, url):
         )
         async with opened(several, deadline=12.0) as store:
             assert await store.head("case-42") is None
+
+
+@pytest.mark.parametrize("many", [1, MOST_ROWS, MOST_ROWS + 1, 5 * MOST_ROWS])
+async def test_a_write_may_have_any_number_of_rows(url, many):
+    rows = [a_row(n, kind=kind) for n in range(many) for kind in (Kind.BODY, Kind.CALL)]
+    async with opened(url) as store:
+        await store.write(a_write())
+        for seq, batch in enumerate((rows[:many], rows[many:]), start=1):
+            assert (await store.write(a_write(seq=seq, rows=batch))).seq == seq + 1
+        for kind in (Kind.BODY, Kind.CALL):
+            assert list(await store.rows("case-42", kind)) == [row for row in rows if row.kind is kind]
+        with pytest.raises(Conflict):
+            await store.write(a_write(seq=3, rows=[a_row(many), rows[0]]))
+        assert (await store.head("case-42")).seq == 3
+
+
+async def test_small_and_large_numbers_are_one_statement(url):
+    async with opened(url) as store:
+        head = await store.write(a_write(epoch=1))
+        for n in (first + step for first in (1, 2**15, 2**31, 2**62) for step in range(7)):
+            head = await store.write(a_write(seq=head.seq, epoch=n, rows=[a_row(n)]))
+        tries = Tries(asyncio.get_running_loop().time() + 60)
+        found = await store._pool.run(tries, b"SELECT statement FROM pg_prepared_statements")
+        assert sum("statement_timestamp" in statement for (statement,) in found) == 1
 
 
 async def test_statements_are_prepared_only_where_no_pooler_is_between(server, url):

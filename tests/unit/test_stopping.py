@@ -3,10 +3,11 @@
 import asyncio
 import gc
 import threading
+from contextlib import aclosing
 
 import pytest
 
-from leftoff.stopping import settled, stop_of, unless
+from leftoff.stopping import each, settled, stop_of, unless
 
 
 class Work:
@@ -179,6 +180,119 @@ async def test_work_that_fails_while_unless_is_cancelled_is_a_cancellation():
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def stream(work, *, first=("a", "b")):
+    """Some items, and what the work gives."""
+    for item in first:
+        yield item
+    yield await work()
+
+
+async def read(items, seen):
+    async with aclosing(items):
+        async for item in items:
+            seen.append(item)
+
+
+async def test_each_gives_the_items_in_their_order_and_ends():
+    work, seen = Work(result="c"), []
+    work.go.set()
+    await read(each(stream(work), new_stop()), seen)
+    assert seen == ["a", "b", "c"]
+
+
+async def test_each_needs_no_stop_and_no_items():
+    work, seen = Work(result="c"), []
+    work.go.set()
+    await read(each(stream(work, first=())), seen)
+    assert seen == ["c"]
+
+
+async def test_each_gives_the_items_before_the_error_of_the_stream():
+    work, seen = Work(error=ValueError("work")), []
+    work.go.set()
+    with pytest.raises(ValueError, match="work"):
+        await read(each(stream(work), new_stop()), seen)
+    assert seen == ["a", "b"]
+
+
+async def test_each_gives_what_is_false_and_what_is_nothing():
+    async def nothing():
+        for item in (None, 0, ""):
+            yield item
+
+    seen = []
+    await read(each(nothing(), new_stop()), seen)
+    assert seen == [None, 0, ""]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_stop_ends_a_stream_and_is_raised(which):
+    work, stops, seen = Work(slow_to_stop=0.01), [new_stop(), new_stop()], []
+    running = asyncio.create_task(read(each(stream(work), *stops), seen))
+    await work.started.wait()
+    stops[which].set_exception(KeyError("stop"))
+    with pytest.raises(KeyError, match="stop"):
+        await running
+    assert work.ended
+    assert work.cancels == 1
+
+
+async def test_a_cancelled_stop_ends_a_stream():
+    work, stop = Work(slow_to_stop=0.01), new_stop()
+    running = asyncio.create_task(read(each(stream(work), stop), []))
+    await work.started.wait()
+    stop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert work.ended
+
+
+async def test_a_stop_wins_over_items_that_nobody_has_taken_yet():
+    work, stop, seen = Work(), new_stop(), []
+    async with aclosing(each(stream(work, first="abc"), stop)) as items:
+        seen.append(await anext(items))
+        await work.started.wait()
+        stop.set_exception(KeyError("stop"))
+        with pytest.raises(KeyError):
+            await anext(items)
+    assert seen == ["a"]
+    assert work.ended
+
+
+async def test_a_stop_that_came_before_ends_a_stream_at_once():
+    work, stop, seen = Work(), new_stop(), []
+    stop.set_exception(KeyError("stop"))
+    with pytest.raises(KeyError):
+        await read(each(stream(work, first=()), stop), seen)
+    assert seen == []
+    assert work.ended or not work.started.is_set()
+
+
+@pytest.mark.parametrize("on_stop", [None, ValueError("while stopping")])
+async def test_closing_each_ends_the_stream_and_leaves_the_stops_alone(on_stop):
+    work, stop = Work(slow_to_stop=0.01, on_stop=on_stop), new_stop()
+    async with aclosing(each(stream(work), stop)) as items:
+        assert await anext(items) == "a"
+        await work.started.wait()
+    assert work.ended
+    assert not stop.done()
+    stop.set_result(None)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_cancelling_each_waits_for_the_end_of_the_stream(times):
+    work = Work(slow_to_stop=0.05)
+    running = asyncio.create_task(read(each(stream(work), new_stop()), []))
+    await work.started.wait()
+    for _ in range(times):
+        running.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert work.ended
+    assert work.cancels == 1
 
 
 async def test_settled_returns_the_result_of_the_work():
