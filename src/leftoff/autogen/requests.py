@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from hashlib import blake2b
-from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
@@ -34,7 +33,8 @@ class Digests:
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """The digest of a request."""
         last, found = self._last, list(messages)
-        if len(found) < len(last) or not all(map(is_, last, found)):  # a window has moved, or it is something else
+        # Whole lists, since Python compares them without touching what is the same object.
+        if found[: len(last)] != last:  # a window has moved, or it is something else
             known = self._known
             self._state, self._known, last = blake2b(digest_size=12), {}, []
         else:

@@ -62,7 +62,8 @@ def _answer_calls(context: ChatCompletionContext) -> list[str]:
         return []  # a context of a user's own may have its messages elsewhere
     if not (0 < length <= len(messages) and messages[length - 1] is last):
         length = 0
-    repaired = messages[:length]
+    repaired: list[Any] = []
+    """What comes after those that are known to have all their answers."""
     repairs: list[str] = []
     lost: list[FunctionCall] = []
     for message in [*messages[length:], None]:
@@ -88,6 +89,6 @@ def _answer_calls(context: ChatCompletionContext) -> list[str]:
         repaired.append(message)
     repaired.pop()
     if repairs:
-        setattr(context, private.CONTEXT_MESSAGES, repaired)
-    _ANSWERED[context] = len(repaired), repaired[-1]
+        setattr(context, private.CONTEXT_MESSAGES, messages[:length] + repaired)
+    _ANSWERED[context] = length + len(repaired), repaired[-1]
     return repairs
