@@ -12,6 +12,7 @@ from leftoff.errors import StateInvalid
 from leftoff.records import Kind
 from leftoff.state import Archive
 from leftoff.turns import CheckpointRow, FailureRow, TurnRow
+from leftoff.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -170,7 +171,8 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
         found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
         if not found:
             raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
-        bodies.extend(found)
+        with uncollected():
+            bodies.extend(found)
     return bodies
 
 
@@ -193,19 +195,20 @@ async def read_checkpoint(
         raise _missing(ledger, number)
     logs = await ledger.store.rows(ledger.session, Kind.LOG, stop=number + 1)
     found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
-    if archive is not None:
-        archive.learn_bodies(found)
     fingerprint = None
     try:
-        if row.fingerprint is not None:
-            fingerprint = found.message(row.fingerprint, "fingerprint")
-        tree: Any = state.restore(
-            skeleton=row.skeleton,
-            spans=[(span[0], span[1]) for span in row.spans],
-            bodies=found,
-            logs=[turns.decode_appends(log) for log in logs],
-            archive=archive or Archive(),
-        )
+        with uncollected():
+            if archive is not None:
+                archive.learn_bodies(found)
+            if row.fingerprint is not None:
+                fingerprint = found.message(row.fingerprint, "fingerprint")
+            tree: Any = state.restore(
+                skeleton=row.skeleton,
+                spans=[(span[0], span[1]) for span in row.spans],
+                bodies=found,
+                logs=[turns.decode_appends(log) for log in logs],
+                archive=archive or Archive(),
+            )
     except StateInvalid as error:
         error.session = ledger.session
         raise

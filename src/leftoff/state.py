@@ -293,7 +293,10 @@ def restore(
                 numbers, depth = lists[index]
                 archive.learn(path, spans[index], numbers, depth)
                 name = _name(path)
-                return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
+                try:
+                    return [bodies.message(number, name) for number in numbers]
+                except StateInvalid:  # which of them it was
+                    return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
             if BODY not in value:
                 return {unescape(key): whole(item, (*path, unescape(key))) for key, item in value.items()}
         return bodies.whole(value, _name(path))

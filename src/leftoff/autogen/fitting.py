@@ -21,6 +21,7 @@ from leftoff.autogen.kinds import class_of
 from leftoff.codec import difference, is_array, is_object
 from leftoff.errors import Drifted, StateInvalid
 from leftoff.state import Grown
+from leftoff.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +141,7 @@ def read_list(place: Place, value: Json, at: str) -> list[Any]:
 
 def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
     read: list[Any] = []
-    with suppress(Exception):  # whatever it is, it is found again below
+    with suppress(Exception), uncollected():  # whatever it is, it is found again below
         for start in range(0, len(value), MANY):
             some = value[start : start + MANY]
             loaded, dumped = place.load_all(some)
