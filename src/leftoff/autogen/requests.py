@@ -32,18 +32,17 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """The digest of a request."""
-        last, found = self._last, list(messages)
+        found, known = list(messages), dict[int, bytes]()
         # Whole lists, since Python compares them without touching what is the same object.
-        if found[: len(last)] != last:  # a window has moved, or it is something else
+        if found[: len(self._last)] != self._last:  # a window has moved, or it is something else
             known = self._known
-            self._state, self._known, last = blake2b(digest_size=12), {}, []
-        else:
-            known = {}
-        for message in found[len(last) :]:
+            self._state, self._known, self._last = blake2b(digest_size=12), {}, []
+        new = found[len(self._last) :]
+        for message in new:
             one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
             self._known[id(message)] = one
             self._state.update(one)
-        self._last = found
+        self._last += new  # and not those found: an equal one in the place of another would let that one's id go
         return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
 
 

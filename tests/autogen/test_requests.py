@@ -1,0 +1,26 @@
+"""The digest of a request to a model is that of what it says, however it was told before."""
+
+import random
+
+from autogen_core.models import UserMessage
+
+from leftoff.autogen.requests import Digests
+
+
+def said(text):
+    return UserMessage(content=text, source="user")
+
+
+def fresh(messages):
+    return Digests().of(messages, {}, stream=False)
+
+
+def test_requests_that_grow_shrink_and_move_have_the_digests_of_new_ones():
+    chance, digests = random.Random(1), Digests()
+    messages = [said(str(number % 7)) for number in range(40)]
+    for _ in range(200):
+        first = chance.randint(0, 30)
+        window = messages[first : chance.randint(first, 40)]
+        if chance.random() < 0.3:  # the same words in other objects, which come to lie where the last ones lay
+            window = [message.model_copy() for message in window]
+        assert digests.of(window, {}, stream=False) == fresh(window)
