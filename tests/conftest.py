@@ -1,9 +1,13 @@
-"""How hard Hypothesis tries: a little with every test run, a lot with LEFTOFF_LONG=1. How tests are shared out."""
+"""How hard Hypothesis tries: a little with every test run, a lot with LEFTOFF_LONG=1. How tests are shared out and stopped."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell that runs this in the background has it ignored, and so would have the processes that the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=40, stateful_step_count=30, **common)
