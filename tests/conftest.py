@@ -1,4 +1,4 @@
-"""How hard Hypothesis tries: a little with every test run, a lot with LEFTOFF_LONG=1. How tests are shared out and stopped."""
+"""How hard Hypothesis tries (LEFTOFF_LONG=1: hard), how tests are shared out, and that they can be interrupted."""
 
 import os
 import signal
