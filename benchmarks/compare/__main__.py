@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.compare.comparing import Plan, compare
 from benchmarks.compare.tables import tables
-from benchmarks.compare.talking import PEERS, ROOT, is_ours
+from benchmarks.compare.talking import INSTALLED, ROOT, is_ours
 from benchmarks.workload import SHAPES, Shape
 
 OURS = (
@@ -47,8 +47,8 @@ def main() -> None:
         if unknown := sorted(set(given) - set(known)):
             parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    if not PEERS.exists() and not all(map(is_ours, contenders)):
-        console.print("notice: without the peers, whose environment is not here; make .venv/peers/.installed makes it")
+    if not INSTALLED.exists() and not all(map(is_ours, contenders)):
+        console.print("notice: without the peers, whose environment is not complete; type: make .venv/peers/.installed")
         contenders = [name for name in contenders if is_ours(name)]
     plan = Plan(contenders=contenders, shapes=shapes, points=sorted(points), rates=not options.quick)
     options.out.mkdir(parents=True, exist_ok=True)

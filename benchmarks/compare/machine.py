@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.compare.talking import PEERS, ROOT
+from benchmarks.compare.talking import INSTALLED, PEERS, ROOT
 from benchmarks.workload import SEED
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def about(servers: dict[str, str]) -> dict[str, Any]:
 
 def _peers() -> dict[str, str]:
     """The versions of what the peers' environment was asked for."""
-    if not PEERS.exists():
+    if not INSTALLED.exists():
         return {}
     installed = {_plain(name): version for name, version in json.loads(_said(str(PEERS), "-c", ASK)).items()}
     wanted = (ROOT / "benchmarks" / "peers" / "requirements.in").read_text().splitlines()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.compare.results import Point, Series
-from benchmarks.compare.talking import ContenderFailed, Unable, command, talk
+from benchmarks.compare.talking import ContenderFailed, Overtime, Unable, command, talk
 from benchmarks.workload import turns
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ class Run:
         try:
             series.points.append(self._reach(target, heard))
         except ContenderFailed as error:
+            if not series.points and not isinstance(error, Overtime | Unable):
+                raise  # one that cannot even begin is no result: something is missing, or wrong
             done = series.points[-1].turns if series.points else 0
-            series.stopped = f"stopped at {done:,}: {error}"
+            series.stopped = f"stopped at {done:,}: {str(error).splitlines()[-1]}"
 
     def close(self) -> None:
         self._place.close()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv" / "peers" / "bin" / "python"
+INSTALLED = ROOT / ".venv" / "peers" / ".installed"
+"""Is there when the peers' environment is complete."""
 OURS = {"leftoff": "benchmarks.ours", "json": "benchmarks.ours", "floor": "benchmarks.floors"}
 """The modules of what runs in the project's environment."""
 
@@ -81,7 +83,7 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
     if code and overtime:
         raise Overtime(f"ended after {seconds:.0f} s, at turn {turn:,}")
     if code:
-        raise ContenderFailed(f"{' '.join(line[2:5])} ended with {code}:\n{said[-2000:]}")
+        raise ContenderFailed(f"{' '.join(line[2:5])} ended with {code}:\n{said[-2000:].rstrip()}")
     return facts
 
 

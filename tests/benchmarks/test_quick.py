@@ -1,12 +1,15 @@
 """The comparison of the benchmarks works; how long anything takes is not looked at."""
 
+import sys
 from dataclasses import replace
 
 import pytest
+from benchmarks.compare import measuring
 from benchmarks.compare.comparing import Plan, compare
 from benchmarks.compare.measuring import Limits, forecast
 from benchmarks.compare.results import Point, Results, family
 from benchmarks.compare.tables import tables
+from benchmarks.compare.talking import ContenderFailed
 from benchmarks.workload import turns
 from rich.console import Console
 
@@ -33,6 +36,13 @@ def test_every_contender_has_all_figures_at_every_point(tmp_path):
     assert len(list(tables(results))) == 2
     assert results.about["seed"] == 7
     assert {"python", "sqlite", "autogen-core"} <= results.about["versions"].keys()
+
+
+def test_a_contender_that_cannot_begin_ends_the_comparison(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "command", lambda *_: [sys.executable, "-c", "import what_is_not_installed"])
+    plan = Plan(contenders=CONTENDERS, shapes=["chat"], points=[5, 10], counts=False, rates=False)
+    with pytest.raises(ContenderFailed, match="No module named 'what_is_not_installed'"):
+        compare(plan, Console(quiet=True), tmp_path / "compare.json")
 
 
 def point(turns, milliseconds, size):
