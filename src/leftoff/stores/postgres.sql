@@ -31,17 +31,17 @@ FROM leftoff.write(
 -- name: advance
 WITH head AS (
     UPDATE leftoff.heads
-    SET seq = seq + 1, epoch = %s::bigint, status = %s, labels = %s::jsonb, owner = %s, token = %s, data = %b,
-        expires = coalesce(extract(epoch FROM statement_timestamp())::float8 + %s, 0),
+    SET seq = seq + 1, epoch = $1::bigint, status = $2, labels = $3::jsonb, owner = $4, token = $5, data = $6,
+        expires = coalesce(extract(epoch FROM statement_timestamp())::float8 + $7, 0),
         updated = extract(epoch FROM statement_timestamp())::float8
-    WHERE name = %s AND seq = %s::bigint AND token = coalesce(%s, token) AND status <> 'deleted'
+    WHERE name = $8 AND seq = $9::bigint AND token = coalesce($10, token) AND status <> 'deleted'
     RETURNING id, created, updated
 ), added AS (
     INSERT INTO leftoff.rows (series, n, data)
     SELECT id * 8 + new.kind, new.n, new.data
-    FROM head, (VALUES (%s::bigint, %s::bigint, %b::bytea)) AS new (kind, n, data)
+    FROM head, (VALUES ($11::bigint, $12::bigint, $13::bytea)) AS new (kind, n, data)
 )
-SELECT 'written', created, updated FROM head
+SELECT created, updated FROM head
 
 -- name: rows
 SELECT standby, n, data

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 16
-"""Beyond this a write takes the function: each number of rows is a statement of its own, and connections keep some."""
+"""Beyond this a write takes the function: each number of rows is a statement of its own that connections keep."""
 
-_ROW = b"(%s::bigint, %s::bigint, %b::bytea)"
+HEAD_VALUES = 10
+"""How many the statement has before those of its rows."""
+
+_ROW = b"($11::bigint, $12::bigint, $13::bytea)"
+_NUMBER, _TIMES = struct.Struct("!d"), struct.Struct("!dd")
 _BYTES = psycopg.adapters.types["bytea"]
 
 
@@ -57,24 +61,36 @@ class Outcome(NamedTuple):
 async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) -> Outcome:
     """Write, if the session's head is the one that the writer saw."""
     if connection.limited and write.seq and not write.prune and 0 < len(write.rows) <= MOST_ROWS:
-        # Most writes: by measurement this takes a fifth less time than the function, which says why it wrote nothing.
-        query = sql["advance"].replace(_ROW, b", ".join([_ROW] * len(write.rows)))
-        cursor = await connection.execute(query, _in_order(write), binary=True)
-        if found := await cursor.fetchone():
-            return Outcome(*found)
+        # Most writes: by measurement this takes a third less time than the function, which says why it wrote nothing.
+        query = sql["advance"].replace(_ROW, b", ".join(map(_row, range(len(write.rows)))))
+        if times := await connection.ask(query, _in_order(write)):
+            return Outcome("written", *_TIMES.unpack(b"".join(times)))
     cursor = await connection.execute(sql["write"], _by_name(write), binary=True)
     [found] = await cursor.fetchall()
     return Outcome(*found)
 
 
-def _in_order(write: Write) -> list[object]:
-    """For the statement. Numbers as text: for each size of a number, psycopg would prepare the statement again."""
-    labels = encode(dict(write.labels), "labels").decode()
-    lease = None if write.owner is None else write.lease
-    values: list[object] = [str(write.epoch), write.status, labels, write.owner, write.token, write.data, lease]
-    values += [write.session, str(write.seq), write.after]
+def _row(number: int) -> bytes:
+    first = HEAD_VALUES + 3 * number + 1
+    return b"($%d::bigint, $%d::bigint, $%d::bytea)" % (first, first + 1, first + 2)
+
+
+def _in_order(write: Write) -> list[bytes | None]:
+    """For the statement, in the server's own form of numbers and texts."""
+    values = [
+        write.epoch.to_bytes(8, signed=True),
+        write.status.encode(),
+        b"\x01" + encode(dict(write.labels), "labels"),  # jsonb, version 1
+        None if write.owner is None else write.owner.encode(),
+        write.token.encode(),
+        write.data,
+        None if write.owner is None else _NUMBER.pack(write.lease),
+        write.session.encode(),
+        write.seq.to_bytes(8, signed=True),
+        None if write.after is None else write.after.encode(),
+    ]
     for row in write.rows:
-        values += [str(int(row.kind)), str(row.n), row.data]
+        values += [row.kind.to_bytes(8), row.n.to_bytes(8, signed=True), row.data]
     return values
 
 

@@ -30,7 +30,7 @@ from leftoff.records import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
 from leftoff.store import DEADLINE
 from leftoff.stores.calls import Call
 from leftoff.stores.scripts import named, script
-from leftoff.stores.sqlite_records import FIELDS, as_head, readable
+from leftoff.stores.sqlite_records import as_head, readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 APPLICATION_ID = 0x4C656674  # "Left"
-SCHEMA = 2
+SCHEMA = 3
 """The number of the newest migration, ``sqlite_0001.sql`` and so on."""
 PAGE_SIZE = 16384
 """By measurement: with rows of 1 to 2 KB, the file is 12 % larger than they are; with smaller pages up to 30 %."""
@@ -321,15 +321,17 @@ class SqliteStore:
     def _swap(self, write: Write, labels: str) -> Head:
         with self._transaction(write.session) as db:
             now = time.time()
-            head = write.head(now=now, created=now)
-            values = {field: getattr(head, field) for field in FIELDS} | {"labels": labels, "after": write.after}
-            found = db.execute(_SQL["found" if write.seq else "create"], values).fetchone()
+            if write.seq:
+                found = db.execute(_SQL["found"], (write.session, write.seq, write.after, write.after)).fetchone()
+            else:
+                found = db.execute(_SQL["create"], (write.session, now)).fetchone()
             if not found:
                 status = db.execute(_SQL["status"], (write.session,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(write.session)
             session, created = found
-            if write.seq:  # By its id, since by measurement RETURNING takes longer than to look first.
-                db.execute(_SQL["swap"], values | {"id": session})
+            head = write.head(now=now, created=created)
+            values = (head.seq, head.epoch, head.status, labels, head.owner, head.expires, head.token, now, head.data)
+            db.execute(_SQL["swap"], (*values, session))  # By its id: RETURNING takes longer than to look first.
             for row in write.rows:
                 if row.kind is Kind.CALL:
                     db.execute(_SQL["append_calls"], (session, row.n, row.data))
@@ -338,7 +340,7 @@ class SqliteStore:
             if write.prune:
                 db.execute(_SQL["prune"], (session, write.prune))
             self._check_place()
-        return write.head(now=now, created=created)
+        return head
 
     def _bury(self, session: str) -> bool:
         with self._transaction(session) as db:

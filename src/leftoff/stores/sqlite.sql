@@ -28,21 +28,18 @@ WHERE name > :after AND name BETWEEN :prefix AND :last
 ORDER BY name
 
 -- name: create
-INSERT INTO sessions (name, seq, epoch, status, labels, owner, expires, token, created, updated, data)
-VALUES (:session, :seq, :epoch, :status, :labels, :owner, :expires, :token, :created, :updated, :data)
+INSERT INTO sessions (name, seq, epoch, status, labels, expires, token, created, updated, data)
+VALUES (?, 0, 0, '', '{}', 0, '', ?, 0, x'')
 ON CONFLICT (name) DO NOTHING
 RETURNING id, created
 
 -- name: found
-SELECT id, created
-FROM sessions
-WHERE name = :session AND seq = :seq - 1 AND (:after IS NULL OR token = :after) AND status <> 'deleted'
+SELECT id, created FROM sessions WHERE name = ? AND seq = ? AND (? IS NULL OR token = ?) AND status <> 'deleted'
 
 -- name: swap
 UPDATE sessions
-SET seq = :seq, epoch = :epoch, status = :status, labels = :labels, owner = :owner, expires = :expires,
-    token = :token, updated = :updated, data = :data
-WHERE id = :id
+SET seq = ?, epoch = ?, status = ?, labels = ?, owner = ?, expires = ?, token = ?, updated = ?, data = ?
+WHERE id = ?
 
 -- name: status
 SELECT status FROM sessions WHERE name = ?
