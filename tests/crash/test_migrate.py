@@ -16,7 +16,7 @@ import leftoff
 
 HERE = Path(__file__).parent
 LONG = bool(os.environ.get("LEFTOFF_LONG"))
-MANY = 10_000 if LONG else 200
+MANY = 10_000 if LONG else 100
 KILLS = 4 if LONG else 1
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)

@@ -18,7 +18,7 @@ import leftoff
 ROOT = Path(__file__).parents[2]
 APP_SERVER = ROOT / "examples" / "app_server"
 CHECKS = 9
-SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("LEFTOFF_LONG") else (50, 5, "0.5")
+SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("LEFTOFF_LONG") else (50, 4, "0.5")
 """How many sessions, turns in each, and seconds from one kill to the next."""
 
 
