@@ -524,6 +524,38 @@ async def test_statements_are_prepared_only_where_no_pooler_is_between(server, u
                 assert bool(found) is prepares
 
 
+async def warmed(store):
+    """The seq of a session after so many calls that all statements are prepared."""
+    for seq in range(10):
+        await store.head("case-42")
+        await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+    return 10
+
+
+async def test_statements_that_the_driver_gives_up_after_a_rollback_are_prepared_again(url):
+    async with opened(url) as store:
+        seq = await warmed(store)
+        async with store.transaction() as transaction:
+            await transaction.execute("SELECT 1")
+        seq = (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq
+        async with store.transaction() as transaction:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await transaction.execute("SELECT 1 / 0")
+            seq = (await transaction.write(a_write(seq=seq, rows=[a_row(seq)]))).seq
+        assert store._pool._prepares
+        assert await rows(store) == list(range(seq))
+
+
+async def test_a_transaction_in_another_encoding_writes_the_same(url):
+    async with opened(url) as store:
+        await store.write(a_write("Fälle", rows=[a_row(0)]))
+        async with store.transaction() as transaction:
+            await transaction.execute("SET LOCAL client_encoding = 'LATIN1'")
+            await transaction.write(a_write("Fälle", 1, labels={"Größe": "ß"}, rows=[a_row(1)]))
+        [head] = await store.heads()
+        assert (head.session, head.seq, head.labels) == ("Fälle", 2, {"Größe": "ß"})
+
+
 async def test_a_transaction_waits_for_locks_as_its_caller_has_set(server, url):
     async with opened(f"{url}&options=-c%20lock_timeout%3D1234ms") as store:
         for seq in range(2):

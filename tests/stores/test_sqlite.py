@@ -318,6 +318,22 @@ async def test_a_migration_is_whole_or_not_at_all(path, monkeypatch):
         assert query(path, "PRAGMA user_version") == [(newest + 1,)]
 
 
+async def test_a_file_with_tables_and_views_of_the_users_comes_to_the_newest_schema(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "SCHEMA", 2)
+    calls = [a_row(n, kind=Kind.CALL) for n in range(3)]
+    async with opened(path) as store:
+        await store.write(a_write(rows=calls))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE new_calls (mine)")
+        db.execute("CREATE VIEW busy AS SELECT count(*) FROM turn_calls")
+        db.execute("CREATE VIEW broken AS SELECT * FROM gone")
+    monkeypatch.undo()
+    async with opened(path) as store:
+        assert list(await store.rows("case-42", Kind.CALL)) == calls
+    assert query(path, "PRAGMA user_version") == [(sqlite.SCHEMA,)]
+    assert query(path, "SELECT * FROM busy") == [(3,)]
+
+
 async def test_many_processes_make_the_file_together(path):
     script = """
 import asyncio, sys

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pg
@@ -80,32 +79,37 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
         super().__init__(pgconn, row_factory)
         self._asked: dict[bytes, int] = {}
 
-    async def ask(self, query: bytes, values: Sequence[bytes | None]) -> list[bytes] | None:
+    async def ask(self, name: bytes, query: bytes, values: Sequence[bytes | None]) -> list[bytes] | None:
         """The row that one statement gives, if any; values go and come in the server's own form.
 
-        By measurement psycopg's cursor takes as long for a dozen values as half of the server's work.
+        By measurement psycopg's cursor takes as long for a dozen values as half of the server's work. The name is that
+        of this text alone: what a hidden pooler has prepared for another client under it is the same.
         """
-        times = self._asked.get(query, 0)
-        # Of its text, so that what a hidden pooler has from another client is the same statement.
-        name = b"leftoff_" + blake2b(query, digest_size=8).hexdigest().encode()
+        times = self._asked.get(name, 0)
         if times == PREPARED_AFTER:
             self.pgconn.send_prepare(name, query)
             await self._answer()
+        self._asked[name] = times + 1
         formats = [Format.BINARY] * len(values)
         if times < PREPARED_AFTER:
             self.pgconn.send_query_params(query, values, None, formats, Format.BINARY)
         else:
             self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
-        self._asked[query] = times + 1
         found = await self._answer()
-        return [found.get_value(0, column) or b"" for column in range(found.nfields)] if found.ntuples else None
+        return [cast("bytes", found.get_value(0, n)) for n in range(found.nfields)] if found.ntuples else None
 
     async def _answer(self) -> PGresult:
         found: PGresult
-        *_, found = await self.wait(execute(self.pgconn))  # a server that goes may say so first
+        *_, found = await self.wait(execute(self.pgconn))  # the row comes before an error of the commit
         if found.status == ExecStatus.FATAL_ERROR:
             raise pg.error_from_result(found)
         return found
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        # After a ROLLBACK psycopg gives up all that is prepared, and that is ours as well.
+        if name is None:
+            self._asked.clear()
+        return super()._deallocate(name)
 
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ARG002, ASYNC109 - psycopg's
         return await wait_async(gen, self.pgconn.socket, interval)

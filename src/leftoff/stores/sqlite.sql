@@ -7,8 +7,7 @@ PRAGMA checkpoint_fullfsync = ON;
 PRAGMA wal_autocheckpoint = 256;
 -- Finds damage before it is followed.
 PRAGMA cell_size_check = ON;
--- Zeroes what is deleted. SQLite forgets some copies in pages that it rebuilt (of 1 % of the sessions in a test that
--- provokes it); only VACUUM removes those.
+-- Zeroes what is deleted. SQLite forgets some copies in pages that it rebuilt; only VACUUM removes those.
 PRAGMA secure_delete = ON;
 
 -- name: touch
