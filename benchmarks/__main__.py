@@ -114,9 +114,10 @@ async def run_journal(console: Console, options: argparse.Namespace) -> list[jou
     for table in (append_table(appends), replay_table(replay), context_table(contexts), turn_table(turns)):
         console.print(table)
     console.print(
-        "Medians; what is compared is timed in turn. A recorded call is timed from the call of the journal to its "
-        "durable return, with a model that takes no time. A bare INSERT has the same bytes, a transaction of its own, "
-        "the same durability and driver, and a connection of its own; an awaited one does not stop the event loop, "
+        "Medians; what is compared is timed in turn, an append and an INSERT after the same pause. A recorded call is "
+        "timed from the call of the journal to its durable return, with a model that takes no time. A bare INSERT has "
+        "the same bytes, a transaction of its own, the same durability and driver, and a connection of its own; an "
+        "awaited one does not stop the event loop, "
         "for which SQLite's driver needs a thread. A turn is finished with a new instance, from reading its journal "
         "to its commit, with one call that was not made before. Contexts are timed by the processor's clock, with a "
         "store in memory.\n"

@@ -57,6 +57,8 @@ NEW = 50
 TURN_STEPS = (0, 10)
 TURNS = 50
 TIMES = 5
+PAUSE = 0.002
+"""Seconds before each write, as after a model's answer: right after another one, server and disk are still awake."""
 LOG_PAGES = 1000
 """After so many SQLite begins to write over its log."""
 USAGE = RequestUsage(prompt_tokens=1, completion_tokens=1)
@@ -230,9 +232,11 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
 
                 request = Request(path="model_client", agent="", what="model", key=f"{number:024x}")
                 # In turn, so that whatever else the machine does meets all of them.
+                await asyncio.sleep(PAUSE)
                 await _timed(made.call(request, make), times["call"])
                 times["write"].append(store.took)
                 for which in ("bare", "async") if number % 2 else ("async", "bare"):
+                    await asyncio.sleep(PAUSE)
                     await _timed((bare.insert if which == "bare" else bare.insert_async)(store.data), times[which])
                 advance()
         await bare.close()
