@@ -82,8 +82,8 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     async def ask(self, name: bytes, query: bytes, values: Sequence[bytes | None]) -> list[bytes] | None:
         """The row that one statement gives, if any; values go and come in the server's own form.
 
-        By measurement, a write by way of psycopg's cursor takes a fifth longer. The name is that of this text alone: what a
-        hidden pooler has prepared for another client under it is the same.
+        By measurement, a write by way of psycopg's cursor takes a fifth longer. The name is that of this text alone:
+        what a hidden pooler has prepared for another client under it is the same.
         """
         times = self._asked.get(name, 0)
         if times == PREPARED_AFTER:
