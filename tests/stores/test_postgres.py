@@ -513,6 +513,16 @@ async def test_small_and_large_numbers_are_one_statement(url):
         assert sum("statement_timestamp" in statement for (statement,) in found) == 1
 
 
+async def test_writes_of_different_sizes_are_prepared_side_by_side(url):
+    async with opened(url) as store:
+        await store.write(a_write())
+        for seq in range(1, 25):
+            numbers = [10 * seq + i for i in range(seq % 3 + 1)]
+            await store.write(a_write(seq=seq, rows=map(a_row, numbers)))
+        assert store._pool._prepares
+        assert await rows(store) == [10 * seq + i for seq in range(1, 25) for i in range(seq % 3 + 1)]
+
+
 async def test_statements_are_prepared_only_where_no_pooler_is_between(server, url):
     with PgBouncer(server) as pooler:
         for address, prepares in ((url, True), (url.replace(f":{server.port}/", f":{pooler.port}/"), False)):
