@@ -75,6 +75,7 @@ async def commit(
         parent=progress.checkpoint,
         skeleton=packed.skeleton,
         spans=packed.spans,
+        appends=turns.plain_appends(packed.appends),
         messages=[archive.message(message, f"result[{i}]") for i, message in enumerate(messages)],
         fingerprint=stamp.fingerprint,
         bodies=archive.bodies,
@@ -96,12 +97,11 @@ async def commit(
     if journals is not None and turn - first >= journals:  # what is older than this generation is old enough
         prune = number if journals else progress.calls
         progress = replace(progress, generation=(turn + 1, progress.calls))
-    appends = [Row(kind=Kind.LOG, n=turn, data=turns.encode_appends(packed.appends))] if packed.appends else []
     with ledger.storing(archive) as bodies:
         await ledger.write(
             status="idle",
             progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
-            rows=[*bodies, *rows, *appends, Row(kind=Kind.CHECKPOINT, n=turn, data=turns.encode(checkpoint))],
+            rows=[*bodies, *rows, Row(kind=Kind.CHECKPOINT, n=turn, data=turns.encode(checkpoint))],
             prune=prune,
             release=True,
         )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from leftoff.codec import Json
     from leftoff.ledger import Ledger
+    from leftoff.records import Row
+    from leftoff.state import Append
     from leftoff.turns import Origin
 
 PAGE = 200
@@ -190,13 +192,14 @@ async def read_checkpoint(
     ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
 ) -> Stored:
     """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
-    row = await ledger.read(Kind.CHECKPOINT, CheckpointRow, number)
-    if row is None:
+    rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, stop=number + 1)
+    if not rows or rows[-1].n != number:
         raise _missing(ledger, number)
-    logs = await ledger.store.rows(ledger.session, Kind.LOG, stop=number + 1)
+    row = turns.decode(CheckpointRow, rows[-1].data, ledger.name(Kind.CHECKPOINT, number))
     found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
     fingerprint = None
     try:
+        logs = await _read_logs(ledger, rows)
         with uncollected():
             if archive is not None:
                 archive.learn_bodies(found)
@@ -206,7 +209,7 @@ async def read_checkpoint(
                 skeleton=row.skeleton,
                 spans=[(span[0], span[1]) for span in row.spans],
                 bodies=found,
-                logs=[turns.decode_appends(log) for log in logs],
+                logs=logs,
                 archive=archive or Archive(),
             )
     except StateInvalid as error:
@@ -215,6 +218,16 @@ async def read_checkpoint(
     if not is_object(tree) or "state" not in tree:
         raise StateInvalid("is not the state of a session", path="$", session=ledger.session)
     return Stored(row, tree, fingerprint)
+
+
+async def _read_logs(ledger: Ledger, checkpoints: Sequence[Row]) -> list[list[Append]]:
+    """What all these checkpoints appended to logs, in their order."""
+    with uncollected():
+        logs = [turns.decode_appends(row) for row in checkpoints]
+    if not all(logs):  # One appended nothing, or is so old that a row of its own says what.
+        old = await ledger.store.rows(ledger.session, Kind.LOG, stop=checkpoints[-1].n + 1)
+        logs[:0] = [turns.decode_appends(row) for row in old]
+    return logs
 
 
 def _missing(ledger: Ledger, number: int) -> StateInvalid:

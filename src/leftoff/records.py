@@ -32,11 +32,11 @@ class Kind(IntEnum):
     BODY = 1
     """Long strings, messages and states, each stored once; ``n`` is the number of the first one in the row."""
     LOG = 2
-    """What a checkpoint appended to the growing lists; ``n`` is the checkpoint."""
+    """What a checkpoint appended to the growing lists, in old sessions; ``n`` is the checkpoint."""
     TURN = 3
     """An accepted input; ``n`` is the turn."""
     CHECKPOINT = 4
-    """The state and the result after a turn; ``n`` is the turn."""
+    """The state and the result after a turn, and what it appended to the growing lists; ``n`` is the turn."""
     FAILURE = 5
     """A turn that ended without a checkpoint; ``n`` counts them."""
     KEY = 6

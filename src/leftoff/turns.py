@@ -14,7 +14,7 @@ from leftoff import codec
 from leftoff.codec import is_array
 from leftoff.effects import Effect
 from leftoff.errors import StateInvalid
-from leftoff.records import FORMAT, Row, versioned
+from leftoff.records import FORMAT, Kind, Row, versioned
 from leftoff.state import Append
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class CheckpointRow:
     parent: int
     skeleton: int
     spans: Sequence[Span]
+    appends: Sequence[Any] = ()
+    """What was added to the logs: :func:`plain_appends`. Old sessions have it in LOG rows."""
     bodies: int
     """How many bodies the session had then; later ones need not be read."""
     at: float
@@ -200,23 +202,18 @@ def progress_of(head: Head) -> Progress:
     return decode(Progress, head.data, f"{head.session} head")
 
 
-def encode_appends(appends: Sequence[Append]) -> bytes:
-    """The LOG row of a checkpoint."""
-    return codec.encode(
-        {
-            "v": FORMAT,
-            "appends": [
-                [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
-                for append in appends
-            ],
-        }
+def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
+    """Appends as a checkpoint has them."""
+    return tuple(
+        [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
+        for append in appends
     )
 
 
 def decode_appends(row: Row) -> list[Append]:
-    """What a LOG row appended."""
-    what = f"log row {row.n}"
-    found = versioned(row.data, what).get("appends")
+    """What a checkpoint, or an old LOG row, appended."""
+    what = f"{row.kind.name.lower()} row {row.n}"
+    found = versioned(row.data, what).get("appends", [] if row.kind is Kind.CHECKPOINT else None)
     if not is_array(found):
         raise StateInvalid("has no appends", path=what)
     appends: list[Append] = []
@@ -305,6 +302,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "What": lambda value: value in get_args(What),
     "Stage": lambda value: value in get_args(Stage),
     "Effect": lambda value: value in get_args(Effect),
+    "Sequence[Any]": is_array,
     "Sequence[Any] | None": is_array,
     "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004 - a pair
     "Sequence[int] | None": lambda value: value is None or _ints(value),

@@ -37,6 +37,11 @@ class Checkpoint:
     logs: int
 
 
+def appending(appends):
+    """What of a checkpoint's row says what it appended."""
+    return orjson.dumps({"v": 1, "appends": turns.plain_appends(appends)})
+
+
 class Stored:
     """What a session's store would hold: rows as bytes, written one checkpoint after the other."""
 
@@ -50,7 +55,7 @@ class Stored:
         archive.keep(packed)
         new = archive.new_bodies()
         self.bodies += new
-        log = Row(kind=Kind.LOG, n=len(self.logs), data=turns.encode_appends(packed.appends))
+        log = Row(kind=Kind.CHECKPOINT, n=len(self.logs), data=appending(packed.appends))
         self.logs.append(log)
         self.checkpoints.append(
             Checkpoint(packed.skeleton, [list(span) for span in packed.spans], archive.bodies, archive.logs)
@@ -495,7 +500,7 @@ def test_a_shortened_log_is_found():
         for index, append in enumerate(appends):
             shorter = [*appends[:index], append._replace(bodies=append.bodies[:-1]), *appends[index + 1 :]]
             damaged, _ = sample()
-            damaged.logs[number] = replace(row, data=turns.encode_appends(shorter))
+            damaged.logs[number] = replace(row, data=appending(shorter))
             # Of the second list's first log only the beginning is still in use.
             if (number, append.log) != (0, 1):
                 with pytest.raises(StateInvalid):
@@ -507,7 +512,7 @@ def test_an_append_in_the_wrong_place_is_found(start):
     stored, _ = sample()
     [first, *others] = turns.decode_appends(stored.logs[1])
     assert (first.log, first.start) == (0, 2)
-    stored.logs[1] = replace(stored.logs[1], data=turns.encode_appends([first._replace(start=start), *others]))
+    stored.logs[1] = replace(stored.logs[1], data=appending([first._replace(start=start), *others]))
     with pytest.raises(StateInvalid):
         stored.read(2)
 
@@ -624,7 +629,7 @@ def test_no_damage_ends_in_another_error(data):
         st.just(appends[index])
         | st.builds(Append, log=small, start=small, bodies=st.lists(small), parent=st.none() | small)
     )
-    stored.logs[log] = replace(stored.logs[log], data=turns.encode_appends(appends))
+    stored.logs[log] = replace(stored.logs[log], data=appending(appends))
     try:
         stored.read(2)
     except StateInvalid as error:

@@ -41,6 +41,7 @@ FULL = {
         parent=1,
         skeleton=9,
         spans=[[0, 4], [1, 2]],
+        appends=[[0, 2, [5, 6]]],
         bodies=12,
         at=2.5,
         origin="import",
@@ -102,7 +103,7 @@ def test_what_has_not_its_default_is_written(cls):
 
 def test_the_bytes_of_a_checkpoint_are_these():
     assert turns.encode(FULL[CheckpointRow]) == (
-        b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"bodies":12,"at":2.5,"origin":"import",'
+        b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"appends":[[0,2,[5,6]]],"bodies":12,"at":2.5,"origin":"import",'
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
         b'"restores":2,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
@@ -155,6 +156,7 @@ WRONG = {
     "What": ["ran", "", None, 1, ["tool"], {}],
     "Stage": ["answered", "", None, 1, ["done"], {}],
     "Effect": ["harmless", "", None, 1, ["read"], {}],
+    "Sequence[Any]": [1, None, "12", {}],
     "Sequence[Any] | None": [1, None, "12", {}],
     "Opened | None": ["done", "", None, 1, [], {}],
     "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]]],
@@ -232,13 +234,24 @@ small = st.integers(0, 2**40)
 
 @given(st.lists(st.builds(Append, log=small, start=small, bodies=st.lists(small), parent=st.none() | small)))
 def test_appends_come_back_as_they_were(appends):
-    row = Row(kind=Kind.LOG, n=3, data=turns.encode_appends(appends))
-    assert turns.decode_appends(row) == appends
+    data = turns.encode(
+        CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=turns.plain_appends(appends))
+    )
+    assert turns.decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == appends
+    old = json.dumps({"v": 1, "appends": turns.plain_appends(appends)}).encode()
+    assert turns.decode_appends(Row(kind=Kind.LOG, n=3, data=old)) == appends
 
 
-def test_the_bytes_of_appends_are_these():
+def test_appends_are_written_like_this():
     appends = [Append(log=0, start=2, bodies=[5, 6]), Append(log=3, start=1, bodies=[], parent=0)]
-    assert turns.encode_appends(appends) == b'{"v":1,"appends":[[0,2,[5,6]],[3,1,[],0]]}'
+    assert turns.plain_appends(appends) == ([0, 2, [5, 6]], [3, 1, [], 0])
+
+
+def test_a_checkpoint_that_appended_nothing_does_not_say_so():
+    row = CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=turns.plain_appends([]))
+    data = turns.encode(row)
+    assert b"appends" not in data
+    assert turns.decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == []
 
 
 @pytest.mark.parametrize(
@@ -266,11 +279,12 @@ def test_the_bytes_of_appends_are_these():
         [[0, 1, [2]], "x"],
     ],
 )
-def test_wrong_appends_are_refused_by_their_row(wrong):
-    row = Row(kind=Kind.LOG, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
+@pytest.mark.parametrize("kind", [Kind.CHECKPOINT, Kind.LOG])
+def test_wrong_appends_are_refused_by_their_row(wrong, kind):
+    row = Row(kind=kind, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
     with pytest.raises(StateInvalid) as caught:
         turns.decode_appends(row)
-    assert caught.value.path == "log row 3"
+    assert caught.value.path == f"{kind.name.lower()} row 3"
 
 
 def test_appends_of_a_newer_version_are_refused():

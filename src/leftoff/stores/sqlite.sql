@@ -4,7 +4,7 @@ PRAGMA synchronous = FULL;
 PRAGMA fullfsync = ON;
 PRAGMA checkpoint_fullfsync = ON;
 -- In pages: 4 MB.
-PRAGMA wal_autocheckpoint = 256;
+PRAGMA wal_autocheckpoint = 512;
 -- Finds damage before it is followed.
 PRAGMA cell_size_check = ON;
 -- Zeroes what is deleted. SQLite forgets some copies in pages that it rebuilt; only VACUUM removes those.
@@ -32,13 +32,13 @@ VALUES (?, 0, 0, '', '{}', 0, '', ?, 0, x'')
 ON CONFLICT (name) DO NOTHING
 RETURNING id, created
 
--- name: found
-SELECT id, created FROM sessions WHERE name = ? AND seq = ? AND (? IS NULL OR token = ?) AND status <> 'deleted'
+-- name: place
+SELECT id, created FROM sessions WHERE name = ?
 
 -- name: swap
 UPDATE sessions
 SET seq = ?, epoch = ?, status = ?, labels = ?, owner = ?, expires = ?, token = ?, updated = ?, data = ?
-WHERE id = ?
+WHERE id = ? AND name = ? AND seq = ? AND token = coalesce(?, token) AND status <> 'deleted'
 
 -- name: status
 SELECT status FROM sessions WHERE name = ?
