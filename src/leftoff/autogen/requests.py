@@ -32,17 +32,18 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """The digest of a request."""
-        found, known = list(messages), dict[int, bytes]()
+        found = messages if type(messages) is list else list(messages)  # a copy would touch each of them
+        known, start = dict[int, bytes](), len(self._last)
+        self._last += found[start:]
         # Whole lists, since Python compares them without touching what is the same object.
-        if found[: len(self._last)] != self._last:  # a window has moved, or it is something else
-            known = self._known
-            self._state, self._known, self._last = blake2b(digest_size=12), {}, []
-        new = found[len(self._last) :]
-        for message in new:
+        if self._last != found:  # a window has moved, or it is something else
+            known, start = self._known, 0
+            self._state, self._known, self._last = blake2b(digest_size=12), {}, list(found)
+        # Not those found: an equal one in the place of another would let that one's id go.
+        for message in self._last[start:]:
             one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
             self._known[id(message)] = one
             self._state.update(one)
-        self._last += new  # and not those found: an equal one in the place of another would let that one's id go
         return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
 
 
