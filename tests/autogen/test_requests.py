@@ -24,3 +24,13 @@ def test_requests_that_grow_shrink_and_move_have_the_digests_of_new_ones():
         if chance.random() < 0.3:  # the same words in other objects, which come to lie where the last ones lay
             window = [message.model_copy() for message in window]
         assert digests.of(window, {}, stream=False) == fresh(window)
+
+
+def test_a_list_that_its_owner_changes_afterwards_is_looked_at_again():
+    digests = Digests()
+    messages = [said(text) for text in "abc"]
+    digests.of(messages, {}, stream=False)
+    moved = messages[1:]
+    digests.of(moved, {}, stream=False)
+    moved[0] = said("x")
+    assert digests.of(moved, {}, stream=False) == fresh(moved)

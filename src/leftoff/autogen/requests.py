@@ -32,7 +32,7 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """The digest of a request."""
-        found = messages if type(messages) is list else list(messages)  # a copy would touch each of them
+        found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
         # Whole lists, since Python compares them without touching what is the same object.
