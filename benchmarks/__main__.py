@@ -18,6 +18,8 @@ from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
 from benchmarks.migrating import MigrationFigures, migrating
+from benchmarks.remembering import RUNS as REMEMBERING_RUNS
+from benchmarks.remembering import MemoryFigures, remembering
 from benchmarks.servers import ServerFigures, servers
 from benchmarks.tables import (
     append_table,
@@ -26,10 +28,12 @@ from benchmarks.tables import (
     context_table,
     import_table,
     long_table,
+    memory_table,
     migration_table,
     rate_table,
     replay_table,
     restore_table,
+    server_restore_table,
     size_table,
     turn_table,
     write_table,
@@ -87,10 +91,13 @@ async def run_servers(console: Console, options: argparse.Namespace) -> list[Ser
             figures.append(await servers(kind, turns, partial(progress.advance, bar)))
     console.print(commit_table(figures))
     console.print(rate_table(figures))
+    console.print(server_restore_table(figures))
     console.print(
         "What real turns write, given to the store alone: no agent, no model. Medians, on a server on this machine. "
         "A transaction is begin, two inserts of the same texts, commit (for Redis MULTI, two RPUSH, EXEC); "
-        "one statement does the same in one round trip. All use the same driver and as many connections.\n"
+        "one statement does the same in one round trip. All use the same driver and as many connections. "
+        "Bytes are what a turn of the second half adds. A restore is timed by this process's processor; rows is "
+        "reading all rows of the session and parsing their JSON.\n"
     )
     return figures
 
@@ -139,6 +146,14 @@ async def run_migrating(console: Console, options: argparse.Namespace) -> list[M
     return figures
 
 
+async def run_remembering(console: Console, options: argparse.Namespace) -> list[MemoryFigures]:
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(f"memory: {options.remembered:,} messages", total=len(REMEMBERING_RUNS))
+        figures = remembering(options.remembered, partial(progress.advance, bar))
+    console.print(memory_table(figures))
+    return figures
+
+
 async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportFigures]:
     with Progress(console=console, transient=True) as progress:
         figures = importing(partial(progress.advance, progress.add_task("imports", total=IMPORT_TIMES)))
@@ -148,6 +163,7 @@ async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportF
 
 BENCHMARKS: dict[str, Any] = {
     "importing": run_importing,
+    "remembering": run_remembering,
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,
@@ -163,6 +179,7 @@ async def main() -> None:
         "--turns", type=int, default=10_000, help="long_session: length of the conversation; servers: at most 2,000"
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
+    parser.add_argument("--remembered", type=int, default=10_000, help="remembering: messages of the conversation")
     parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: how many get a new version")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

@@ -16,7 +16,9 @@ import redis.asyncio
 from autogen_agentchat.agents import AssistantAgent
 from tools.servers.shared import place
 
+import leftoff
 from benchmarks.long_session import SEED, SIZE
+from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
 from leftoff.autogen import AutoGen
@@ -28,7 +30,7 @@ from leftoff.stores.postgres_pool import SIZE as CONNECTIONS
 from leftoff.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from leftoff.records import Write
     from leftoff.store import Store
@@ -57,6 +59,11 @@ class ServerFigures:
     bytes_early: float
     """Bytes at rest that a turn of the first half takes."""
     bytes_late: float
+    restore_ms: float
+    rows_ratio: float
+    """Of a restore, against reading and parsing the rows."""
+    own_ratio: float
+    """The same without AutoGen's own loading."""
 
     def as_dict(self) -> dict[str, Any]:
         ratios = {
@@ -147,6 +154,10 @@ class BareRedis:
         await self._redis.aclose()
 
 
+def build(answers: Iterator[str]) -> AssistantAgent:
+    return AssistantAgent("support_agent", model_client=instant(answers))
+
+
 async def recorded(turns: int) -> list[Write]:
     """What the turns of a conversation write: for each the input, then the result."""
     chance = random.Random(SEED)
@@ -160,10 +171,8 @@ async def recorded(turns: int) -> list[Write]:
         return await apply(write)
 
     store.write = write  # type: ignore[method-assign]  # it listens
-    build = lambda: AssistantAgent("support_agent", model_client=instant(answers))  # noqa: E731 - it is one
-    case = Session(
-        store, "case", build, AutoGen(), Options(durability="turn")
-    )  # the calls have a benchmark of their own
+    # The calls have a benchmark of their own.
+    case = Session(store, "case", lambda: build(answers), AutoGen(), Options(durability="turn"))
     for _ in range(turns):
         await case.run(text(SIZE, chance))
     assert len(writes) == 2 * turns
@@ -221,6 +230,8 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
             rates["single"].append(await rate(writer(bare.append_at_once) for _ in names))
         await bare.close()
         await store.close()
+        async with leftoff.open(url) as opened:
+            restored = await restore_times(opened, "case", lambda: build(iter(())), turns)
     half = turns // 2
     return ServerFigures(
         store=kind,
@@ -234,4 +245,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
         single_rate=statistics.median(rates["single"]),
         bytes_early=sizes[1] / half,
         bytes_late=(sizes[2] - sizes[1]) / (turns - half),
+        restore_ms=restored.restore,
+        rows_ratio=restored.restore / restored.rows,
+        own_ratio=restored.own / restored.rows,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.importing import ImportFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
+    from benchmarks.remembering import MemoryFigures
     from benchmarks.servers import ServerFigures
     from benchmarks.team_state import TeamFigures
 
@@ -26,6 +27,7 @@ BUDGET = 1.5
 RESTORE_BUDGET = 2.0
 IMPORT_BUDGET_MS = 50.0
 OVERHEAD_BUDGET_MS = 5.0
+MEMORY_BUDGET = 3.0
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
 """The name of a column, and what it shows of a row."""
 
@@ -130,6 +132,18 @@ def rate_table(figures: list[ServerFigures]) -> Table:
     )
 
 
+def server_restore_table(figures: list[ServerFigures]) -> Table:
+    return _table(
+        f"The same: restore of one agent (budget, without load_state: {RESTORE_BUDGET}x)",
+        figures,
+        _text("store"),
+        ("messages", lambda row: f"{2 * row['turns']:,}"),
+        _ms("restore", "restore_ms", 1),
+        _ratio("/ rows", "rows_ratio"),
+        _ratio("without load_state / rows", "own_ratio", RESTORE_BUDGET),
+    )
+
+
 def append_table(figures: list[journal.AppendFigures]) -> Table:
     return _table(
         f"The journal: recording a call whose answer has {SIZE} characters (budget {journal.APPEND_BUDGET}x)",
@@ -196,6 +210,18 @@ def migration_table(figures: list[MigrationFigures]) -> Table:
         _number("rolled back / s", "undone_per_s"),
         ("memory", lambda row: f"{row['late_mb']:,.0f} MB"),
         _ratio("growth", "memory_growth"),
+    )
+
+
+def memory_table(figures: list[MemoryFigures]) -> Table:
+    return _table(
+        f"The memory of a conversation that goes on, texts of {SIZE} characters (budget {MEMORY_BUDGET}x)",
+        figures,
+        _text("who"),
+        _number("messages"),
+        ("text", lambda row: f"{row['text_bytes'] / 2**20:.1f} MB"),
+        ("process grown by", lambda row: f"{row['grown_bytes'] / 2**20:.1f} MB"),
+        _ratio("grown / text", "ratio", MEMORY_BUDGET),
     )
 
 

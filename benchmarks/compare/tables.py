@@ -37,7 +37,7 @@ def _curves(title: str, rows: list[Series], results: Results) -> Table:
     table = _table(title)
     table.add_column("turns", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for name in ("keeping", "p50", "p95", "alone", "at rest", "", "written", "restore", "", "memory"):
+    for name in ("keeping", "p50", "p95", "alone", "at rest", "", "added", "written", "restore", "", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     lengths = sorted({point.turns for one in rows for point in one.points})
     for turns in lengths:
@@ -52,7 +52,8 @@ def _curves(title: str, rows: list[Series], results: Results) -> Table:
 
 
 def _figures(point: Point, points: list[Point], floor: Point | None) -> list[str]:
-    before = points[points.index(point) - 1].raw if point is not points[0] else 0
+    before = points[points.index(point) - 1] if point is not points[0] else None
+    said = point.raw - (before.raw if before else 0)
     return [
         _ratio(point.cost_p50, floor.cost_p50 if floor else None),
         f"{point.cost_p50:,.2f} ms",
@@ -60,7 +61,8 @@ def _figures(point: Point, points: list[Point], floor: Point | None) -> list[str
         f"{point.plain_p50:,.2f} ms" if point.plain_p50 >= NOTHING else "",
         _ratio(point.at_rest, point.raw),
         _size(point.at_rest),
-        _ratio(point.written, point.raw - before),
+        _ratio(point.at_rest - (before.at_rest if before else 0), said),
+        _ratio(point.written, said),
         *_restored(point, floor),
     ]
 

@@ -226,7 +226,8 @@ async def _read_logs(ledger: Ledger, checkpoints: Sequence[Row]) -> list[list[Ap
         logs = [turns.decode_appends(row) for row in checkpoints]
     if not all(logs):  # One appended nothing, or is so old that a row of its own says what.
         old = await ledger.store.rows(ledger.session, Kind.LOG, stop=checkpoints[-1].n + 1)
-        logs[:0] = [turns.decode_appends(row) for row in old]
+        with uncollected():
+            logs[:0] = [turns.decode_appends(row) for row in old]
     return logs
 
 

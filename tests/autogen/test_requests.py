@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from autogen_core.models import UserMessage
 
 from leftoff.autogen.requests import Digests
@@ -24,6 +25,36 @@ def test_requests_that_grow_shrink_and_move_have_the_digests_of_new_ones():
         if chance.random() < 0.3:  # the same words in other objects, which come to lie where the last ones lay
             window = [message.model_copy() for message in window]
         assert digests.of(window, {}, stream=False) == fresh(window)
+
+
+class Broken:
+    """Cannot be dumped, or not even compared."""
+
+    def __init__(self, part):
+        self._part = part
+
+    def __eq__(self, other):
+        if self._part == "==":
+            raise ValueError("broken")
+        return self is other
+
+    __hash__ = None
+
+    def model_dump_json(self):
+        raise ValueError("broken")
+
+
+@pytest.mark.parametrize("part", ["dump", "=="])
+def test_a_request_that_cannot_be_told_leaves_nothing_behind(part):
+    digests = Digests()
+    messages = [said(text) for text in "abcd"]
+    digests.of(messages[:2], {}, stream=False)
+    for broken in ([*messages[:3], Broken(part)], [messages[0], Broken(part), messages[2]]):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="broken"):
+                digests.of(broken, {}, stream=False)
+        for length in (3, 4, 2):
+            assert digests.of(messages[:length], {}, stream=False) == fresh(messages[:length])
 
 
 def test_a_list_that_its_owner_changes_afterwards_is_looked_at_again():

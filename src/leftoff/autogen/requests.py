@@ -35,13 +35,18 @@ class Digests:
         found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
-        # Whole lists, since Python compares them without touching what is the same object.
-        if self._last != found:  # a window has moved, or it is something else
+        try:
+            same = (
+                self._last == found
+            )  # whole lists, since Python compares them without touching what is the same object
+        finally:
+            del self._last[start:]
+        if not same:  # a window has moved, or it is something else
             known, start = self._known, 0
-            self._state, self._known, self._last = blake2b(digest_size=12), {}, list(found)
-        # Not those found: an equal one in the place of another would let that one's id go.
-        for message in self._last[start:]:
+            self._state, self._known, self._last = blake2b(digest_size=12), {}, []
+        for message in found[start:]:
             one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
+            self._last.append(message)
             self._known[id(message)] = one
             self._state.update(one)
         return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})

@@ -161,7 +161,7 @@ class RedisStore(ServerStore):
         again, index = tries.sent, write.seq == 0 or write.session not in self._indexed
         if index and not again:
             await self._index(write.session, tries)
-        after = "" if write.after is None else f"={records.quoted(write.after)}"
+        after = "" if write.after is None or not write.seq else f"={records.quoted(write.after)}"
         token = records.quoted(write.token)
         fixed = (write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
         rows = map(records.as_member, write.rows)

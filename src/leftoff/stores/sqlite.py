@@ -161,7 +161,7 @@ class SqliteStore:
         self._thread.join()
 
     async def _read(self, query: Callable[[], T], session: str | None = None) -> T:
-        """The result of a query, which ends early if the caller goes; a write would not survive that."""
+        """The result of a query, which is stopped if the caller goes; in a write that would stop the ROLLBACK too."""
 
         def work() -> T:
             db = self._db
@@ -328,7 +328,7 @@ class SqliteStore:
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
-            if version < SCHEMA:
+            if new:
                 self._give_back_pages()
             db.execute(_SQL["touch"])
 
@@ -336,30 +336,36 @@ class SqliteStore:
         name = write.session
         with self._transaction(name) as db:
             now = time.time()
-            if write.seq:
-                place = self._places.get(name) or db.execute(_SQL["place"], (name,)).fetchone()
-            else:
-                place = db.execute(_SQL["create"], (name, now)).fetchone()
-            session, created = place or (0, 0.0)
-            head = write.head(now=now, created=created)
-            new = (head.seq, head.epoch, head.status, labels, head.owner, head.expires, head.token, now, head.data)
-            # By its id, and without RETURNING, which take less time.
-            if not db.execute(_SQL["swap"], (*new, session, name, write.seq, write.after)).rowcount:
-                self._places.pop(name, None)
+            place = self._places.get(name) if write.seq else db.execute(_SQL["create"], (name, now)).fetchone()
+            head = self._advance(write, labels, now, place)
+            if head is None and write.seq:  # It is not known yet where it is, or a backup was brought into the file.
+                place = db.execute(_SQL["place"], (name,)).fetchone()
+                head = self._advance(write, labels, now, place)
+            if head is None or place is None:
                 status = db.execute(_SQL["status"], (name,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(name)
             for row in write.rows:
                 if row.kind is Kind.CALL:
-                    db.execute(_SQL["append_calls"], (session, row.n, row.data))
+                    db.execute(_SQL["append_calls"], (place[0], row.n, row.data))
                 else:
-                    db.execute(_SQL["append"], (session, int(row.kind), row.n, row.data))
+                    db.execute(_SQL["append"], (place[0], int(row.kind), row.n, row.data))
             if write.prune:
-                db.execute(_SQL["prune"], (session, write.prune))
+                db.execute(_SQL["prune"], (place[0], write.prune))
             self._check_place()
-        if len(self._places) == KNOWN:
+        if len(self._places) >= KNOWN and name not in self._places:
             self._places.clear()
         self._places[name] = place
         return head
+
+    def _advance(self, write: Write, labels: str, now: float, place: tuple[int, float] | None) -> Head | None:
+        """Change the head to the one that a write makes, if it is in this place and is the one that the writer saw."""
+        if place is None:
+            return None
+        head = write.head(now=now, created=place[1])
+        new = (head.seq, head.epoch, head.status, labels, head.owner, head.expires, head.token, now, head.data)
+        seen = (write.session, write.seq, write.after if write.seq else None)
+        # RETURNING would take longer.
+        return head if self._db.execute(_SQL["swap"], (*new, place[0], *seen)).rowcount else None
 
     def _bury(self, session: str) -> bool:
         with self._transaction(session) as db:

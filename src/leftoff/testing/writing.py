@@ -48,6 +48,10 @@ class Writing(Suite):
         assert (written.session, written.seq) == ("case-42", 1)
         assert await snapshot(store, "case-42") == (timeless(written), (a_row(1),))
 
+    async def test_a_new_session_has_no_head_to_come_after(self, store: Store) -> None:
+        assert (await store.write(a_write(seq=0, after="lost", rows=[a_row(1)]))).seq == 1
+        await _is_refused(store, a_write(seq=0, after="lost"))
+
     @pytest.mark.parametrize("status", STATUSES)
     async def test_a_head_comes_back_exactly(self, store: Store, status: Status) -> None:
         write = a_write(

@@ -7,6 +7,14 @@ from faulty_stores.kept import Kept, mutant
 from leftoff.errors import Conflict
 
 
+@mutant("test_a_new_session_has_no_head_to_come_after")
+class ANewSessionComesAfterSomething(Kept):
+    async def write(self, write):
+        if write.after and write.session not in self._heads:
+            raise Conflict.of(write.session)
+        return await super().write(write)
+
+
 @mutant("test_a_stale_seq_is_a_conflict_and_changes_nothing")
 class NoSeqCheck(Kept):
     async def write(self, write):
