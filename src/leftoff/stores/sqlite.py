@@ -43,7 +43,6 @@ KNOWN = 1000
 _LAST_N = 2**63 - 1
 STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
-
 _SQL = named("sqlite.sql")
 
 
