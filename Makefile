@@ -52,6 +52,7 @@ bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare wi
 
 bench-quick: .venv/.installed ## see that the benchmarks work, without servers and without others
 	$(BIN)/python -m benchmarks --only long_session --turns 100
+	$(BIN)/python -m benchmarks --only remembering --turns 100
 	$(BIN)/python -m benchmarks --only team_state --messages 100
 	$(BIN)/python -m benchmarks.compare --quick --out build/bench-quick
 

@@ -148,8 +148,9 @@ async def run_migrating(console: Console, options: argparse.Namespace) -> list[M
 
 async def run_remembering(console: Console, options: argparse.Namespace) -> list[MemoryFigures]:
     with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task(f"memory: {options.remembered:,} messages", total=len(REMEMBERING_RUNS))
-        figures = remembering(options.remembered, partial(progress.advance, bar))
+        turns = min(options.turns, 5_000)
+        bar = progress.add_task(f"memory: {turns:,} turns", total=len(REMEMBERING_RUNS))
+        figures = remembering(turns, partial(progress.advance, bar))
     console.print(memory_table(figures))
     return figures
 
@@ -176,10 +177,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=BENCHMARKS, help="run this one alone")
     parser.add_argument(
-        "--turns", type=int, default=10_000, help="long_session: length of the conversation; servers: at most 2,000"
+        "--turns",
+        type=int,
+        default=10_000,
+        help="length of the conversation (remembering: at most 5,000; servers: 2,000)",
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
-    parser.add_argument("--remembered", type=int, default=10_000, help="remembering: messages of the conversation")
     parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: how many get a new version")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

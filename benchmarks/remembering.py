@@ -1,4 +1,4 @@
-"""``python -m benchmarks.remembering NAME MESSAGES``: the memory that a conversation takes while it goes on.
+"""``python -m benchmarks.remembering NAME TURNS``: the memory that a conversation takes while it goes on.
 
 Each is measured in a process of its own: what another has left there would be used again.
 """
@@ -46,12 +46,12 @@ class MemoryFigures:
         return asdict(self) | {"ratio": self.grown_bytes / self.text_bytes}
 
 
-def remembering(messages: int, advance: Callable[[], None]) -> list[MemoryFigures]:
+def remembering(turns: int, advance: Callable[[], None]) -> list[MemoryFigures]:
     figures: list[MemoryFigures] = []
     for who in RUNS:
-        command = [sys.executable, "-m", "benchmarks.remembering", who, str(messages)]
+        command = [sys.executable, "-m", "benchmarks.remembering", who, str(turns)]
         told = subprocess.run(command, check=True, capture_output=True, text=True)
-        figures.append(MemoryFigures(who, messages, messages * SIZE, json.loads(told.stdout)))
+        figures.append(MemoryFigures(who, 2 * turns, 2 * turns * SIZE, json.loads(told.stdout)))
         advance()
     return figures
 
@@ -72,7 +72,7 @@ async def _kept(build: Callable[[], AssistantAgent]) -> AsyncGenerator[Run]:
 RUNS = {"AutoGen alone": _plain, "leftoff": _kept}
 
 
-async def grown(who: str, messages: int) -> int:
+async def grown(who: str, turns: int) -> int:
     """By how many bytes this process grows."""
     chance = random.Random(SEED)
 
@@ -84,7 +84,7 @@ async def grown(who: str, messages: int) -> int:
         for _ in range(WARM):
             await run(text(SIZE, chance))
         before = _resident()
-        for _ in range(messages // 2):
+        for _ in range(turns):
             await run(text(SIZE, chance))
         return _resident() - before
 

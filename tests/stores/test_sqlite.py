@@ -164,8 +164,8 @@ async def test_a_new_file_has_no_page_that_is_of_no_use(store):
     assert await store._run(lambda: store._db.execute("PRAGMA freelist_count").fetchone()) == (0,)
 
 
-async def test_where_a_session_is_is_looked_up_again_in_a_file_that_was_brought_back(path):
-    """A backup may be copied into the same file, where sessions have other places."""
+async def test_a_session_is_looked_up_again_in_a_file_that_was_brought_back(path):
+    """A backup may be copied into the same file, where sessions are other rows."""
     async with opened(path.with_name("backup.db")) as backup:
         await backup.write(a_write("case-7", rows=[a_row(1, b"of 7")]))
         await backup.write(a_write("case-42", rows=[a_row(1, b"of 42")]))
@@ -187,7 +187,7 @@ async def test_a_session_that_was_not_made_after_all_is_not_remembered(store, mo
         patch.setattr(store, "_check_place", go)
         with pytest.raises(StoreUnavailable):
             await store.write(a_write("case-42", rows=[a_row(1, b"lost")]))
-    await store.write(a_write("case-7", rows=[a_row(1, b"of 7")]))  # in the place that it would have had
+    await store.write(a_write("case-7", rows=[a_row(1, b"of 7")]))  # the row that it would have been
     with pytest.raises(Conflict):
         await store.write(a_write("case-42", seq=1))
     await store.write(a_write("case-42", rows=[a_row(1, b"of 42")]))
@@ -195,15 +195,15 @@ async def test_a_session_that_was_not_made_after_all_is_not_remembered(store, mo
     assert [row.data for row in await store.rows("case-7", Kind.BODY)] == [b"of 7"]
 
 
-async def test_places_are_not_remembered_without_end(store, monkeypatch):
+async def test_sessions_are_not_remembered_without_end(store, monkeypatch):
     monkeypatch.setattr(sqlite, "KNOWN", 3)
     for seq in range(2):
         for number in range(10):
             assert (await store.write(a_write(f"case-{number}", seq=seq))).seq == seq + 1
-            assert len(store._places) <= 3
-    known = dict(store._places)
+            assert len(store._known) <= 3
+    known = dict(store._known)
     assert (await store.write(a_write("case-9", seq=2))).seq == 3
-    assert store._places == known
+    assert store._known == known
 
 
 async def test_listing_follows_the_index_without_sorting(store):

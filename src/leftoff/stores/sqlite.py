@@ -38,7 +38,7 @@ PAGE_SIZE = 8192
 """By measurement: a file is a fifth larger than its rows; with pages of 4 KB a quarter, and with pages of 16 KB, which
 save little more, a write takes a tenth longer."""
 KNOWN = 1000
-"""Sessions whose place is remembered, so that a write need not look it up."""
+"""Sessions of which is remembered which row they are, so that a write need not look it up."""
 
 _LAST_N = 2**63 - 1
 STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
@@ -54,14 +54,13 @@ class SqliteStore:
     def __init__(self, path: str | Path, deadline: float) -> None:
         # Absolute: the working directory may change, and SQLite gives names like "file:x" and ":memory:" a meaning.
         self._path = Path(path).absolute()
-        self._name = str(self._path)
         self._deadline = deadline
         self._pid = os.getpid()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int]
+        self._file: os.stat_result
         self._call = Call(0.0)
-        self._places: dict[str, tuple[int, float]] = {}
+        self._known: dict[str, tuple[int, float]] = {}
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: Future[None] = Future()
         # A daemon: a store that nobody closes must not keep its process from ending.
@@ -291,8 +290,7 @@ class SqliteStore:
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         if (mode, synchronous) != ("wal", 2):
             raise StoreUnavailable(f"{path} is not durable here ({mode}, synchronous {synchronous}); use a local disk")
-        file = path.stat()
-        self._file = file.st_ino, file.st_dev
+        self._file = path.stat()
 
     def _check_ours(self) -> None:
         # Not open(): closing that would release the locks that other connections of this process hold on the file.
@@ -335,36 +333,36 @@ class SqliteStore:
         name = write.session
         with self._transaction(name) as db:
             now = time.time()
-            place = self._places.get(name) if write.seq else db.execute(_SQL["create"], (name, now)).fetchone()
-            head = self._advance(write, labels, now, place)
-            if head is None and write.seq:  # It is not known yet where it is, or a backup was brought into the file.
-                place = db.execute(_SQL["place"], (name,)).fetchone()
-                head = self._advance(write, labels, now, place)
-            if head is None or place is None:
+            found = self._known.get(name) if write.seq else db.execute(_SQL["create"], (name, now)).fetchone()
+            head = self._advance(write, labels, now, found)
+            if head is None and write.seq:  # It is not known yet which row, or a backup was brought into the file.
+                found = db.execute(_SQL["found"], (name,)).fetchone()
+                head = self._advance(write, labels, now, found)
+            if head is None or found is None:
                 status = db.execute(_SQL["status"], (name,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(name)
             for row in write.rows:
                 if row.kind is Kind.CALL:
-                    db.execute(_SQL["append_calls"], (place[0], row.n, row.data))
+                    db.execute(_SQL["append_calls"], (found[0], row.n, row.data))
                 else:
-                    db.execute(_SQL["append"], (place[0], int(row.kind), row.n, row.data))
+                    db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
             if write.prune:
-                db.execute(_SQL["prune"], (place[0], write.prune))
+                db.execute(_SQL["prune"], (found[0], write.prune))
             self._check_place()
-        if len(self._places) >= KNOWN and name not in self._places:
-            self._places.clear()
-        self._places[name] = place
+        if len(self._known) >= KNOWN and name not in self._known:
+            self._known.clear()
+        self._known[name] = found
         return head
 
-    def _advance(self, write: Write, labels: str, now: float, place: tuple[int, float] | None) -> Head | None:
-        """Change the head to the one that a write makes, if it is in this place and is the one that the writer saw."""
-        if place is None:
+    def _advance(self, write: Write, labels: str, now: float, found: tuple[int, float] | None) -> Head | None:
+        """Change the head to the one that a write makes, if it is this row and the one that the writer saw."""
+        if found is None:
             return None
-        head = write.head(now=now, created=place[1])
+        head = write.head(now=now, created=found[1])
         new = (head.seq, head.epoch, head.status, labels, head.owner, head.expires, head.token, now, head.data)
         seen = (write.session, write.seq, write.after if write.seq else None)
         # RETURNING would take longer.
-        return head if self._db.execute(_SQL["swap"], (*new, place[0], *seen)).rowcount else None
+        return head if self._db.execute(_SQL["swap"], (*new, found[0], *seen)).rowcount else None
 
     def _bury(self, session: str) -> bool:
         with self._transaction(session) as db:
@@ -388,8 +386,7 @@ class SqliteStore:
 
     def _check_place(self) -> None:
         # A file that was removed takes writes as before, and loses them when it is closed.
-        found = os.stat(self._name)  # noqa: PTH116 - in every write, where a Path takes three times as long
-        if (found.st_ino, found.st_dev) != self._file:
+        if not os.path.samestat(self._path.stat(), self._file):
             raise StoreUnavailable(f"{self._path} was moved or replaced while it was open; open the store again")
 
     def _foreign(self) -> StoreUnavailable:

@@ -32,7 +32,7 @@ VALUES (?, 0, 0, '', '{}', 0, '', ?, 0, x'')
 ON CONFLICT (name) DO NOTHING
 RETURNING id, created
 
--- name: place
+-- name: found
 SELECT id, created FROM sessions WHERE name = ?
 
 -- name: swap

@@ -15,6 +15,7 @@ from leftoff.stores.scripts import named
 from leftoff.stores.sqlite import STEPS, SqliteStore
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
@@ -31,7 +32,7 @@ _WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLIT
 class SqliteTransaction:
     """One transaction; made by :meth:`leftoff.stores.sqlite.SqliteStore.transaction`."""
 
-    def __init__(self, path: Path, deadline: float, file: tuple[int, int]) -> None:
+    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
         self._own = _Own(path, deadline, file)
         self._over = False
 
@@ -81,7 +82,7 @@ class _Own(SqliteStore):
     Errors of the driver that are the caller's are given back, not raised: those that are raised become leftoff's.
     """
 
-    def __init__(self, path: Path, deadline: float, file: tuple[int, int]) -> None:
+    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
         super().__init__(path, deadline)
         self._file = file
         self._refused = ""
