@@ -3,7 +3,7 @@ UV ?= uv
 BIN := .venv/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# The tests start hundreds of processes: where this is set, each of them would compile leftoff again.
+# The tests start hundreds of processes: where this is set, each of them would compile midturn again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.installed ## stop an agent half-way and watch it pick up where it left off
-	$(BIN)/leftoff demo
+demo: .venv/.installed ## kill an agent mid-turn and watch another process finish the turn
+	$(BIN)/midturn demo
 
 # Three at a time: with two, more than a quarter of the time of two cores is spent waiting for servers and disks.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
@@ -21,7 +21,7 @@ demo: .venv/.installed ## stop an agent half-way and watch it pick up where it l
 # of restarts can fail, and of sessions all but what AutoGen's runs are given, how they fail and how they are stopped.
 test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
 	$(BIN)/pytest -n 3
-	LEFTOFF_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
+	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
 		$(BIN)/pytest -n 3 tests/autogen tests/journal tests/golden/test_autogen.py \
 		tests/session/test_cancel.py tests/session/test_instances.py tests/session/test_tasks.py tests/session/test_turn.py \
@@ -32,7 +32,7 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
-	LEFTOFF_LONG=1 $(BIN)/pytest tests/crash tests/stateful tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
+	MIDTURN_LONG=1 $(BIN)/pytest tests/crash tests/stateful tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
 		tests/session/test_cancel_everywhere.py tests/migrations/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
 		tests/docs/test_app_server.py tests/hostile/test_bad_input.py tests/conformance
 
@@ -81,7 +81,7 @@ clean: ## remove the environment, caches and build output
 # there is a new release of a package that another one wants with an extra.
 .venv/.installed: requirements.lock requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "leftoff needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
+		{ echo "midturn needs Python 3.11 or newer, and '$(PYTHON)' is not: try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 		{ echo "'$(PYTHON)' cannot make virtual environments: install its venv package (python3-venv on Debian)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv

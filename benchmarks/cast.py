@@ -12,10 +12,10 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall, Image
 from autogen_core.models import CreateResult, RequestUsage
 
-import leftoff
+import midturn
 from benchmarks.workload import AGENTS
-from leftoff.codec import encode
-from leftoff.demo.scripted import ScriptedChatCompletionClient
+from midturn.codec import encode
+from midturn.demo.scripted import ScriptedChatCompletionClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Cast:
         return len(await self._last.model_context.get_messages())
 
     def _agent(self, name: str) -> AssistantAgent:
-        @leftoff.tool(effect="read")
+        @midturn.tool(effect="read")
         async def look_up(order: str, reason: str) -> str:
             """Look an order up."""
             del order, reason

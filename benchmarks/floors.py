@@ -1,6 +1,6 @@
 """``python -m benchmarks.floors NAME run|restore|crowd``: the least that anybody can do.
 
-One bare transaction a turn appends what was said, as durably as leftoff does; a restore reads it and parses it.
+One bare transaction a turn appends what was said, as durably as midturn does; a restore reads it and parses it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.workload import Shape, Turn
 
 CONNECTIONS = 10
-"""As many as leftoff has."""
+"""As many as midturn has."""
 
 
 def rows(turn: Turn) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""How long ``import leftoff`` takes, beside Python itself and what any asynchronous program needs."""
+"""How long ``import midturn`` takes, beside Python itself and what any asynchronous program needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 TIMES = 15
 PROGRAMS = {
     "Python itself": "pass",
-    "import leftoff": "import leftoff",
+    "import midturn": "import midturn",
     "import asyncio": "import asyncio",
-    "leftoff.open": "import leftoff; leftoff.open",
+    "midturn.open": "import midturn; midturn.open",
     "import autogen_agentchat": "import autogen_agentchat.agents",
 }
-"""The second but last loads all of leftoff that has nothing to do with AutoGen."""
+"""The second but last loads all of midturn that has nothing to do with AutoGen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,27 +25,27 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
 from tools.servers.shared import place
 
-import leftoff
+import midturn
 from benchmarks.long_session import SEED, SIZE, Watched
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from leftoff.autogen import parts
-from leftoff.autogen.journaling import Run
-from leftoff.demo.scripted import ScriptedChatCompletionClient
-from leftoff.diverging import Divergence
-from leftoff.framework import Answer, Request
-from leftoff.journal import Journal
-from leftoff.ledger import Ledger
-from leftoff.recorded import Recorded
-from leftoff.state import Archive
-from leftoff.stores.memory import MemoryStore
-from leftoff.turns import Progress
-from leftoff.urls import open_store
+from midturn.autogen import parts
+from midturn.autogen.journaling import Run
+from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.diverging import Divergence
+from midturn.framework import Answer, Request
+from midturn.journal import Journal
+from midturn.ledger import Ledger
+from midturn.recorded import Recorded
+from midturn.state import Archive
+from midturn.stores.memory import MemoryStore
+from midturn.turns import Progress
+from midturn.urls import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 
-    from leftoff.store import Store
+    from midturn.store import Store
 
 APPEND_BUDGET = 1.3
 REPLAY_BUDGET_MS = 100
@@ -218,7 +218,7 @@ async def journal(store: Store) -> AsyncGenerator[Journal]:
 async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendFigures:
     chance = random.Random(SEED)
     times: dict[str, list[float]] = {"call": [], "write": [], "bare": [], "async": []}
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         url = place(kind, Path(folder) / "store")
         store = Watched(await open_store(url))
         path = Path(folder) / "bare.db"
@@ -248,19 +248,19 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
 async def replay(advance: Callable[[], None]) -> ReplayFigures:
     """Finish a turn of ``2 * STEPS`` calls that was stopped before its last one."""
     found: dict[str, list[float]] = {"replay": [], "plain": [], "replay cpu": [], "plain cpu": []}
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         made = Path(folder) / "made.db"
-        async with leftoff.open(f"sqlite:///{made}") as store:
+        async with midturn.open(f"sqlite:///{made}") as store:
             try:
                 await store.session("case-42", lambda: stepping(STEPS, fails=True)).run("go")
-            except leftoff.TurnFailed:
+            except midturn.TurnFailed:
                 pass
             else:
                 raise AssertionError
         for number in range(TIMES):
             copy = Path(folder) / f"{number}.db"
             shutil.copy(made, copy)
-            async with leftoff.open(f"sqlite:///{copy}") as store:
+            async with midturn.open(f"sqlite:///{copy}") as store:
                 case = store.session("case-42", lambda: stepping(0))
                 with _clocks(found["replay"], found["replay cpu"]):
                     result = await case.resume()
@@ -310,10 +310,10 @@ async def turns(steps: int, number: int, advance: Callable[[], None]) -> TurnFig
     def build() -> AssistantAgent:
         return stepping(steps, endless=True)
 
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         async with (
-            leftoff.open(f"sqlite:///{Path(folder) / 'call.db'}") as one,
-            leftoff.open(f"sqlite:///{Path(folder) / 'turn.db'}") as other,
+            midturn.open(f"sqlite:///{Path(folder) / 'call.db'}") as one,
+            midturn.open(f"sqlite:///{Path(folder) / 'turn.db'}") as other,
         ):
             cases = {
                 "call": one.session("case-42", build),

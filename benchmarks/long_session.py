@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from autogen_agentchat.agents import AssistantAgent
 
-import leftoff
+import midturn
 from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from leftoff.autogen import AutoGen
-from leftoff.session import Session
+from midturn.autogen import AutoGen
+from midturn.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from leftoff.records import Head, Write
-    from leftoff.store import Store
+    from midturn.records import Head, Write
+    from midturn.store import Store
 
 SIZE = 1024
 WINDOW = 100
@@ -111,8 +111,8 @@ class Watched:
 async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Figures:
     chance = random.Random(SEED)
     with (
-        tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder,
-        tempfile.TemporaryDirectory(prefix="leftoff-bench-") as beside,
+        tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="midturn-bench-") as beside,
     ):
         where = Path(folder) / "store"
         url = f"sqlite:///{where}" if kind == "sqlite" else f"file://{where}"
@@ -125,7 +125,7 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
         timed, writes, overheads = Timed(), list[float](), list[float]()
         plain, floor = build(), FLOORS[kind](Path(beside) / "floor")
         floors: dict[str, list[float]] = {"bare": [], "awaited": []}
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             watched = Watched(store.store)
             case = Session(cast("Store", watched), "case-42", build, timed)
             for number, question in enumerate(questions):
@@ -141,7 +141,7 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
         floor.close()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             times = await restore_times(store, "case-42", build, turns)
         first, last = _median(timed.commits[:WINDOW]), _median(timed.commits[-WINDOW:])
         write, bare, awaited = (_median(found[-WINDOW:]) for found in (writes, *floors.values()))

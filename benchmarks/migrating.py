@@ -14,11 +14,11 @@ from autogen_agentchat.agents import AssistantAgent
 from tools.many import multiply
 from tools.servers import shared
 
-import leftoff
+import midturn
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from leftoff.autogen import AutoGen
-from leftoff.bulk import MigrationRun, RollbackRun, in_bulk
+from midturn.autogen import AutoGen
+from midturn.bulk import MigrationRun, RollbackRun, in_bulk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -51,11 +51,11 @@ def build() -> AssistantAgent:
     return AssistantAgent("clerk", instant(text(SIZE, chance) for _ in range(TURNS)))
 
 
-def blueprint() -> leftoff.Blueprint:
-    new = leftoff.Blueprint("desk", build, version=2)
+def blueprint() -> midturn.Blueprint:
+    new = midturn.Blueprint("desk", build, version=2)
 
     @new.migration(1, 2)
-    def without_references(state: leftoff.State) -> leftoff.State:
+    def without_references(state: midturn.State) -> midturn.State:
         return state.redact(r"\d{5}", "[number]")
 
     return new
@@ -64,9 +64,9 @@ def blueprint() -> leftoff.Blueprint:
 async def migrating(kind: str, sessions: int, advance: Callable[[], None]) -> MigrationFigures:
     """Migrate, look again, and roll back."""
     with tempfile.TemporaryDirectory() as folder:
-        async with leftoff.open(shared.place(kind, Path(folder) / "store")) as store:
+        async with midturn.open(shared.place(kind, Path(folder) / "store")) as store:
             chance = random.Random(8)
-            first = store.session("case-0", leftoff.Blueprint("desk", build))
+            first = store.session("case-0", midturn.Blueprint("desk", build))
             for _ in range(TURNS):
                 await first.run(task=text(SIZE, chance))
             await multiply(store.store, "case-0", (f"case-{i}" for i in range(1, sessions)))

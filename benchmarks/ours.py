@@ -1,4 +1,4 @@
-"""``python -m benchmarks.ours NAME run|restore|crowd``: leftoff, and the tutorial's JSON file."""
+"""``python -m benchmarks.ours NAME run|restore|crowd``: midturn, and the tutorial's JSON file."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import leftoff
+import midturn
 from benchmarks.cast import Cast
 from benchmarks.contender import main
 
 if TYPE_CHECKING:
     from benchmarks.cast import Live
     from benchmarks.workload import Shape, Turn
-    from leftoff.options import Durability
+    from midturn.options import Durability
 
 SESSION = "case-42"
 
 
-class Leftoff:
-    """A session of leftoff, as the README shows it, and the same agents without it."""
+class Midturn:
+    """A session of midturn, as the README shows it, and the same agents without it."""
 
     def __init__(self, place: str, shape: Shape, scheme: str = "", durability: Durability = "call") -> None:
         self._url = f"{scheme}{place}/{'support.db' if scheme.startswith('sqlite') else 'support'}" if scheme else place
@@ -31,12 +31,12 @@ class Leftoff:
         self._open = AsyncExitStack()
 
     async def open(self) -> None:
-        self._store = await self._open.enter_async_context(leftoff.open(self._url))
+        self._store = await self._open.enter_async_context(midturn.open(self._url))
         self._plain = self._cast.build()
         self._case = self._store.session(SESSION, self._cast.build, durability=self._durability)
 
     async def recall(self) -> None:
-        """AutoGen's own loading keeps leftoff out of the plain agents."""
+        """AutoGen's own loading keeps midturn out of the plain agents."""
         stored = self._cast.build()
         if await self._store.load(SESSION, stored):
             await self._plain.load_state(await stored.save_state())
@@ -51,8 +51,8 @@ class Leftoff:
         await self._store.load(SESSION, self._cast.build())
         return await self._cast.messages()
 
-    async def another(self, name: str) -> Leftoff:
-        other = Leftoff(self._url, self._shape, durability=self._durability)
+    async def another(self, name: str) -> Midturn:
+        other = Midturn(self._url, self._shape, durability=self._durability)
         other._store = self._store
         other._case = self._store.session(name, other._cast.build, durability=self._durability)
         return other
@@ -101,12 +101,12 @@ class Json:
 
 
 CONTENDERS: dict[str, Any] = {
-    "leftoff-sqlite": partial(Leftoff, scheme="sqlite:///"),
-    "leftoff-sqlite-turn": partial(Leftoff, scheme="sqlite:///", durability="turn"),
-    "leftoff-file": partial(Leftoff, scheme="file://"),
-    "leftoff-postgres": Leftoff,
-    "leftoff-postgres-turn": partial(Leftoff, durability="turn"),
-    "leftoff-redis": Leftoff,
+    "midturn-sqlite": partial(Midturn, scheme="sqlite:///"),
+    "midturn-sqlite-turn": partial(Midturn, scheme="sqlite:///", durability="turn"),
+    "midturn-file": partial(Midturn, scheme="file://"),
+    "midturn-postgres": Midturn,
+    "midturn-postgres-turn": partial(Midturn, durability="turn"),
+    "midturn-redis": Midturn,
     "json": Json,
 }
 

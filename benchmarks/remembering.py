@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogen_agentchat.agents import AssistantAgent
 
-import leftoff
+import midturn
 from benchmarks.long_session import SEED, SIZE
 from benchmarks.scripted import instant
 from benchmarks.texts import text
@@ -64,12 +64,12 @@ async def _plain(build: Callable[[], AssistantAgent]) -> AsyncGenerator[Run]:
 
 @asynccontextmanager
 async def _kept(build: Callable[[], AssistantAgent]) -> AsyncGenerator[Run]:
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
-        async with leftoff.open(f"sqlite:///{Path(folder) / 'store.db'}") as store:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
+        async with midturn.open(f"sqlite:///{Path(folder) / 'store.db'}") as store:
             yield store.session("case-42", build).run
 
 
-RUNS = {"AutoGen alone": _plain, "leftoff": _kept}
+RUNS = {"AutoGen alone": _plain, "midturn": _kept}
 
 
 async def grown(who: str, turns: int) -> int:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from leftoff.records import Kind
+from midturn.records import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from leftoff.opening import OpenStore
+    from midturn.opening import OpenStore
 
 TIMES = 5
 """How often each is timed."""
@@ -40,7 +40,7 @@ class RestoreTimes:
 
     @property
     def own(self) -> float:
-        """What leftoff takes for itself."""
+        """What midturn takes for itself."""
         return self.restore - self.loading
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core.models import CreateResult, RequestUsage
 
-from leftoff.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted import ScriptedChatCompletionClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,24 +16,24 @@ import redis.asyncio
 from autogen_agentchat.agents import AssistantAgent
 from tools.servers.shared import place
 
-import leftoff
+import midturn
 from benchmarks.long_session import SEED, SIZE
 from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from leftoff.autogen import AutoGen
-from leftoff.options import Options
-from leftoff.session import Session
-from leftoff.stores.memory import MemoryStore
-from leftoff.stores.postgres import PostgresStore
-from leftoff.stores.postgres_pool import SIZE as CONNECTIONS
-from leftoff.stores.redis import RedisStore
+from midturn.autogen import AutoGen
+from midturn.options import Options
+from midturn.session import Session
+from midturn.stores.memory import MemoryStore
+from midturn.stores.postgres import PostgresStore
+from midturn.stores.postgres_pool import SIZE as CONNECTIONS
+from midturn.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from leftoff.records import Write
-    from leftoff.store import Store
+    from midturn.records import Write
+    from midturn.store import Store
 
 SESSIONS = 64
 EACH = 20
@@ -188,7 +188,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
     writes = await recorded(turns)
     chance = random.Random(SEED)
     pair = [text(SIZE, chance).encode() for _ in range(2)]
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         url = place(kind, Path(folder))
         store: Store = await (PostgresStore if kind == "postgres" else RedisStore).open(url)
         bare: Bare = await BarePostgres(url).open() if kind == "postgres" else BareRedis(url)
@@ -230,7 +230,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
             rates["single"].append(await rate(writer(bare.append_at_once) for _ in names))
         await bare.close()
         await store.close()
-        async with leftoff.open(url) as opened:
+        async with midturn.open(url) as opened:
             restored = await restore_times(opened, "case", lambda: build(iter(())), turns)
     half = turns // 2
     return ServerFigures(

@@ -228,9 +228,9 @@ def memory_table(figures: list[MemoryFigures]) -> Table:
 def import_table(figures: list[ImportFigures]) -> Table:
     def more(row: Any) -> str:
         shown = f"{row['more_ms']:.0f} ms"
-        return _within(shown, row["more_ms"], IMPORT_BUDGET_MS) if row["program"] == "import leftoff" else shown
+        return _within(shown, row["more_ms"], IMPORT_BUDGET_MS) if row["program"] == "import midturn" else shown
 
-    title = f"Whole processes (budget of import leftoff: {IMPORT_BUDGET_MS:.0f} ms)"
+    title = f"Whole processes (budget of import midturn: {IMPORT_BUDGET_MS:.0f} ms)"
     return _table(title, figures, _text("program"), _ms("median", "ms", 0), ("more", more))
 
 

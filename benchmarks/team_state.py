@@ -15,20 +15,20 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 
-import leftoff
+import midturn
 from benchmarks.restoring import TIMES, restore_times, timed, timed_alone
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from leftoff.autogen import AutoGen
-from leftoff.session import Session
+from midturn.autogen import AutoGen
+from midturn.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from autogen_agentchat.teams import BaseGroupChat
 
-    from leftoff.records import Head, Write
-    from leftoff.store import Store
+    from midturn.records import Head, Write
+    from midturn.store import Store
 
 SIZE = 1024
 SEED = 7
@@ -171,11 +171,11 @@ async def team_state(team: str, kind: str, messages: int, advance: Callable[[int
         built.append(build())
         return built[-1]
 
-    with tempfile.TemporaryDirectory(prefix="leftoff-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         where = Path(folder) / "store"
         url = f"sqlite:///{where}" if kind == "sqlite" else f"file://{where}"
         lengths: list[int] = []
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             case = Session(cast("Store", Watched(store.store, watch)), SESSION, remembered, watch)
             async for length in _converse(case, texts, messages + NEAR):
                 advance(length - (lengths[-1] if lengths else 0))
@@ -185,7 +185,7 @@ async def team_state(team: str, kind: str, messages: int, advance: Callable[[int
         savings: list[float] = []
         for _ in range(TIMES):
             await timed_alone(live.save_state(), savings)
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             times = await restore_times(store, SESSION, build, len(lengths))
     early, late = (_near(watch.capture_times, lengths, length) for length in (EARLY, messages))
     ready = [_near(watch.ready_times, lengths, length) for length in (EARLY, messages)]

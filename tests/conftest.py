@@ -1,4 +1,4 @@
-"""How hard Hypothesis tries (LEFTOFF_LONG=1: hard), how tests are shared out, and that they can be interrupted."""
+"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), how tests are shared out, and that they can be interrupted."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=30, stateful_step_count=30, **common)
 settings.register_profile("long", max_examples=1_000, stateful_step_count=50, **common)
-settings.load_profile("long" if os.environ.get("LEFTOFF_LONG") else "quick")
+settings.load_profile("long" if os.environ.get("MIDTURN_LONG") else "quick")
 
 
 def pytest_terminal_summary(terminalreporter):
     """At the end of a long run, what its tests have left as figures."""
-    if not os.environ.get("LEFTOFF_LONG"):
+    if not os.environ.get("MIDTURN_LONG"):
         return
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
     found = [(report.nodeid, line) for report in reports for name, line in report.user_properties if name == "figures"]
@@ -31,7 +31,7 @@ TOGETHER = (
     "tests/autogen/test_generated_bites.py",
     "tests/autogen/test_restart.py",
     "tests/conformance/test_suite_catches.py",
-    "tests/golden/test_leftoff.py",
+    "tests/golden/test_midturn.py",
     "tests/stores/test_postgres.py",
     "tests/stores/test_transactions.py",
 )

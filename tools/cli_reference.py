@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from leftoff.cli import main as leftoff
+from midturn.cli import main as midturn
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 WIDTH = 100
@@ -16,27 +16,27 @@ INTRODUCTION = """\
 # The command line
 
 ```console
-$ leftoff chat app:support case-42 "Remember that the customer prefers email."
+$ midturn chat app:support case-42 "Remember that the customer prefers email."
 support_agent: Noted: the customer prefers email.
-saved as checkpoint 1; continue: leftoff chat app:support case-42
+saved as checkpoint 1; continue: midturn chat app:support case-42
 
-$ leftoff show case-42
+$ midturn show case-42
 turn   when               status   said                                                tokens
 ─────────────────────────────────────────────────────────────────────────────────────────────
    1   2026-11-15 20:50   done     user: Remember that the customer prefers email.      31+14
                                    support_agent: Noted: the customer prefers email.
 ```
 
-* **The store** is `--store URL`, else `$LEFTOFF_URL`, else `sqlite:///leftoff.db`. Commands that only look for
+* **The store** is `--store URL`, else `$MIDTURN_URL`, else `sqlite:///midturn.db`. Commands that only look for
   something never make a store.
-* **Answers** and tables go to stdout, everything else to stderr: `leftoff chat ... > answer.txt` has the answer alone.
+* **Answers** and tables go to stdout, everything else to stderr: `midturn chat ... > answer.txt` has the answer alone.
 * **With `--json`** stdout has one JSON value (a line for each turn if `chat` reads its tasks from a pipe), and an error
   is an object on stderr: `{"error": {"type": "SessionBusy", "message": "...", "session": "case-42"}}`.
 * **Interrupting** a turn of `chat`, with Ctrl-C or SIGTERM, cancels it: the session is as it was before the turn, and
-  `leftoff resume` tries it again. A second Ctrl-C ends the process at once; if the turn was not cancelled by then, it
-  counts as crashed, and the next turn or `leftoff resume` finishes it first.
+  `midturn resume` tries it again. A second Ctrl-C ends the process at once; if the turn was not cancelled by then, it
+  counts as crashed, and the next turn or `midturn resume` finishes it first.
 * **A turn that needs an answer from a human** asks at a terminal. Elsewhere its questions are printed, it is stored as
-  `waiting`, and the exit code is 0; with `--json` they are in `waiting`. `leftoff answer` goes on from any process.
+  `waiting`, and the exit code is 0; with `--json` they are in `waiting`. `midturn answer` goes on from any process.
 * **Control characters** in what agents, tools and users said are shown as text such as `\\x1b`.
 
 | exit code | meaning |
@@ -52,11 +52,11 @@ turn   when               status   said                                         
 
 def render() -> str:
     """The page."""
-    root = click.Context(leftoff, info_name="leftoff", terminal_width=WIDTH, **leftoff.context_settings)
+    root = click.Context(midturn, info_name="midturn", terminal_width=WIDTH, **midturn.context_settings)
     parts = [INTRODUCTION]
-    for name, command in commands(leftoff):
+    for name, command in commands(midturn):
         context = click.Context(command, info_name=name, parent=root, terminal_width=WIDTH)
-        parts.append(f"## leftoff {name}\n\n```text\n{command.get_help(context)}\n```\n")
+        parts.append(f"## midturn {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leftoff.records import Kind, Write
+from midturn.records import Kind, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leftoff.store import Store
+    from midturn.store import Store
 
 
 async def multiply(store: Store, session: str, ids: Iterable[str]) -> None:

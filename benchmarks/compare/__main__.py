@@ -14,10 +14,10 @@ from benchmarks.compare.talking import INSTALLED, ROOT, is_ours
 from benchmarks.workload import SHAPES, Shape
 
 OURS = (
-    *("floor-sqlite", "leftoff-sqlite", "leftoff-sqlite-turn"),
-    *("floor-postgres", "leftoff-postgres", "leftoff-postgres-turn"),
-    *("floor-redis", "leftoff-redis"),
-    *("floor-file", "leftoff-file", "json"),
+    *("floor-sqlite", "midturn-sqlite", "midturn-sqlite-turn"),
+    *("floor-postgres", "midturn-postgres", "midturn-postgres-turn"),
+    *("floor-redis", "midturn-redis"),
+    *("floor-file", "midturn-file", "json"),
 )
 THEIRS = (
     *("langgraph-sqlite-sync", "langgraph-sqlite-exit", "langgraph-sqlite-delta"),
@@ -27,7 +27,7 @@ THEIRS = (
     "openai-redis",
 )
 POINTS = (10, 100, 1_000, 10_000)
-QUICK = ("floor-sqlite", "leftoff-sqlite", "floor-file", "leftoff-file", "json")
+QUICK = ("floor-sqlite", "midturn-sqlite", "floor-file", "midturn-file", "json")
 QUICK_POINTS = (10, 50)
 QUICK_SHAPES: tuple[Shape, ...] = ("chat", "team")
 

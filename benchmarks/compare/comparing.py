@@ -29,8 +29,8 @@ SHORT = Limits(seconds=30.0)
 """What the way to a point may take in all shapes but the first."""
 MORE = frozenset(
     {
-        *("floor-sqlite", "leftoff-sqlite", "langgraph-sqlite-sync", "langgraph-sqlite-delta", "openai-sqlite"),
-        *("adk-sqlite", "floor-postgres", "leftoff-postgres", "floor-file", "leftoff-file", "json"),
+        *("floor-sqlite", "midturn-sqlite", "langgraph-sqlite-sync", "langgraph-sqlite-delta", "openai-sqlite"),
+        *("adk-sqlite", "floor-postgres", "midturn-postgres", "floor-file", "midturn-file", "json"),
     }
 )
 """Those who have all shapes; the others have the first."""

@@ -30,7 +30,7 @@ TURNS = 20
 SECONDS = 120.0
 STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): ")
 CALLS = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+).* (?:fsync|fdatasync)$", re.MULTILINE)
-END = "leftoff-bench-end"
+END = "midturn-bench-end"
 
 Tally: TypeAlias = dict[str, float | None]
 

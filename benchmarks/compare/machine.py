@@ -45,7 +45,7 @@ def about(servers: dict[str, str]) -> dict[str, Any]:
             "python": platform.python_version(),
             "sqlite": sqlite3.sqlite_version,
             **servers,
-            **{name: importlib.metadata.version(name) for name in _named(importlib.metadata.requires("leftoff") or [])},
+            **{name: importlib.metadata.version(name) for name in _named(importlib.metadata.requires("midturn") or [])},
         },
         "peers": _peers(),
     }

@@ -41,7 +41,7 @@ class Folder:
     """For SQLite and files."""
 
     def __init__(self) -> None:
-        self.address = tempfile.mkdtemp(prefix="leftoff-bench-")
+        self.address = tempfile.mkdtemp(prefix="midturn-bench-")
 
     def begin(self) -> None:
         pass

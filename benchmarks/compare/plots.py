@@ -40,7 +40,7 @@ mpl.rcParams.update(
         "axes.labelcolor": GREY,
         "xtick.color": GREY,
         "ytick.color": GREY,
-        "svg.hashsalt": "leftoff",  # the same figures make the same file
+        "svg.hashsalt": "midturn",  # the same figures make the same file
     }
 )
 
@@ -56,8 +56,8 @@ class Look:
 
 
 LOOKS = {
-    "leftoff": Look("leftoff", "#0b57d0", OURS),
-    "leftoff-turn": Look("leftoff, turn", "#6ba1f5", 2.2),
+    "midturn": Look("midturn", "#0b57d0", OURS),
+    "midturn-turn": Look("midturn, turn", "#6ba1f5", 2.2),
     "floor": Look("bare transaction", INK, 1.3, "--"),
     "json": Look("JSON file", "#8a8f98"),
     "langgraph-sync": Look("LangGraph", "#c2410c"),
@@ -67,7 +67,7 @@ LOOKS = {
     "adk": Look("Google ADK", "#7c5cc4"),
     "dbos": Look("DBOS", "#947a1f"),
 }
-OVERVIEW = ("floor", "leftoff", "json", "langgraph-sync", "langgraph-exit", "langgraph-delta", "openai", "adk", "dbos")
+OVERVIEW = ("floor", "midturn", "json", "langgraph-sync", "langgraph-exit", "langgraph-delta", "openai", "adk", "dbos")
 
 
 def short(contender: str) -> str:
@@ -272,7 +272,7 @@ def main() -> None:
         if any(one.shape == shape and one.store in ("sqlite", "postgres") for one in results.series):
             for measure in (COST, AT_REST, RESTORE):
                 save(curves(results, measure, shape), folder, f"{measure.file}{'-team' * (shape == 'team')}")
-    if results.of("leftoff-sqlite", "chat"):
+    if results.of("midturn-sqlite", "chat"):
         save(overview(results), folder, "overview")
     if results.rates:
         save(throughput(results.rates), folder, "throughput")

@@ -116,7 +116,7 @@ def _table(title: str) -> Table:
 def _name(contender: str, store: str = "") -> str:
     """How a contender is called; where the store is known already, without it."""
     name = "-".join(part for part in contender.split("-") if part != store)
-    style = "bold" if contender.startswith("leftoff") else "dim" if contender.startswith("floor") else ""
+    style = "bold" if contender.startswith("midturn") else "dim" if contender.startswith("floor") else ""
     return f"[{style}]{name}[/]" if style else name
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv" / "peers" / "bin" / "python"
 INSTALLED = ROOT / ".venv" / "peers" / ".installed"
 """Is there when the peers' environment is complete."""
-OURS = {"leftoff": "benchmarks.ours", "json": "benchmarks.ours", "floor": "benchmarks.floors"}
+OURS = {"midturn": "benchmarks.ours", "json": "benchmarks.ours", "floor": "benchmarks.floors"}
 """The modules of what runs in the project's environment."""
 
 
@@ -88,7 +88,7 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
 
 
 def _environment() -> dict[str, str]:
-    """This one's, with the leftoff of this tree, and without what would send the contenders' own records somewhere."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "PG", "OTEL_"))}
+    """This one's, with the midturn of this tree, and without what would send the contenders' own records somewhere."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "PG", "OTEL_"))}
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return kept | {"PYTHONHASHSEED": "0", "PYTHONPATH": path}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 CONNECTIONS = 10
-"""Of many conversations at the same time: as many as leftoff has."""
+"""Of many conversations at the same time: as many as midturn has."""
 
 
 class DeltaState(TypedDict):

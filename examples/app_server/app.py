@@ -1,6 +1,6 @@
 """Durable conversations over HTTP. Run as many instances as you like on one store: any of them serves any session.
 
-LEFTOFF_URL=postgresql://user:password@host/database uvicorn app:app
+MIDTURN_URL=postgresql://user:password@host/database uvicorn app:app
 """
 
 import logging
@@ -14,22 +14,22 @@ from fastapi.responses import JSONResponse
 from model import Clerk
 from pydantic import BaseModel, Field
 
-import leftoff
+import midturn
 
 log = logging.getLogger(__name__)
 model = Clerk()  # answers by rule, without a key; put your own here: OpenAIChatCompletionClient(model="gpt-4o-mini")
-support = leftoff.Blueprint("support", lambda: AssistantAgent("support_agent", model))
+support = midturn.Blueprint("support", lambda: AssistantAgent("support_agent", model))
 
 STATUS = {
-    leftoff.SessionBusy: 409,
-    leftoff.LeaseLost: 409,
-    leftoff.Conflict: 409,  # the key was used before, for another task
-    leftoff.SessionDeleted: 410,
-    leftoff.TurnFailed: 502,
-    leftoff.StoreUnavailable: 503,
-    leftoff.StoreFull: 503,
+    midturn.SessionBusy: 409,
+    midturn.LeaseLost: 409,
+    midturn.Conflict: 409,  # the key was used before, for another task
+    midturn.SessionDeleted: 410,
+    midturn.TurnFailed: 502,
+    midturn.StoreUnavailable: 503,
+    midturn.StoreFull: 503,
 }
-RETRY = (leftoff.SessionBusy, leftoff.LeaseLost, leftoff.StoreUnavailable, leftoff.StoreFull)
+RETRY = (midturn.SessionBusy, midturn.LeaseLost, midturn.StoreUnavailable, midturn.StoreFull)
 
 
 class Turn(BaseModel):
@@ -41,18 +41,18 @@ class Turn(BaseModel):
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
-    async with leftoff.open() as store:
+    async with midturn.open() as store:
         yield {"store": store}
 
 
 app = FastAPI(lifespan=lifespan)
 
 
-def opened(request: Request) -> leftoff.OpenStore:
+def opened(request: Request) -> midturn.OpenStore:
     return request.state.store
 
 
-Store = Annotated[leftoff.OpenStore, Depends(opened)]
+Store = Annotated[midturn.OpenStore, Depends(opened)]
 SessionId = Annotated[str, Path(max_length=200)]
 
 
@@ -84,8 +84,8 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@app.exception_handler(leftoff.LeftoffError)
-async def refused(_: Request, error: leftoff.LeftoffError) -> JSONResponse:
+@app.exception_handler(midturn.MidturnError)
+async def refused(_: Request, error: midturn.MidturnError) -> JSONResponse:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     if status >= 500:  # noqa: PLR2004 - ours to look into, not the caller's
         log.error("%s", error, exc_info=error)

@@ -1,6 +1,6 @@
 """Two instances of the app on one store, one of them killed again and again, and then the books are checked.
 
-LEFTOFF_URL=postgresql://user:password@host/database python drive.py
+MIDTURN_URL=postgresql://user:password@host/database python drive.py
 """
 
 import argparse
@@ -276,8 +276,8 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     given = parser.parse_args()
-    if not os.environ.get("LEFTOFF_URL"):
-        parser.error("set LEFTOFF_URL to the store, such as postgresql://user:password@localhost/database")
+    if not os.environ.get("MIDTURN_URL"):
+        parser.error("set MIDTURN_URL to the store, such as postgresql://user:password@localhost/database")
     run = uuid.uuid4().hex[:6]
     names = [f"drive-{run}-{number:02}" for number in range(1, given.sessions + 1)]
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())

@@ -1,4 +1,4 @@
-"""The bank: a SQLite file that leftoff knows nothing of, `bank.db`. Told to pay twice, it pays twice."""
+"""The bank: a SQLite file that midturn knows nothing of, `bank.db`. Told to pay twice, it pays twice."""
 
 import sqlite3
 from contextlib import closing

@@ -16,7 +16,7 @@ from autogen_agentchat.messages import ToolCallExecutionEvent, ToolCallRequestEv
 from autogen_agentchat.teams import RoundRobinGroupChat
 from model import model_client
 
-import leftoff
+import midturn
 
 CLAIM = "claim-1207"
 TASK = "claim-1207 has come in. Please settle it."
@@ -27,36 +27,36 @@ WAITS = 3  # the exit code of a process that leaves a claim to a human
 # 1. What the tools do to the world. That decides what happens to a call in which the process died.
 
 
-@leftoff.tool(effect="read")  # made again, it does no harm
+@midturn.tool(effect="read")  # made again, it does no harm
 async def look_up_claim(claim: str) -> str:
     """What the customer has reported."""
     return CLAIMS.get(claim, "There is no such claim.")
 
 
-@leftoff.tool(effect="read")
+@midturn.tool(effect="read")
 async def look_up_policy(policy: str) -> str:
     """What a policy covers."""
     return POLICIES.get(policy, "There is no such policy.")
 
 
-@leftoff.tool(effect="idempotent")  # made again with the same key, it does no harm
+@midturn.tool(effect="idempotent")  # made again with the same key, it does no harm
 async def reserve(claim: str, amount: int) -> str:
     """Set an amount in EUR aside for a claim."""
-    return bank.reserve(claim, amount, key=leftoff.call_key())
+    return bank.reserve(claim, amount, key=midturn.call_key())
 
 
-def paid(call: leftoff.Call) -> str | None:
+def paid(call: midturn.Call) -> str | None:
     """What the bank knows of a payout in which the process died: its receipt, or that it was not made."""
     return bank.find(reference=call.key)
 
 
-@leftoff.tool(effect="unsafe", approval=True, reconcile=paid)  # made once, and not before a human has allowed it
+@midturn.tool(effect="unsafe", approval=True, reconcile=paid)  # made once, and not before a human has allowed it
 async def pay_out(claim: str, amount: int) -> str:
     """Pay an amount in EUR to the customer."""
-    return bank.pay(claim, amount, reference=leftoff.call_key())
+    return bank.pay(claim, amount, reference=midturn.call_key())
 
 
-# 2. The team. Nothing in it knows of leftoff.
+# 2. The team. Nothing in it knows of midturn.
 
 
 def build() -> RoundRobinGroupChat:
@@ -74,9 +74,9 @@ def agent(name: str, tools: list[Callable[..., Any]], system_message: str) -> As
 
 
 async def work() -> int:
-    async with leftoff.open() as store:
+    async with midturn.open() as store:
         async for item in store.session(CLAIM, build).run_stream(task=TASK, key=CLAIM):
-            if not isinstance(item, leftoff.TurnResult):
+            if not isinstance(item, midturn.TurnResult):
                 show(item)
             elif item.waiting:
                 print(f"It waits: {item.waiting.question}\nNo process is needed for that. To go on: claims.py approve")
@@ -94,14 +94,14 @@ def show(event: Any) -> None:
             text = ", ".join(f"-> {result.content}" for result in event.content)
         case _:
             text = event.to_text()
-    print(f"{'recorded' if leftoff.replayed(event) else 'now':>8}  {event.source:<6}  {text}", flush=True)
+    print(f"{'recorded' if midturn.replayed(event) else 'now':>8}  {event.source:<6}  {text}", flush=True)
 
 
 # 4. A human, who may be on another machine and needs neither the team nor its models to answer.
 
 
 async def answer(text: str, **changed: int) -> None:
-    async with leftoff.open() as store:
+    async with midturn.open() as store:
         await store.session(CLAIM).answer(text, arguments=changed or None)
 
 
@@ -123,5 +123,5 @@ def main(command: str = "", *words: str) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(*sys.argv[1:]))
-    except leftoff.LeftoffError as error:
+    except midturn.MidturnError as error:
         sys.exit(str(error))

@@ -26,9 +26,9 @@ import claims
 import model
 from rich.console import Console
 
-import leftoff
-from leftoff.records import Kind, Write
-from leftoff.stores.sqlite import SqliteStore
+import midturn
+from midturn.records import Kind, Write
+from midturn.stores.sqlite import SqliteStore
 
 MOMENTS = ("as it begins", "as it ends", "while recorded", "once recorded")
 TOOLS = ("look_up_claim", "look_up_policy", "reserve", "pay_out")
@@ -175,7 +175,7 @@ def process(command: str, last: Step | None, *, blind: bool) -> int | None:
 
 async def transcript() -> list[Any]:
     """All that was said, without what is another each time."""
-    async with leftoff.open() as store:
+    async with midturn.open() as store:
         [turn] = [turn async for turn in store.session(claims.CLAIM).history()]
     return [{**message, "id": None, "created_at": None} for message in turn.messages]
 
@@ -184,7 +184,7 @@ async def transcript() -> list[Any]:
 
 
 def main(*words: str) -> int:
-    os.environ.pop("LEFTOFF_URL", None)
+    os.environ.pop("MIDTURN_URL", None)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     began, wrong, again, processes = time.monotonic(), 0, 0, 0
     attempt = partial(settle, blind="--blind" in words)

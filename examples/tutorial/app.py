@@ -1,10 +1,10 @@
-"""The agent of the tutorial for the command line: ``leftoff chat app:support case-45``."""
+"""The agent of the tutorial for the command line: ``midturn chat app:support case-45``."""
 
 from autogen_agentchat.agents import AssistantAgent
 
-import leftoff
-from leftoff.demo.model import SYSTEM_MESSAGE
-from leftoff.demo.scripted import ScriptedChatCompletionClient
+import midturn
+from midturn.demo.model import SYSTEM_MESSAGE
+from midturn.demo.scripted import ScriptedChatCompletionClient
 
 
 def build() -> AssistantAgent:
@@ -12,4 +12,4 @@ def build() -> AssistantAgent:
     return AssistantAgent("support_agent", ScriptedChatCompletionClient(), system_message=SYSTEM_MESSAGE)
 
 
-support = leftoff.Blueprint("support", build)
+support = midturn.Blueprint("support", build)

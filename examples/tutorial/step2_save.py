@@ -4,11 +4,11 @@ import asyncio
 
 from support import FACT, support
 
-import leftoff
+import midturn
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open() as store:
+    async with support() as build, midturn.open() as store:
         agent = build()
         await agent.run(task=FACT)
         checkpoint = await store.save("case-42", agent)

@@ -4,11 +4,11 @@ import asyncio
 
 from support import QUESTION, support
 
-import leftoff
+import midturn
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open() as store:
+    async with support() as build, midturn.open() as store:
         fresh = build()
         result = await fresh.run(task=QUESTION)
         print(f"without the state: {result.messages[-1].to_text()}")

@@ -4,11 +4,11 @@ import asyncio
 
 from support import FACT, SECOND_FACT, URGENT_QUESTION, support
 
-import leftoff
+import midturn
 
 
 async def main() -> None:
-    async with support() as build, leftoff.open() as store:
+    async with support() as build, midturn.open() as store:
         case = store.session("case-43", build)
         for task in (FACT, SECOND_FACT, URGENT_QUESTION):
             result = await case.run(task=task)

@@ -8,11 +8,11 @@ import sys
 
 from support import FACT, QUESTION, support
 
-import leftoff
+import midturn
 
 
 async def turn(task: str) -> None:
-    async with support() as build, leftoff.open() as store:
+    async with support() as build, midturn.open() as store:
         result = await store.session("case-44", build).run(task=task)
         print(f"acknowledged: {result.messages[-1].to_text()}", flush=True)
         if task == FACT:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from autogen_agentchat.agents import AssistantAgent
 
-from leftoff.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION, model_client
+from midturn.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION, model_client
 
 __all__ = ["FACT", "QUESTION", "SECOND_FACT", "URGENT_QUESTION", "support"]
 

@@ -8,10 +8,10 @@ from itertools import count, pairwise
 
 from autogen_agentchat.messages import TextMessage
 
-import leftoff
-from leftoff.autogen import AutoGen
-from leftoff.autogen.resuming import INTERRUPTED
-from leftoff.state import plain
+import midturn
+from midturn.autogen import AutoGen
+from midturn.autogen.resuming import INTERRUPTED
+from midturn.state import plain
 
 VALUES = ("text", "", 7, -1, 1.5, None, True, False, [], {}, ["text"], [{}], {"content": "text"})
 """One or more of each JSON type."""
@@ -118,7 +118,7 @@ def _has(parent, key):
 
 
 def named(place):
-    """A place as leftoff's errors name it."""
+    """A place as midturn's errors name it."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
 
 
@@ -180,7 +180,7 @@ async def state_of(build, use):
 
 async def captured(live):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", leftoff.NotKept)
+        warnings.simplefilter("ignore", midturn.NotKept)
         return json.loads(json.dumps(plain(await AutoGen().capture(live))))
 
 
@@ -281,7 +281,7 @@ class Subject:
             self._before = await captured(self._live)
         try:
             await store.session(session, self._live, on_drift="raise").load()
-        except leftoff.StateInvalid as error:
+        except midturn.StateInvalid as error:
             refused = error
         else:
             refused = None

@@ -114,7 +114,7 @@ class JsonCart(Untold):
 
 
 class MethodsCart(Untold):
-    """A tool with leftoff's two methods."""
+    """A tool with midturn's two methods."""
 
     async def save_state(self):
         return {"items": list(self.items)}

@@ -35,12 +35,12 @@ async def reloaded(build, tasks):
 
 
 async def restarted(store, build, tasks, session="case"):
-    """What leftoff says when it is restarted before each turn."""
+    """What midturn says when it is restarted before each turn."""
     return [transcript(await store.session(session, build).run(task=task)) for task in tasks]
 
 
 async def imported(store, state, session="case"):
-    """Begin a session as ``leftoff import`` does."""
+    """Begin a session as ``midturn import`` does."""
     await store.session(session).save({"state": as_json(state)}, origin="import")
 
 

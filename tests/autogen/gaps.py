@@ -1,4 +1,4 @@
-"""The same steps by plain AutoGen and by leftoff, without and with restarts in between."""
+"""The same steps by plain AutoGen and by midturn, without and with restarts in between."""
 
 import json
 from enum import Enum
@@ -14,7 +14,7 @@ from kinds import assistant, transcript
 from pydantic import BaseModel
 from scripted import calls, remembered
 
-import leftoff
+import midturn
 
 RESTART = object()
 """Among the steps: the process ends here, and another goes on."""
@@ -35,13 +35,13 @@ async def reloaded(build, *steps):
 
 async def kept(build, *steps):
     """What a session says when a restart is a new session object for the same id."""
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         return await _play(_Session(build, store, by_hand=any(map(callable, steps))), steps)
 
 
 async def saved(build, *steps):
     """What plain AutoGen says when a restart is store.save() and store.load() into a new instance."""
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         return await _play(_ByHand(build, store), steps)
 
 

@@ -10,12 +10,12 @@ import traceback
 
 from kinds import KINDS, TASKS, transcript
 
-import leftoff
+import midturn
 
 
 async def main(url, first, stop):
     said = {}
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for kind, factory in KINDS.items():
             try:
                 session = store.session(kind, factory)

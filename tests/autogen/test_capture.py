@@ -18,10 +18,10 @@ from autogen_core.models import AssistantMessage, UserMessage
 from kinds import KINDS, TASKS, assistant, round_robin
 from scripted import Scripted
 
-from leftoff import state
-from leftoff.autogen import AutoGen
-from leftoff.bodies import Bodies
-from leftoff.state import Archive, Grown
+from midturn import state
+from midturn.autogen import AutoGen
+from midturn.bodies import Bodies
+from midturn.state import Archive, Grown
 
 
 def as_json(value):

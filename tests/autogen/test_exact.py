@@ -21,7 +21,7 @@ from kinds import anonymous, assistant
 from PIL import Image as Picture
 from scripted import Scripted, calls, digest
 
-import leftoff
+import midturn
 
 
 def image():
@@ -87,7 +87,7 @@ def builder(request):
 @pytest.mark.parametrize("name", CONTENTS)
 async def test_a_memory_that_was_saved_by_hand_comes_back_exactly(name, builder):
     live, fresh = builder(CONTENTS[name], CONTENTS["text"]), builder()
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("case", live)
         await store.load("case", fresh)
     assert exact(handles[fresh].content) == exact([CONTENTS[name], CONTENTS["text"]])
@@ -96,7 +96,7 @@ async def test_a_memory_that_was_saved_by_hand_comes_back_exactly(name, builder)
 @pytest.mark.parametrize("name", CONTENTS)
 async def test_a_memory_that_was_used_in_a_turn_comes_back_exactly(name, builder):
     live, fresh = builder(CONTENTS[name]), builder()
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.session("case", live).run(task="Hello.")
         await store.load("case", fresh)
         assert exact(handles[fresh].content) == exact([CONTENTS[name]])
@@ -109,9 +109,9 @@ async def test_a_memory_that_was_used_in_a_turn_comes_back_exactly(name, builder
 @pytest.mark.parametrize("url", ["sqlite", "file"])
 async def test_every_content_of_a_memory_comes_back_exactly_from_the_disk(url, tmp_path):
     live, fresh = team_with_memory(*CONTENTS.values()), team_with_memory()
-    async with leftoff.open(f"{url}:///{tmp_path}/store") as store:
+    async with midturn.open(f"{url}:///{tmp_path}/store") as store:
         await store.session("case", live).run(task="Hello.")
-    async with leftoff.open(f"{url}:///{tmp_path}/store") as store:
+    async with midturn.open(f"{url}:///{tmp_path}/store") as store:
         await store.load("case", fresh)
     assert exact(handles[fresh].content) == exact(list(CONTENTS.values()))
 
@@ -151,9 +151,9 @@ def brought(thread):
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-async def test_leftoff_keeps_the_thread_of_a_team_with_memory_exactly(name):
+async def test_midturn_keeps_the_thread_of_a_team_with_memory_exactly(name):
     shown = []
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         first = await store.session("case", lambda: selecting(shown, CONTENTS[name])).run(task="Hello.")
         again = await store.session("case", lambda: selecting(shown, CONTENTS[name])).run(task="And now?")
     assert exact(shown[-1]) == exact([*first.messages, again.messages[0]])
@@ -161,8 +161,8 @@ async def test_leftoff_keeps_the_thread_of_a_team_with_memory_exactly(name):
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-async def test_leftoff_returns_the_recorded_result_of_a_turn_with_memory_exactly(name, builder):
-    async with leftoff.open("memory://") as store:
+async def test_midturn_returns_the_recorded_result_of_a_turn_with_memory_exactly(name, builder):
+    async with midturn.open("memory://") as store:
         first = await store.session("case", lambda: builder(CONTENTS[name])).run(task="Hello.", key="mail-1")
         again = await store.session("case", lambda: builder(CONTENTS[name])).run(task="Hello.", key="mail-1")
     assert exact(brought(first.messages)) == exact([CONTENTS[name]])
@@ -170,8 +170,8 @@ async def test_leftoff_returns_the_recorded_result_of_a_turn_with_memory_exactly
 
 
 @pytest.mark.parametrize("name", BINARY)
-async def test_leftoff_tells_of_a_turn_with_binary_memory_in_its_history(name, builder):
-    async with leftoff.open("memory://") as store:
+async def test_midturn_tells_of_a_turn_with_binary_memory_in_its_history(name, builder):
+    async with midturn.open("memory://") as store:
         case = store.session("case", lambda: builder(BINARY[name]))
         result = await case.run(task="Hello.")
         [turn] = [turn async for turn in case.history()]
@@ -241,7 +241,7 @@ async def test_the_state_after_a_restore_is_the_state_before(build, task):
     live, fresh = build(), build()
     result = await live.run(task=task)
     assert {"ThoughtEvent", "ToolCallExecutionEvent"} <= {message.type for message in result.messages}
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("case", live)
         await store.load("case", fresh)
     assert await fresh.save_state() == await live.save_state()
@@ -252,7 +252,7 @@ async def test_the_state_after_a_restore_is_the_state_before(build, task):
 async def test_the_stored_state_is_what_plain_autogen_saves(build, task):
     live = build()
     await live.run(task=task)
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         case = store.session("case", build)
         await case.run(task=task)
         state = await case.at(1).state()
@@ -260,7 +260,7 @@ async def test_the_stored_state_is_what_plain_autogen_saves(build, task):
 
 
 async def test_the_recorded_result_is_the_first_result(build, task):
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         first = await store.session("case", build).run(task=task, key="mail-1")
         again = await store.session("case", build).run(task=task, key="mail-1")
     assert exact(again) == exact(first)
@@ -270,7 +270,7 @@ async def test_the_recorded_result_is_the_first_result(build, task):
 async def test_the_next_turn_after_a_restart_says_what_it_says_without_one(build, task):
     said = []
     for restart in (False, True):
-        async with leftoff.open("memory://") as store:
+        async with midturn.open("memory://") as store:
             case = store.session("case", build)
             await case.run(task=task)
             case = store.session("case", build) if restart else case

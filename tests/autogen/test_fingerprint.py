@@ -40,13 +40,13 @@ from kinds import assistant, lookup, round_robin, weigh
 from pydantic import BaseModel
 from scripted import Scripted
 
-import leftoff
-from leftoff import codec
-from leftoff.autogen import hiding as hidden_texts
-from leftoff.autogen.fingerprint import fingerprint
-from leftoff.autogen.hiding import hiding
-from leftoff.autogen.parts import settle, walk
-from leftoff.drift import Drift, compare, digest
+import midturn
+from midturn import codec
+from midturn.autogen import hiding as hidden_texts
+from midturn.autogen.fingerprint import fingerprint
+from midturn.autogen.hiding import hiding
+from midturn.autogen.parts import settle, walk
+from midturn.drift import Drift, compare, digest
 
 SK = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -197,8 +197,8 @@ async def test_agents_of_every_kind():
     assert coder["settings"]["approval_func"] == "code_executor.<locals>.<lambda>"
     assert coder["settings"]["supported_languages"]
 
-    human = await agent_of(UserProxyAgent("human", input_func=leftoff.human))
-    assert human["settings"] == {"input_func": leftoff.human.__qualname__}
+    human = await agent_of(UserProxyAgent("human", input_func=midturn.human))
+    assert human["settings"] == {"input_func": midturn.human.__qualname__}
     assert (await agent_of(built("user_proxy"), "participants/human"))["settings"] == {"input_func": "Typist"}
 
     inside = await taken(built("agent_tool"))
@@ -410,7 +410,7 @@ async def test_a_runtime_has_none():
     found = await taken(SingleThreadedAgentRuntime())
     assert (found["agents"], found["teams"]) == ({}, {})
     assert await fingerprint([]) == found
-    assert set(found["versions"]) == {"autogen", "leftoff"}
+    assert set(found["versions"]) == {"autogen", "midturn"}
 
 
 # The same before and after, here and there
@@ -432,10 +432,10 @@ async def test_nothing_of_a_conversation_is_in_it(name):
 
 
 @pytest.mark.parametrize("name", ["assistant_with_tools", "everything", "user_proxy", "code_executor", "magentic"])
-async def test_nothing_of_leftoffs_own_is_in_it(name):
+async def test_nothing_of_midturns_own_is_in_it(name):
     live = built(name)
     before = await taken(live)
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.session("case", live).run(task="Go.")
         assert await taken(live) == before
 

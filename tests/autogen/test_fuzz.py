@@ -11,9 +11,9 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 from kinds import TASKS
 
-import leftoff
+import midturn
 
-MUTATIONS = None if os.environ.get("LEFTOFF_LONG") else 8 if os.environ.get("LEFTOFF_AUTOGEN") else 20
+MUTATIONS = None if os.environ.get("MIDTURN_LONG") else 8 if os.environ.get("MIDTURN_AUTOGEN") else 20
 """How many of each kind; all of them in a long run, and fewer with another AutoGen."""
 
 SESSIONS = 2
@@ -43,7 +43,7 @@ def chosen(kind, tree, count):
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -156,7 +156,7 @@ async def test_the_state_of_another_kind_is_restored_exactly_or_refused(store, k
 
 async def test_what_belongs_inside_a_tool_is_not_taken_for_the_tool(store):
     await store.session("case").save(await tree_of("bound_tool"), origin="import")
-    with pytest.raises(leftoff.Drifted, match=r"\$\.beside\.tools/add/func: is in the state"):
+    with pytest.raises(midturn.Drifted, match=r"\$\.beside\.tools/add/func: is in the state"):
         await store.load("case", FUZZED["own_tool"][0]())
 
 
@@ -170,7 +170,7 @@ async def test_a_session_goes_on_from_a_changed_state_or_refuses_it_by_name(stor
         await store.session(session).save(changed, origin="import")
         try:
             result = await store.session(session, build).run(task=TASKS[2])
-        except leftoff.StateInvalid as error:
+        except midturn.StateInvalid as error:
             check_error(error, [*mutation.places()])
             assert [turn.number async for turn in store.session(session).history()] == [1]
         else:
@@ -189,7 +189,7 @@ async def test_several_changes_at_once_are_restored_exactly_or_refused_by_name(k
             note(str(mutation))
             changed = after
             places += mutation.places()
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         subject = Subject(*FUZZED[kind])
         await subject.load(store, changed, places or [()])
         await subject.goes_on(TASKS[2])
@@ -229,7 +229,7 @@ RUNTIMES = {
 async def test_a_state_that_does_not_fit_a_runtime_is_refused_by_name(store, state):
     await store.session("case").save({"state": state}, origin="import")
     runtime = await _runtime()
-    with pytest.raises(leftoff.StateInvalid) as refused:
+    with pytest.raises(midturn.StateInvalid) as refused:
         await store.load("case", runtime)
     assert refused.value.path.startswith("$.state")
     assert (await runtime.save_state())["counter/default"] == {"total": 0}

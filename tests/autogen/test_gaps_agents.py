@@ -1,4 +1,4 @@
-"""Agents of every class: what AutoGen's save_state() drops of them, leftoff keeps, or says that it cannot."""
+"""Agents of every class: what AutoGen's save_state() drops of them, midturn keeps, or says that it cannot."""
 
 import warnings
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from gaps import RESTART, Custom, alone_and_in_a_team, in_team, kept, last, relo
 from kinds import assistant
 from scripted import Scripted, digest, remembered
 
-import leftoff
+import midturn
 
 STEPS = ["The customer prefers email.", "Also SMS.", RESTART, "And now?", "Sum it up.", RESTART, "Thank you."]
 
@@ -176,7 +176,7 @@ async def test_plain_autogen_loses_the_state_of_an_agent(build):
 
 
 @pytest.mark.parametrize("build", LOST)
-async def test_leftoff_keeps_the_state_of_an_agent(build):
+async def test_midturn_keeps_the_state_of_an_agent(build):
     assert await kept(LOST[build], *STEPS) == await uninterrupted(LOST[build], *STEPS)
 
 
@@ -248,15 +248,15 @@ SAVED = alone_and_in_a_team({build.__name__: build for build in (Told, Learning,
 
 
 @pytest.mark.parametrize("build", SAVED)
-async def test_what_an_agent_saves_itself_is_kept_by_plain_autogen_and_by_leftoff(build):
+async def test_what_an_agent_saves_itself_is_kept_by_plain_autogen_and_by_midturn(build):
     live = await uninterrupted(SAVED[build], *STEPS)
     assert await reloaded(SAVED[build], *STEPS) == live
     assert await kept(SAVED[build], *STEPS) == live
 
 
-async def test_leftoff_keeps_the_response_id_of_an_openai_agent():
+async def test_midturn_keeps_the_response_id_of_an_openai_agent():
     openai()
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.session("case", openai).run(task="Hello.")
         state = await store.session("case").at(1).state()
         fresh = openai()
@@ -271,11 +271,11 @@ async def warned(build, *steps):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         said = await kept(build, *steps)
-    assert {warning.category for warning in caught} <= {leftoff.NotKept}
+    assert {warning.category for warning in caught} <= {midturn.NotKept}
     return said, [str(warning.message) for warning in caught]
 
 
-async def test_leftoff_warns_once_of_an_agent_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_once_of_an_agent_that_changed_and_cannot_be_kept():
     class Tally(Custom):
         def __init__(self):
             super().__init__("tally")
@@ -294,7 +294,7 @@ async def test_leftoff_warns_once_of_an_agent_that_changed_and_cannot_be_kept():
     assert await warned(in_team(Tally), *STEPS) == (await reloaded(in_team(Tally), *STEPS), [])
 
 
-async def test_leftoff_warns_of_a_list_that_an_agent_changed_in_place():
+async def test_midturn_warns_of_a_list_that_an_agent_changed_in_place():
     class Listing(Custom):
         def __init__(self):
             super().__init__("listing")
@@ -309,7 +309,7 @@ async def test_leftoff_warns_of_a_list_that_an_agent_changed_in_place():
     assert "heard" in message
 
 
-async def test_leftoff_warns_of_each_class_once():
+async def test_midturn_warns_of_each_class_once():
     class First(Custom):
         def __init__(self):
             super().__init__("first")
@@ -331,7 +331,7 @@ async def test_leftoff_warns_of_each_class_once():
     assert "Second" in messages[0] + messages[1]
 
 
-async def test_leftoff_warns_of_an_attribute_that_a_kind_of_assistant_has_more():
+async def test_midturn_warns_of_an_attribute_that_a_kind_of_assistant_has_more():
     class Counting(Learning):
         save_state = AssistantAgent.save_state
         load_state = AssistantAgent.load_state
@@ -343,7 +343,7 @@ async def test_leftoff_warns_of_an_attribute_that_a_kind_of_assistant_has_more()
     assert "_model_context" not in message
 
 
-async def test_leftoff_warns_only_of_what_it_does_not_keep():
+async def test_midturn_warns_only_of_what_it_does_not_keep():
     class Busy(Recalling):
         def __init__(self):
             super().__init__()
@@ -360,7 +360,7 @@ async def test_leftoff_warns_only_of_what_it_does_not_keep():
     assert "context" not in message
 
 
-async def test_leftoff_warns_of_an_input_function_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_of_an_input_function_that_changed_and_cannot_be_kept():
     class Counter(UntoldDesk):
         pass
 
@@ -369,7 +369,7 @@ async def test_leftoff_warns_of_an_input_function_that_changed_and_cannot_be_kep
     assert "asked" in message
 
 
-async def test_leftoff_does_not_warn_of_agents_that_did_not_change():
+async def test_midturn_does_not_warn_of_agents_that_did_not_change():
     class Echo(Custom):
         def __init__(self):
             super().__init__("echo")
@@ -385,6 +385,6 @@ async def test_leftoff_does_not_warn_of_agents_that_did_not_change():
 
 
 @pytest.mark.parametrize("build", [assistant, code_executor, message_filter, society])
-async def test_leftoff_does_not_warn_of_classes_of_autogen(build):
+async def test_midturn_does_not_warn_of_classes_of_autogen(build):
     assert (await warned(build, *STEPS))[1] == []
     assert (await warned(in_team(build), *STEPS))[1] == []

@@ -30,12 +30,12 @@ from gap_teams import (
 from kinds import TASKS, assistant, lookup, transcript, weigh
 from scripted import Scripted, calls, remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -85,9 +85,9 @@ async def test_a_team_is_neither_saved_nor_loaded_while_it_runs(store, build):
     await store.save("case", live)
     running = asyncio.create_task(live.run(task=TASKS[0]))
     await gate.reached.wait()
-    with pytest.raises(leftoff.StateInvalid, match="run"):
+    with pytest.raises(midturn.StateInvalid, match="run"):
         await store.save("case", live)
-    with pytest.raises(leftoff.StateInvalid, match="run"):
+    with pytest.raises(midturn.StateInvalid, match="run"):
         await store.load("case", live)
     gate.open()
     said = [transcript(await running)]
@@ -331,7 +331,7 @@ async def test_a_team_that_failed_is_resumed_and_counts_as_if_it_had_not(store, 
     live = build()
     said = [transcript(await store.session("case", live if given else build).run(task=TASKS[0]))]
     case = store.session("case", live if given else build)
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await case.run(task=TASKS[1])
     if not given:
         case = store.session("case", build)

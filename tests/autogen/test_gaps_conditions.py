@@ -1,4 +1,4 @@
-"""Termination conditions: AutoGen's save_state() knows none of them, leftoff keeps what they have over runs."""
+"""Termination conditions: AutoGen's save_state() knows none of them, midturn keeps what they have over runs."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ from gaps import RESTART, Custom, handles, kept, reloaded, saved, uninterrupted
 from kinds import assistant, lookup, transcript
 from scripted import calls, remembered
 
-import leftoff
+import midturn
 
 REQUESTED = "External termination requested"
 
@@ -82,7 +82,7 @@ async def test_plain_autogen_loses_that_it_was_told_to_stop_between_two_runs(bui
 
 
 @pytest.mark.parametrize("build", STOPPABLE)
-async def test_leftoff_keeps_that_it_was_told_to_stop_between_two_runs(build):
+async def test_midturn_keeps_that_it_was_told_to_stop_between_two_runs(build):
     assert await saved(build, *STOPPED) == await uninterrupted(build, *STOPPED)
 
 
@@ -118,7 +118,7 @@ async def test_plain_autogen_loses_that_an_inner_team_was_told_to_stop_in_a_turn
     assert len(restarted[1]["messages"]) > len(live[1]["messages"])
 
 
-async def test_leftoff_keeps_that_an_inner_team_was_told_to_stop_in_a_turn_of_another():
+async def test_midturn_keeps_that_an_inner_team_was_told_to_stop_in_a_turn_of_another():
     assert await kept(told_inside, *TOLD) == await uninterrupted(told_inside, *TOLD)
 
 
@@ -189,26 +189,26 @@ async def test_plain_autogen_loses_what_a_condition_of_ones_own_counts_over_runs
 
 
 @pytest.mark.parametrize("build", OVER_RUNS)
-async def test_leftoff_keeps_what_a_condition_of_ones_own_counts_over_runs(build):
+async def test_midturn_keeps_what_a_condition_of_ones_own_counts_over_runs(build):
     assert await kept(OVER_RUNS[build], *TURNS) == await uninterrupted(OVER_RUNS[build], *TURNS)
 
 
-async def test_leftoff_warns_once_of_a_condition_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_once_of_a_condition_that_changed_and_cannot_be_kept():
     class Purse(UntoldBudget):
         pass
 
-    with pytest.warns(leftoff.NotKept) as caught:
+    with pytest.warns(midturn.NotKept) as caught:
         await kept(lambda: team(MaxMessageTermination(4) | Purse()), *TURNS)
     [message] = [str(warning.message) for warning in caught]
     assert "Purse" in message
     assert "spent" in message
 
 
-async def test_leftoff_warns_once_of_a_called_object_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_once_of_a_called_object_that_changed_and_cannot_be_kept():
     class Clicker(UntoldCounter):
         pass
 
-    with pytest.warns(leftoff.NotKept) as caught:
+    with pytest.warns(midturn.NotKept) as caught:
         await kept(lambda: team(FunctionalTermination(Clicker()), max_turns=3), *TURNS)
     [message] = [str(warning.message) for warning in caught]
     assert "Clicker" in message
@@ -248,8 +248,8 @@ async def test_plain_autogen_counts_the_time_between_two_runs_and_loses_it_with_
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("given", [False, True])
-async def test_leftoff_starts_the_clock_anew_with_each_turn(clock, restart, given):
-    async with leftoff.open("memory://") as store:
+async def test_midturn_starts_the_clock_anew_with_each_turn(clock, restart, given):
+    async with midturn.open("memory://") as store:
         case = store.session("case", hurried() if given else hurried)
         for task in ("Hello.", "And now?", "And then?"):
             clock.now += 100
@@ -260,9 +260,9 @@ async def test_leftoff_starts_the_clock_anew_with_each_turn(clock, restart, give
                 case = store.session("case", hurried() if given else hurried)
 
 
-async def test_leftoff_starts_the_clock_of_an_inner_team_anew_with_each_turn(clock):
+async def test_midturn_starts_the_clock_of_an_inner_team_anew_with_each_turn(clock):
     async def passing():
-        async with leftoff.open("memory://") as store:
+        async with midturn.open("memory://") as store:
             case = store.session("case", outer)
             yield await case.run(task="Hello.")
             clock.now += 100
@@ -276,7 +276,7 @@ async def test_leftoff_starts_the_clock_of_an_inner_team_anew_with_each_turn(clo
     assert [len(result.messages) async for result in passing()] == [4, 4, 4]
 
 
-async def test_leftoff_lets_the_time_run_out_within_a_turn_live_and_restored_alike(clock):
+async def test_midturn_lets_the_time_run_out_within_a_turn_live_and_restored_alike(clock):
     def slow(messages):
         clock.now += 40
         return remembered(messages)
@@ -289,7 +289,7 @@ async def test_leftoff_lets_the_time_run_out_within_a_turn_live_and_restored_ali
 
     said = []
     for restart in (False, True):
-        async with leftoff.open("memory://") as store:
+        async with midturn.open("memory://") as store:
             case = store.session("case", build)
             said.append([transcript(await case.run(task="Hello."))])
             case = store.session("case", build) if restart else case

@@ -12,7 +12,7 @@ from gaps import RESTART, exact, in_team, kept, uninterrupted
 from kinds import assistant
 from scripted import Scripted
 
-import leftoff
+import midturn
 
 STEPS = ["The customer prefers email.", "Also SMS.", RESTART, "And now?", "Sum it up.", RESTART, "Thank you."]
 GIVEN = [
@@ -38,7 +38,7 @@ async def test_a_context_saved_by_hand_comes_back_with_the_same_messages(context
     live, fresh = context(), context()
     for n in range(5):
         await live.add_message(UserMessage(content=f"message {n}", source="user"))
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("context", live)
         assert await store.load("context", fresh) == 1
     assert exact(await fresh.get_messages()) == exact(await live.get_messages())
@@ -48,7 +48,7 @@ async def test_a_context_saved_by_hand_comes_back_with_the_same_messages(context
 async def test_a_context_goes_on_from_what_was_saved_by_hand_and_not_from_its_first_messages(context):
     live, fresh = context(), context()
     await live.clear()
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("context", live)
         await store.load("context", fresh)
     assert await fresh.get_messages() == []
@@ -59,7 +59,7 @@ async def test_the_size_of_a_context_is_that_of_what_was_built(context):
     for n in range(5):
         message = UserMessage(content=f"message {n}", source="user")
         await live.add_message(message)
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("context", live)
         await store.load("context", wider)
     expected = context(4)
@@ -68,7 +68,7 @@ async def test_the_size_of_a_context_is_that_of_what_was_built(context):
 
 
 @pytest.mark.parametrize("in_a_team", [False, True])
-async def test_leftoff_keeps_the_context_of_an_assistant(context, in_a_team):
+async def test_midturn_keeps_the_context_of_an_assistant(context, in_a_team):
     def build():
         return assistant(model_context=context(3))
 

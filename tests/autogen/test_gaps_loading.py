@@ -8,12 +8,12 @@ from gap_teams import Outage, imported, joined, restarted, saved, speakers, trio
 from kinds import TASKS, assistant, selector, swarm, transcript
 from scripted import remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -76,10 +76,10 @@ async def refused(store, build, state):
     live, untouched = build(), build()
     await live.run(task="something else")
     before = await saved(live)
-    with pytest.raises(leftoff.StateInvalid) as by_hand:
+    with pytest.raises(midturn.StateInvalid) as by_hand:
         await store.load("case", live)
     assert await saved(live) == before
-    with pytest.raises(leftoff.StateInvalid) as in_a_session:
+    with pytest.raises(midturn.StateInvalid) as in_a_session:
         await store.session("case", build).run(task=TASKS[1])
     assert await store.session("case").at(1).state() == state
     assert by_hand.value.differences == in_a_session.value.differences
@@ -248,7 +248,7 @@ async def test_a_task_that_failed_is_told_once(store, in_team, given, again):
     outage = Outage(4 if in_team else 2)
     case = store.session("case", flaky(in_team, outage) if given else lambda: flaky(in_team, outage))
     said = [transcript(await case.run(task=TASKS[0]))]
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await case.run(task=TASKS[1])
     said.append(transcript(await (case.resume() if again == "resumed" else case.run(task=TASKS[1]))))
     said.append(transcript(await case.run(task=TASKS[2])))
@@ -311,7 +311,7 @@ async def test_an_agent_that_a_provider_refused_goes_on_with_a_task(store):
         return assistant(answer=unless_it_spoke_last)
 
     said = await restarted(store, build, [TASKS[0]])
-    with pytest.raises(leftoff.TurnFailed, match="400"):
+    with pytest.raises(midturn.TurnFailed, match="400"):
         await store.session("case", build).run()
     said += await restarted(store, build, [TASKS[1]])
     assert said == await uninterrupted(build(), TASKS[:2])

@@ -1,4 +1,4 @@
-"""Memories and stateful tools: AutoGen's save_state() drops them, leftoff keeps them."""
+"""Memories and stateful tools: AutoGen's save_state() drops them, midturn keeps them."""
 
 import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -34,7 +34,7 @@ from gaps import (
 )
 from kinds import assistant
 
-import leftoff
+import midturn
 
 
 def prepared():
@@ -71,7 +71,7 @@ async def test_plain_autogen_loses_what_was_added_to_a_memory_in_a_turn(build):
 
 
 @pytest.mark.parametrize("build", MEMORIES)
-async def test_leftoff_keeps_what_was_added_to_a_memory_in_a_turn(build):
+async def test_midturn_keeps_what_was_added_to_a_memory_in_a_turn(build):
     steps = notes_for(build)
     assert await kept(MEMORIES[build], *steps) == await uninterrupted(MEMORIES[build], *steps)
 
@@ -89,7 +89,7 @@ async def test_plain_autogen_loses_that_a_prepared_memory_was_cleared():
     assert "MemoryQueryEvent" in types(await reloaded(prepared, *FORGETTING))
 
 
-async def test_leftoff_keeps_that_a_prepared_memory_was_cleared():
+async def test_midturn_keeps_that_a_prepared_memory_was_cleared():
     assert await kept(prepared, *FORGETTING) == await uninterrupted(prepared, *FORGETTING)
 
 
@@ -108,13 +108,13 @@ async def test_plain_autogen_loses_what_was_added_to_a_memory_by_hand(build, ste
 
 
 @pytest.mark.parametrize("build", [noting, prepared, in_team(noting)], ids=["empty", "prepared", "in_a_team"])
-async def test_leftoff_keeps_what_was_added_to_a_memory_between_two_turns(build):
+async def test_midturn_keeps_what_was_added_to_a_memory_between_two_turns(build):
     assert await kept(build, *BETWEEN) == await uninterrupted(build, *BETWEEN)
 
 
 @pytest.mark.parametrize("steps", [BETWEEN, AFTER], ids=["between", "after"])
 @pytest.mark.parametrize("build", [noting, prepared, in_team(noting)], ids=["empty", "prepared", "in_a_team"])
-async def test_leftoff_keeps_what_was_added_to_a_memory_by_hand_and_saved_by_hand(build, steps):
+async def test_midturn_keeps_what_was_added_to_a_memory_by_hand_and_saved_by_hand(build, steps):
     assert await saved(build, *steps) == await uninterrupted(build, *steps)
 
 
@@ -146,7 +146,7 @@ async def test_plain_autogen_loses_a_memory_that_two_agents_share(case):
 
 
 @pytest.mark.parametrize("case", SHARED)
-async def test_leftoff_keeps_a_memory_that_two_agents_share_and_that_they_share_it(case):
+async def test_midturn_keeps_a_memory_that_two_agents_share_and_that_they_share_it(case):
     build, steps = SHARED[case]
     assert await kept(build, *steps) == await uninterrupted(build, *steps)
 
@@ -197,7 +197,7 @@ async def test_plain_autogen_loses_the_state_of_a_tool(build):
 
 
 @pytest.mark.parametrize("build", TOOLS)
-async def test_leftoff_keeps_the_state_of_a_tool(build):
+async def test_midturn_keeps_the_state_of_a_tool(build):
     assert await kept(TOOLS[build], *ADDING) == await uninterrupted(TOOLS[build], *ADDING)
 
 
@@ -213,7 +213,7 @@ async def test_plain_autogen_loses_what_two_methods_of_one_object_work_on():
     assert "not in list" in last(await reloaded(two_methods_of_one_cart, *TAKING[:4]))
 
 
-async def test_leftoff_keeps_two_methods_of_one_object_on_the_same_object():
+async def test_midturn_keeps_two_methods_of_one_object_on_the_same_object():
     said = await kept(two_methods_of_one_cart, *TAKING)
     assert said == await uninterrupted(two_methods_of_one_cart, *TAKING)
     assert last(said) == "2 in the cart: ['pears', 'nuts']"
@@ -249,18 +249,18 @@ async def test_plain_autogen_loses_what_is_inside_a_tool_that_runs_an_agent_or_a
 
 
 @pytest.mark.parametrize("build", RUNNERS)
-async def test_leftoff_keeps_what_is_inside_a_tool_that_runs_an_agent_or_a_team(build):
+async def test_midturn_keeps_what_is_inside_a_tool_that_runs_an_agent_or_a_team(build):
     steps = asking(build)
     assert await kept(RUNNERS[build], *steps) == await uninterrupted(RUNNERS[build], *steps)
 
 
 async def warned(build, *steps):
-    with pytest.warns(leftoff.NotKept) as caught:
+    with pytest.warns(midturn.NotKept) as caught:
         await kept(build, *steps)
     return [str(warning.message) for warning in caught]
 
 
-async def test_leftoff_warns_once_of_a_memory_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_once_of_a_memory_that_changed_and_cannot_be_kept():
     class Diary(Sketchbook):
         pass
 
@@ -269,7 +269,7 @@ async def test_leftoff_warns_once_of_a_memory_that_changed_and_cannot_be_kept():
     assert "entries" in said
 
 
-async def test_leftoff_warns_once_of_a_tool_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_once_of_a_tool_that_changed_and_cannot_be_kept():
     class Basket(Untold):
         pass
 
@@ -278,7 +278,7 @@ async def test_leftoff_warns_once_of_a_tool_that_changed_and_cannot_be_kept():
     assert "items" in said
 
 
-async def test_leftoff_warns_once_of_an_object_that_a_bound_method_changed_and_that_cannot_be_kept():
+async def test_midturn_warns_once_of_an_object_that_a_bound_method_changed_and_that_cannot_be_kept():
     class Trolley(UntoldCart):
         pass
 
@@ -287,7 +287,7 @@ async def test_leftoff_warns_once_of_an_object_that_a_bound_method_changed_and_t
     assert "items" in said
 
 
-async def test_leftoff_does_not_warn_of_what_did_not_change():
+async def test_midturn_does_not_warn_of_what_did_not_change():
     def build():
         return with_tools(tools=[UntoldCart().add, helped(Untold())], memory=[Sketchbook()])
 

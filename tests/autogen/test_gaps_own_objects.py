@@ -15,7 +15,7 @@ from gaps import RESTART, Custom, alone_and_in_a_team, kept, reloaded, uninterru
 from kinds import assistant
 from scripted import Scripted, digest, remembered
 
-import leftoff
+import midturn
 
 STEPS = ["The customer prefers email.", "Also SMS.", RESTART, "And now?", "Sum it up.", RESTART, "Thank you."]
 
@@ -143,7 +143,7 @@ async def test_plain_autogen_loses_the_state_of_an_object_of_ones_own(build):
 
 
 @pytest.mark.parametrize("build", OWN)
-async def test_leftoff_keeps_the_state_of_an_object_of_ones_own(build):
+async def test_midturn_keeps_the_state_of_an_object_of_ones_own(build):
     assert await kept(OWN[build], *STEPS) == await uninterrupted(OWN[build], *STEPS)
 
 
@@ -151,11 +151,11 @@ async def warned(build):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         await kept(build, *STEPS)
-    assert {warning.category for warning in caught} <= {leftoff.NotKept}
+    assert {warning.category for warning in caught} <= {midturn.NotKept}
     return [str(warning.message) for warning in caught]
 
 
-async def test_leftoff_warns_of_a_code_executor_that_changed_and_cannot_be_kept():
+async def test_midturn_warns_of_a_code_executor_that_changed_and_cannot_be_kept():
     class Terminal(UntoldShell):
         pass
 
@@ -164,7 +164,7 @@ async def test_leftoff_warns_of_a_code_executor_that_changed_and_cannot_be_kept(
     assert "runs" in message
 
 
-async def test_leftoff_warns_of_an_object_whose_method_is_asked_for_input_and_that_cannot_be_kept():
+async def test_midturn_warns_of_an_object_whose_method_is_asked_for_input_and_that_cannot_be_kept():
     class Abacus(UntoldCounter):
         pass
 
@@ -181,8 +181,8 @@ def sharing(*names):
     return build
 
 
-async def test_leftoff_keeps_a_shared_memory_when_those_who_share_it_are_reordered():
-    async with leftoff.open("memory://") as store:
+async def test_midturn_keeps_a_shared_memory_when_those_who_share_it_are_reordered():
+    async with midturn.open("memory://") as store:
         await store.session("case", sharing("ann", "bob")).run(task="note the order is late")
         result = await store.session("case", sharing("bob", "ann")).run(task="What do you know?")
     assert [message.source for message in result.messages] == ["user", "bob", "bob"]

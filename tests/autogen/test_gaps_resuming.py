@@ -30,12 +30,12 @@ from gap_teams import (
 from kinds import TASKS, anonymous, assistant, select, transcript
 from scripted import Scripted, calls, remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -195,7 +195,7 @@ async def test_a_failed_orchestrator_is_resumed_with_its_plan(store):
     """B8: only running the turn again brings it back."""
     [expected] = await uninterrupted(orchestrated(), [TASKS[0]])
     outage = Outage(4, answer=ledger)
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await store.session("case", lambda: orchestrated(Scripted(outage))).run(task=TASKS[0])
     assert transcript(await store.session("case", lambda: orchestrated(Scripted(outage))).resume()) == expected
 

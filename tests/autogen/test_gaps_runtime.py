@@ -21,12 +21,12 @@ from gap_teams import Gate, as_json, breathe, restarted, saved, speakers, uninte
 from kinds import TASKS, anonymous, assistant, transcript
 from scripted import remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -117,7 +117,7 @@ async def test_an_agent_type_that_is_not_registered_is_refused_by_name(store):
     fresh = await runtime_with(counter=Counter)
     await add(fresh, 9)
     before = await fresh.save_state()
-    with pytest.raises(leftoff.Drifted, match="tally") as caught:
+    with pytest.raises(midturn.Drifted, match="tally") as caught:
         await store.load("case", fresh)
     assert any("tally" in f"{path} {message}" for path, message in caught.value.differences)
     assert await fresh.save_state() == before
@@ -143,7 +143,7 @@ async def test_no_agent_is_changed_when_another_refuses_its_state(store):
     await store.save("case", await used_runtime())
     fresh = await runtime_with(counter=Counter, tally=NoFours)
     await add(fresh, 9)
-    with pytest.raises(leftoff.StateInvalid, match="no fours"):
+    with pytest.raises(midturn.StateInvalid, match="no fours"):
         await store.load("case", fresh)
     assert (await fresh.save_state())["counter/default"] == {"total": 9}
 
@@ -162,7 +162,7 @@ async def test_a_plain_runtime_loses_the_messages_that_wait_in_it():
 async def test_a_runtime_is_not_saved_while_messages_wait_in_it(store):
     live = await used_runtime()
     await live.publish_message(Add(100), DefaultTopicId())
-    with pytest.raises(leftoff.StateInvalid, match="message"):
+    with pytest.raises(midturn.StateInvalid, match="message"):
         await store.save("case", live)
     live.start()
     await live.stop_when_idle()
@@ -210,10 +210,10 @@ def test_the_runtime_of_distributed_agents_cannot_be_saved():
 
 
 async def test_a_runtime_that_cannot_be_saved_is_refused(store):
-    with pytest.raises(leftoff.StateInvalid, match="state"):
+    with pytest.raises(midturn.StateInvalid, match="state"):
         await store.save("case", Distant())
     await store.save("case", await used_runtime())
-    with pytest.raises(leftoff.StateInvalid, match="state"):
+    with pytest.raises(midturn.StateInvalid, match="state"):
         await store.load("case", Distant())
     assert [info.checkpoint async for info in store.sessions()] == [1]
 
@@ -284,7 +284,7 @@ async def test_a_team_in_a_runtime_is_not_saved_while_it_runs(store, runtimes):
     live = hosted(runtimes(), gate)
     running = asyncio.create_task(live.run(task=TASKS[0]))
     await gate.reached.wait()
-    with pytest.raises(leftoff.StateInvalid, match="run"):
+    with pytest.raises(midturn.StateInvalid, match="run"):
         await store.save("case", live)
     gate.open()
     assert speakers(transcript(await running)) == ["ann", "bob"]

@@ -14,12 +14,12 @@ from kinds import TASKS, assistant, select, transcript
 from pydantic import BaseModel, create_model
 from scripted import Scripted, remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -113,7 +113,7 @@ def _words(text):
 @pytest.mark.parametrize(("order", "named"), CHANGES.values(), ids=CHANGES)
 async def test_another_set_of_participants_is_refused_by_name(store, order, named):
     await restarted(store, trio, [TASKS[0]])
-    with pytest.raises(leftoff.Drifted) as caught:
+    with pytest.raises(midturn.Drifted) as caught:
         await store.session("case", lambda: trio(order)).run(task=TASKS[1])
     assert named <= names_in(caught.value)
     assert all(name in str(caught.value) for name in named)
@@ -126,7 +126,7 @@ async def test_a_live_team_with_other_participants_is_left_as_it_was(store, orde
     live, untouched = trio(order), trio(order)
     await uninterrupted(live, ["something else"])
     before = await saved(live)
-    with pytest.raises(leftoff.Drifted) as caught:
+    with pytest.raises(midturn.Drifted) as caught:
         await store.load("case", live)
     assert named <= names_in(caught.value)
     assert await saved(live) == before
@@ -135,7 +135,7 @@ async def test_a_live_team_with_other_participants_is_left_as_it_was(store, orde
 
 async def test_another_participant_of_an_inner_team_is_refused_with_its_place(store):
     await restarted(store, lambda: nested("ann bob cid"), [TASKS[0]])
-    with pytest.raises(leftoff.Drifted) as caught:
+    with pytest.raises(midturn.Drifted) as caught:
         await store.session("case", lambda: nested("ann bob")).run(task=TASKS[1])
     assert names_in(caught.value) == {"cid"}
     assert any("inner" in path for path, _ in caught.value.differences)
@@ -217,7 +217,7 @@ async def test_a_selector_is_shown_the_same_after_a_turn_that_failed(store, cont
     model = Scripted(Outage(4, answer=select))
     case = store.session("case", selecting(model, model_context=context()))
     await case.run(task=TASKS[0])
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await case.run(task=TASKS[1])
     model.seen = model.seen[:3]  # without the one that failed; the one before it is recorded and not asked again
     await case.resume()
@@ -357,9 +357,9 @@ async def test_another_model_is_refused_with_the_message_type_and_the_field(stor
     model, field = MODELS[kind]
     await restarted(store, build, [TASKS[0]])
     live, before = build(model), await saved(build(model))
-    with pytest.raises(leftoff.Drifted) as in_a_session:
+    with pytest.raises(midturn.Drifted) as in_a_session:
         await store.session("case", lambda: build(model)).run(task=TASKS[1])
-    with pytest.raises(leftoff.Drifted) as by_hand:
+    with pytest.raises(midturn.Drifted) as by_hand:
         await store.load("case", live)
     assert await saved(live) == before
     for error in (in_a_session.value, by_hand.value):
@@ -371,5 +371,5 @@ async def test_another_model_is_refused_with_the_message_type_and_the_field(stor
 
 async def test_a_message_type_that_is_not_declared_any_more_is_refused_by_name(store):
     await restarted(store, accounting, [Invoice(content="March", source="user", amount=3)])
-    with pytest.raises(leftoff.Drifted, match="Invoice"):
+    with pytest.raises(midturn.Drifted, match="Invoice"):
         await store.session("case", trio).run(task=TASKS[1])

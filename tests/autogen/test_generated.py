@@ -14,7 +14,7 @@ from zygote import Zygote, restarted
 PHASES = set(Phase) - {Phase.explain}
 """Explaining runs a failing case hundreds of times."""
 
-MORE = 30 if os.environ.get("LEFTOFF_LONG") else 1
+MORE = 30 if os.environ.get("MIDTURN_LONG") else 1
 """How many times as many examples as with every test run."""
 
 pytestmark = pytest.mark.timeout(300 * MORE)
@@ -53,7 +53,7 @@ def sources(turn):
 def check(zygote, spec, ops, kind, beyond=None):
     """Run the turns by plain AutoGen, by one session object, and in a new process each.
 
-    AutoGen fails with an error that has ``beyond`` in it where leftoff goes on.
+    AutoGen fails with an error that has ``beyond`` in it where midturn goes on.
     """
     turns = [op for op in ops if "run" in op]
     ops = ops if "external" in json.dumps(spec) else turns

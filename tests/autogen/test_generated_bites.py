@@ -1,4 +1,4 @@
-"""The property of the generated tests can fail: it does when leftoff keeps no more than AutoGen does."""
+"""The property of the generated tests can fail: it does when midturn keeps no more than AutoGen does."""
 
 import pytest
 from zygote import Zygote, restarted

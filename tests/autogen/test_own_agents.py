@@ -19,14 +19,14 @@ from gaps import RESTART, Custom, kept, on_request, uninterrupted
 from kinds import assistant
 from scripted import Scripted
 
-import leftoff
-from leftoff.autogen import parts
-from leftoff.records import Kind
+import midturn
+from midturn.autogen import parts
+from midturn.records import Kind
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as found:
+    async with midturn.open("memory://") as found:
         yield found
 
 
@@ -176,7 +176,7 @@ class Counting(StaticWorkbench):
 
 
 async def test_a_workbench_that_adds_to_autogens_and_does_not_say_so_is_told_of(store):
-    with pytest.warns(leftoff.NotKept, match=r"Counting.*listed"):
+    with pytest.warns(midturn.NotKept, match=r"Counting.*listed"):
         await store.session("case", lambda: assistant(workbench=Counting())).run("one")
 
 
@@ -228,7 +228,7 @@ class Helped(Custom):
         return result.content
 
 
-@pytest.mark.filterwarnings("ignore::leftoff.NotKept")
+@pytest.mark.filterwarnings("ignore::midturn.NotKept")
 async def test_a_helper_may_keep_the_client_that_it_was_given_in_another_turn(store):
     case = store.session("case", Helped())
     for task in ("email", "SMS", "post"):
@@ -256,11 +256,11 @@ class Leaving(Helped):
         return await super().reply(texts)
 
 
-@pytest.mark.filterwarnings("ignore::leftoff.NotKept")
+@pytest.mark.filterwarnings("ignore::midturn.NotKept")
 async def test_what_a_failed_turn_has_left_running_does_not_call_in_the_name_of_the_next(store):
     agent = Leaving()
     case = store.session("case", agent)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await case.run("email")
     await asyncio.wait_for(case.run("SMS"), 10)
     assert agent.left[0].cancelled()

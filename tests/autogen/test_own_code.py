@@ -16,12 +16,12 @@ from gaps import RESTART, Custom, kept, on_request, reloaded, uninterrupted
 from kinds import assistant
 from scripted import Scripted, remembered
 
-import leftoff
+import midturn
 
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as found:
+    async with midturn.open("memory://") as found:
         yield found
 
 
@@ -82,7 +82,7 @@ class Forgetful(Unsteady):
 
 async def test_what_is_lost_when_it_is_loaded_is_noticed(store):
     await store.session("case", Forgetful).run("email")
-    with pytest.raises(leftoff.StateInvalid, match=r"\$\.state\.tags: .* does not come back"):
+    with pytest.raises(midturn.StateInvalid, match=r"\$\.state\.tags: .* does not come back"):
         await store.session("case", Forgetful).run("SMS")
 
 
@@ -141,9 +141,9 @@ async def test_a_state_that_is_no_dict_is_refused_before_it_is_stored(store, ret
         async def save_state(self):
             return returned
 
-    with pytest.raises(leftoff.StateInvalid, match="not a dict"):
+    with pytest.raises(midturn.StateInvalid, match="not a dict"):
         await store.session("case", Wrong).run("email")
-    with pytest.raises(leftoff.StateInvalid, match="not a dict"):
+    with pytest.raises(midturn.StateInvalid, match="not a dict"):
         await store.save("case", Wrong())
 
 
@@ -219,7 +219,7 @@ async def test_what_the_owner_of_a_live_agent_changes_around_a_turn_that_fails_s
     await memory.add(note("before"))
     model.fails = True
     for _ in range(2):
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await case.run("two")
     await memory.add(note("after"))
     stop.set()
@@ -244,7 +244,7 @@ async def test_what_a_turn_that_fails_has_changed_in_place_is_undone_each_time(s
     agent = assistant(answer=answer, tools=[count], memory=[memory], reflect_on_tool_use=True)
     case = store.session("case", agent)
     for _ in range(3):
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await case.run("count it")
         assert memory.content[0].metadata == {"hits": 0}
 
@@ -274,7 +274,7 @@ async def test_an_agent_that_says_only_later_what_to_keep_goes_on(store, wrap):
     class Early(Late):
         pass
 
-    with pytest.warns(leftoff.NotKept):
+    with pytest.warns(midturn.NotKept):
         await store.session("case", lambda: wrap(Early())).run("one")
     for expected in ("1", "2"):
         result = await store.session("case", lambda: wrap(LateKept())).run("two")
@@ -282,12 +282,12 @@ async def test_an_agent_that_says_only_later_what_to_keep_goes_on(store, wrap):
 
 
 async def test_what_has_no_state_cannot_be_saved_by_hand(store):
-    with pytest.raises(leftoff.StateInvalid, match=r"async save_state\(\) and load_state\(state\), not a object"):
+    with pytest.raises(midturn.StateInvalid, match=r"async save_state\(\) and load_state\(state\), not a object"):
         await store.save("case", object())
 
 
 async def test_a_factory_that_forgets_to_return_is_told(store):
-    with pytest.raises(leftoff.StateInvalid, match="factory: returned None"):
+    with pytest.raises(midturn.StateInvalid, match="factory: returned None"):
         await store.session("case", lambda: None).run("one")
 
 
@@ -296,6 +296,6 @@ async def test_what_cannot_be_stored_is_told_with_its_session(store):
         async def save_state(self):
             return {"tags": {1, 2}}
 
-    with pytest.raises(leftoff.StateInvalid) as raised:
+    with pytest.raises(midturn.StateInvalid) as raised:
         await store.session("case", Set).run("one")
     assert (raised.value.session, raised.value.path) == ("case", "$.state.tags")

@@ -14,8 +14,8 @@ from gaps import RESTART, Custom, in_team, kept, last, on_request, reloaded, uni
 from kinds import assistant
 from scripted import Scripted, remembered
 
-import leftoff
-from leftoff.autogen import AutoGen, parts
+import midturn
+from midturn.autogen import AutoGen, parts
 
 
 def with_canvas():
@@ -37,9 +37,9 @@ async def test_plain_autogen_loses_the_files_of_a_canvas():
 
 
 @pytest.mark.parametrize("build", [with_canvas, in_team(with_canvas)])
-async def test_leftoff_keeps_the_files_of_a_canvas_with_all_their_revisions(build):
+async def test_midturn_keeps_the_files_of_a_canvas_with_all_their_revisions(build):
     assert await kept(build, *STEPS) == await uninterrupted(build, *STEPS)
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         case = store.session("case", with_canvas)
         for task in ("write email", "write SMS"):
             await case.run(task)
@@ -119,7 +119,7 @@ async def test_what_an_agent_of_the_extensions_has_heard_is_kept():
 
 
 async def test_a_list_of_the_same_name_in_ones_own_agent_is_ones_own():
-    with pytest.warns(leftoff.NotKept, match="_chat_history"):
+    with pytest.warns(midturn.NotKept, match="_chat_history"):
         await kept(Surfer, "Email.")
 
 
@@ -137,9 +137,9 @@ class OnDemand(Custom):
 
 
 async def test_a_part_that_came_into_being_in_a_turn_is_told_of_and_blocks_nothing():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         case = store.session("case", OnDemand)
-        with pytest.warns(leftoff.NotKept, match="OnDemand.*contexts"):
+        with pytest.warns(midturn.NotKept, match="OnDemand.*contexts"):
             await case.run("ann hello")
         await case.run("bob hello")
         assert (await case.run("ann again")).messages[-1].content == "2"
@@ -217,7 +217,7 @@ async def test_a_memory_that_was_changed_in_place_is_kept_as_it_is_now():
     memory = ListMemory(
         "notes", [MemoryContent(content={"channel": "email"}, mime_type="x/y", metadata={"by": ["ann"]})]
     )
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         agent = assistant(memory=[memory])
         await store.save("case", agent)
         memory.content[0].content["channel"] = "SMS"
@@ -229,13 +229,13 @@ async def test_a_memory_that_was_changed_in_place_is_kept_as_it_is_now():
 
 
 async def test_a_part_that_never_held_anything_may_go():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.session("case", lambda: assistant(memory=[ListMemory("notes")])).run("Email.")
         assert (await store.session("case", assistant).run("SMS.")).turn == 2
 
 
 async def test_a_part_that_came_with_a_new_version_is_as_it_was_built():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.session("case", assistant).run("Email.")
         memory = ListMemory("notes", [MemoryContent(content="policy", mime_type=MemoryMimeType.TEXT)])
         await store.session("case", lambda: assistant(memory=[memory])).run("SMS.")
@@ -244,8 +244,8 @@ async def test_a_part_that_came_with_a_new_version_is_as_it_was_built():
 
 @pytest.mark.parametrize("build", [UnboundedChatCompletionContext, Cart])
 async def test_what_cannot_run_is_saved_by_hand_and_not_run(build):
-    async with leftoff.open("memory://") as store:
-        with pytest.raises(leftoff.StateInvalid, match=r"run_stream.*store\.save"):
+    async with midturn.open("memory://") as store:
+        with pytest.raises(midturn.StateInvalid, match=r"run_stream.*store\.save"):
             await store.session("case", build).run("Hello.")
         assert [turn async for turn in store.session("case").history()] == []
         assert await store.save("case", build()) == 1
@@ -254,7 +254,7 @@ async def test_what_cannot_run_is_saved_by_hand_and_not_run(build):
 async def test_a_workbench_is_saved_by_itself():
     from autogen_core.tools import StaticWorkbench
 
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         await store.save("case", StaticWorkbench([]))
         assert (await store.session("case").at(1).state())["tools"] == {}
         await store.load("case", StaticWorkbench([]))
@@ -272,18 +272,18 @@ def noting_team():
 
 
 async def test_a_part_that_got_lost_from_a_state_is_missed():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         tree = await complete_state(store, noting_team)
         del tree["beside"]["participants/ann/memory/notes"]
         await store.session("other").save(tree)
-        with pytest.raises(leftoff.StateInvalid, match=r"\$\.beside: has 1 parts"):
+        with pytest.raises(midturn.StateInvalid, match=r"\$\.beside: has 1 parts"):
             await store.session("other", noting_team).run("SMS.")
 
 
 async def test_an_imported_position_that_nobody_has_is_refused():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         state = (await complete_state(store, noting_team))["state"]
         state["agent_states"]["RoundRobinGroupChatManager"]["next_speaker_index"] = 2
         await store.session("other").save({"state": state}, origin="import")
-        with pytest.raises(leftoff.StateInvalid, match=r"next_speaker_index: there are 2 participants"):
+        with pytest.raises(midturn.StateInvalid, match=r"next_speaker_index: there are 2 participants"):
             await store.session("other", noting_team).run("SMS.")

@@ -1,4 +1,4 @@
-"""Every private name of AutoGen that leftoff uses is there, and it is used in one place only."""
+"""Every private name of AutoGen that midturn uses is there, and it is used in one place only."""
 
 import ast
 import importlib.util
@@ -27,12 +27,12 @@ from autogen_ext.memory.canvas import TextCanvas
 from kinds import assistant, graph_flow, nested, round_robin, selector, swarm
 from scripted import Scripted
 
-import leftoff
-from leftoff.autogen import private, private_config
-from leftoff.autogen.kinds import KNOWN_CONTEXTS
+import midturn
+from midturn.autogen import private, private_config
+from midturn.autogen.kinds import KNOWN_CONTEXTS
 
 SOURCES = [Path(module.__file__) for module in (private, private_config)]
-PACKAGE = Path(leftoff.__file__).parent
+PACKAGE = Path(midturn.__file__).parent
 
 
 def is_private(name):
@@ -98,7 +98,7 @@ async def around():
 def lacking(objects, name):
     """What to say of objects that lack a private name."""
     return [
-        f"AutoGen's {type(thing).__name__} has no {name} any more; leftoff.autogen.private uses it"
+        f"AutoGen's {type(thing).__name__} has no {name} any more; midturn.autogen.private uses it"
         for thing in objects
         if not hasattr(thing, name)
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kinds import KINDS, TASKS, anonymous, transcript
 
-import leftoff
+import midturn
 
 WORKER = Path(__file__).with_name("restart_worker.py")
 
@@ -18,7 +18,7 @@ PROCESSES = [(0, 2), (2, 3), (3, 4), (4, 5)]
 
 
 # The second run of `make test` is there for AutoGen, of which stores know nothing.
-@pytest.fixture(scope="module", params=["sqlite"] if os.environ.get("LEFTOFF_AUTOGEN") else ["sqlite", "file"])
+@pytest.fixture(scope="module", params=["sqlite"] if os.environ.get("MIDTURN_AUTOGEN") else ["sqlite", "file"])
 def restarted(request, tmp_path_factory):
     """The URL of a store that several processes used, one after the other, and what each said."""
     url = f"{request.param}:///{tmp_path_factory.mktemp('restart')}/store"
@@ -62,13 +62,13 @@ async def test_each_turn_in_a_new_process_says_what_an_uninterrupted_run_says(ki
 
 
 async def test_the_final_state_is_that_of_an_uninterrupted_run(kind, restarted, uninterrupted):
-    async with leftoff.open(restarted[0]) as store:
+    async with midturn.open(restarted[0]) as store:
         state = await store.session(kind).at(len(TASKS)).state()
     assert anonymous(state) == uninterrupted[-1][1]
 
 
 async def test_plain_autogen_goes_on_from_the_exported_state(kind, restarted):
-    async with leftoff.open(restarted[0]) as store:
+    async with midturn.open(restarted[0]) as store:
         state = await store.session(kind).at(len(TASKS)).state()
     live = KINDS[kind]()
     await live.load_state(state)
@@ -76,7 +76,7 @@ async def test_plain_autogen_goes_on_from_the_exported_state(kind, restarted):
 
 
 async def test_the_history_has_every_turn_with_its_task_and_its_messages(kind, restarted, uninterrupted):
-    async with leftoff.open(restarted[0]) as store:
+    async with midturn.open(restarted[0]) as store:
         turns = [turn async for turn in store.session(kind).history()]
     assert [turn.number for turn in turns] == [1, 2, 3, 4, 5]
     assert {turn.status for turn in turns} == {"done"}
@@ -87,7 +87,7 @@ async def test_the_history_has_every_turn_with_its_task_and_its_messages(kind, r
 
 
 async def test_every_checkpoint_is_the_state_after_its_turn(kind, restarted, uninterrupted):
-    async with leftoff.open(restarted[0]) as store:
+    async with midturn.open(restarted[0]) as store:
         session = store.session(kind)
         states = [anonymous(await session.at(turn).state()) for turn in range(1, len(TASKS) + 1)]
     assert states == [state for _, state in uninterrupted]

@@ -1,7 +1,7 @@
 """Both ends of the supported range of AutoGen are tested, and neither is mistaken for the other.
 
 ``make test`` runs the tests that touch AutoGen a second time, with ``.venv/oldest`` first on the path and
-``LEFTOFF_AUTOGEN`` set to the version that this run is meant for; without it the version is that of requirements.lock.
+``MIDTURN_AUTOGEN`` set to the version that this run is meant for; without it the version is that of requirements.lock.
 """
 
 import base64
@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from leftoff.errors import EXTRAS
+from midturn.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 OLDEST = ROOT / ".venv" / "oldest"
@@ -52,7 +52,7 @@ def lower_end(specifiers):
 
 def under_test():
     """The version that this run is meant for, and whether it is the one beside the environment."""
-    if (version := os.environ.get("LEFTOFF_AUTOGEN")) is not None:
+    if (version := os.environ.get("MIDTURN_AUTOGEN")) is not None:
         return version, True
     return str(locked("requirements.lock")["autogen-agentchat"]), False
 

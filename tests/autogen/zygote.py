@@ -19,12 +19,12 @@ from generated import Built, task_of
 from generated_parts import timeless
 from kinds import transcript
 
-import leftoff
-import leftoff.autogen
-import leftoff.stores.files
-import leftoff.stores.memory
-import leftoff.stores.sqlite
-from leftoff.framework import Loaded
+import midturn
+import midturn.autogen
+import midturn.stores.files
+import midturn.stores.memory
+import midturn.stores.sqlite
+from midturn.framework import Loaded
 
 
 class Zygote:
@@ -77,7 +77,7 @@ async def plain(request):
             continue
         try:
             items = [item async for item in built.live.run_stream(task=task_of(op["run"], request["spec"]))]
-        except Exception as error:  # noqa: BLE001 - leftoff has to fail then, too
+        except Exception as error:  # noqa: BLE001 - midturn has to fail then, too
             return [*answers, {"error": type(error).__name__, "why": repr(error)}]
         result = items[-1]
         answers.append({"said": said(result), "state": timeless(await built.live.save_state())})
@@ -93,7 +93,7 @@ async def durable(request):
         return made[-1].live
 
     answers = []
-    async with leftoff.open(request["url"]) as store:
+    async with midturn.open(request["url"]) as store:
         # Which of two branches is quicker depends on how long their calls take to be written, and that on the store.
         case = store.session("case", build, durability="turn" if "graph" in json.dumps(request["spec"]) else "call")
         for op in request["ops"]:
@@ -112,7 +112,7 @@ async def durable(request):
 async def turn(case, task):
     try:
         result = await case.run(task=task)
-    except leftoff.TurnFailed as error:
+    except midturn.TurnFailed as error:
         return {"error": type(error.__cause__).__name__, "why": repr(error.__cause__)}
     checkpoint = case.at(result.checkpoint)
     return {
@@ -127,8 +127,8 @@ def said(result):
 
 
 def do_no_more_than_autogen():
-    """Have leftoff keep what AutoGen keeps, and restore it as AutoGen does."""
-    framework = leftoff.autogen.AutoGen
+    """Have midturn keep what AutoGen keeps, and restore it as AutoGen does."""
+    framework = midturn.autogen.AutoGen
     capture_all = framework.capture
 
     async def capture(self, live):
@@ -142,7 +142,7 @@ def do_no_more_than_autogen():
         return Loaded(captured=await self.capture(live), gained=())
 
     for instead in (capture, fit, load):
-        assert hasattr(framework, instead.__name__), f"leftoff has no {instead.__name__}() any more"
+        assert hasattr(framework, instead.__name__), f"midturn has no {instead.__name__}() any more"
         setattr(framework, instead.__name__, instead)
 
 

@@ -13,7 +13,7 @@ from benchmarks.compare.talking import ContenderFailed
 from benchmarks.workload import turns
 from rich.console import Console
 
-CONTENDERS = ("floor-sqlite", "leftoff-sqlite", "json")
+CONTENDERS = ("floor-sqlite", "midturn-sqlite", "json")
 LIMITS = Limits(seconds=60, size=1e9)
 
 
@@ -75,5 +75,5 @@ def test_who_would_take_too_long_is_stopped_before(points, stopped):
 
 
 def test_a_store_is_known_by_the_name_of_the_contender():
-    names = ("leftoff-sqlite-turn", "langgraph-postgres-delta", "openai-redis", "json", "floor-file")
+    names = ("midturn-sqlite-turn", "langgraph-postgres-delta", "openai-redis", "json", "floor-file")
     assert [family(name) for name in names] == ["sqlite", "postgres", "redis", "file", "file"]

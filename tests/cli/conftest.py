@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from leftoff.cli import main
+from midturn.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,8 +26,8 @@ from forked import Forked
 PATIENCE = 60
 """Seconds that nothing takes when all is well."""
 
-_MAIN = "from leftoff.cli import main; main(prog_name='leftoff')"
-LEFTOFF = [sys.executable, "-c", _MAIN]
+_MAIN = "from midturn.cli import main; main(prog_name='midturn')"
+MIDTURN = [sys.executable, "-c", _MAIN]
 # Its stdin becomes the terminal that sends it Ctrl-C.
 AT_TERMINAL = [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_MAIN}"]
 
@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "app", raising=False)
-    for name in ("LEFTOFF_URL", "COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+    for name in ("MIDTURN_URL", "COLUMNS", "FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -80,7 +80,7 @@ class Process:
     def __init__(self, words, **options):
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            [*LEFTOFF, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options
+            [*MIDTURN, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options
         )
 
     def type(self, text):

@@ -8,7 +8,7 @@ import termios
 from multiprocessing.connection import Connection
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__, "leftoff.cli.chat", "leftoff.autogen", "autogen_agentchat.teams"])
+FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", "midturn.autogen", "autogen_agentchat.teams"])
 
 
 class Forked:
@@ -30,7 +30,7 @@ class Forked:
 
 
 def _main(words, env, carried):
-    from leftoff.cli import main
+    from midturn.cli import main
 
     os.environ.clear()
     os.environ.update(env)
@@ -41,4 +41,4 @@ def _main(words, env, carried):
         os.dup2(carried.fileno(), number)
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it is open until the end
     carried.close()
-    main(words, prog_name="leftoff")
+    main(words, prog_name="midturn")

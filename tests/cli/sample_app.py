@@ -15,7 +15,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage
 
-import leftoff
+import midturn
 
 BEGUN, GO = Path("begun"), Path("go")
 USAGE = RequestUsage(prompt_tokens=5, completion_tokens=2)
@@ -90,7 +90,7 @@ async def look_up(order: str) -> str:
     return f"{order} is on its way"
 
 
-@leftoff.tool(approval=True)
+@midturn.tool(approval=True)
 async def refund(order: str) -> str:
     """Pay an order back."""
     _do(f"refund {order}")
@@ -131,7 +131,7 @@ def build_with_person():
 
 
 def build_desk():
-    agents = [AssistantAgent("helper", Model()), UserProxyAgent("person", input_func=leftoff.human)]
+    agents = [AssistantAgent("helper", Model()), UserProxyAgent("person", input_func=midturn.human)]
     return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
 
 
@@ -154,10 +154,10 @@ def build_with_arguments(model):
     return AssistantAgent("helper", model)
 
 
-support = leftoff.Blueprint("support", build)
-claims = leftoff.Blueprint("claims", build)
-desk = leftoff.Blueprint("desk", build_desk)
-cashier = leftoff.Blueprint("cashier", build_cashier)
+support = midturn.Blueprint("support", build)
+claims = midturn.Blueprint("claims", build)
+desk = midturn.Blueprint("desk", build_desk)
+cashier = midturn.Blueprint("cashier", build_cashier)
 agent = build()
 number = 42
 result = TaskResult(messages=[])

@@ -28,8 +28,8 @@ def test_a_turn_that_waits_says_what_it_asks_and_how_to_answer(cli):
         "  answer: TEXT",
     ]
     assert result.err.splitlines() == [
-        "answer: leftoff answer case-42 TEXT --app app:desk",
-        "give the turn up: leftoff discard case-42",
+        "answer: midturn answer case-42 TEXT --app app:desk",
+        "give the turn up: midturn discard case-42",
     ]
 
 
@@ -37,7 +37,7 @@ def test_with_an_app_the_turn_goes_on(cli):
     cli("chat", "app:desk", "case-42", "hello")
     result = cli("answer", "case-42", "fine", "--app", "app:desk")
     assert result.out == "user: hello\nhelper: 1 said, the last: hello\nperson: fine\n"
-    assert result.err == "saved as checkpoint 1; continue: leftoff chat app:desk case-42\n"
+    assert result.err == "saved as checkpoint 1; continue: midturn chat app:desk case-42\n"
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x.db", "file://x"])
@@ -46,7 +46,7 @@ def test_without_an_app_the_answer_is_recorded_and_resume_goes_on(cli, url):
     cli("chat", "app:desk", "case-42", "hello", *where)
     result = cli("answer", "case-42", "fine", *where)
     assert result.out == "recorded\n"
-    assert result.err == f"go on with turn 1: leftoff resume APP case-42 --store {url}\n"
+    assert result.err == f"go on with turn 1: midturn resume APP case-42 --store {url}\n"
     assert cli("resume", "app:desk", "case-42", *where).out.endswith("person: fine\n")
 
 
@@ -81,7 +81,7 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
         '  arguments: {"order": "A1"}',
         "  answer: approve, deny: REASON",
     ]
-    assert result.err.startswith("answer: leftoff answer case-42 approve\n")
+    assert result.err.startswith("answer: midturn answer case-42 approve\n")
     assert asked == [
         {
             "id": asked[0]["id"],
@@ -136,7 +136,7 @@ def test_a_session_that_does_not_wait_asks_nothing(cli):
     assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "waiting": [], "calls": []}
     for options in ((), ("--app", "app:support")):
         assert cli("answer", "case-42", "yes", "--json", *options, code=1).error["type"] == "Conflict"
-    assert "see what is asked: leftoff answer case-42\n" in cli("answer", "case-42", "yes", code=1).err
+    assert "see what is asked: midturn answer case-42\n" in cli("answer", "case-42", "yes", code=1).err
 
 
 def test_an_approval_may_change_the_arguments(cli, done):
@@ -161,7 +161,7 @@ def test_of_several_questions_one_has_to_be_named_and_the_turn_asks_on(cli, done
     result = cli("answer", "case-42", "approve", "--question", second["id"], "--app", "app:cashier")
     assert "turn 1 of case-42 waits for an answer" in result.out
     assert f"{first['id']} approval, tool refund" in result.out
-    assert "answer: leftoff answer case-42 approve --app app:cashier\n" in result.err
+    assert "answer: midturn answer case-42 approve --app app:cashier\n" in result.err
     assert done() == ["refund B2"]
     cli("answer", "case-42", "approve", "--app", "app:cashier")
     assert done() == ["refund B2", "refund A1"]
@@ -187,7 +187,7 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
     result = cli("resume", "app:cashier", "case-42")
     assert 'pay({"order":"slow"}) was interrupted. Did it take effect?' in result.out
     assert "  answer: retry, done: RESULT, fail\n" in result.out
-    assert "answer: leftoff answer case-42 'done: RESULT' --app app:cashier\n" in result.err
+    assert "answer: midturn answer case-42 'done: RESULT' --app app:cashier\n" in result.err
     assert said in cli("answer", "case-42", answer, "--app", "app:cashier").out
     assert done() == ["pay slow"] * (2 if answer == "retry" else 1)
 
@@ -239,11 +239,11 @@ def test_another_task_meanwhile_is_refused_with_both_ways_out(cli):
     cli("chat", "app:desk", "case-42", "hello")
     result = cli("chat", "app:desk", "case-42", "more", code=4)
     assert result.err.startswith("error: turn 1 of session 'case-42' waits for an answer to: 1 said, the last: hello")
-    assert "answer: leftoff answer case-42 TEXT --app app:desk\ngive the turn up: leftoff discard case-42" in result.err
+    assert "answer: midturn answer case-42 TEXT --app app:desk\ngive the turn up: midturn discard case-42" in result.err
     assert "--timeout" not in result.err
     error = cli("chat", "app:desk", "case-42", "more", "--json", code=4).error
     assert error["type"] == "SessionBusy"
-    assert "leftoff answer case-42" in error["hint"]
+    assert "midturn answer case-42" in error["hint"]
     result = cli("chat", "app:desk", "case-43", stdin="hello\nmore\n", code=4)
     assert "turn 1 of session 'case-43' waits" in result.err
 
@@ -260,14 +260,14 @@ def test_waiting_sessions_are_listed_and_shown(cli):
     cli("chat", "app:desk", "case-42", "hello")
     listed = cli("ls")
     assert "waiting" in listed.out
-    assert listed.err == "see what is asked: leftoff answer SESSION\n"
+    assert listed.err == "see what is asked: midturn answer SESSION\n"
     assert [one["id"] for one in cli("ls", "--status", "waiting", "--json").json] == ["case-42"]
     asked = questions(cli, "case-42")
     for session in ("case-42", "case-42@1"):
         shown = cli("show", session)
         assert "waiting" in shown.out
         assert f"{asked[0]['id']} human, agent participants/person\n" in shown.out
-        assert "answer: leftoff answer case-42 TEXT\n" in shown.err
+        assert "answer: midturn answer case-42 TEXT\n" in shown.err
         assert cli("show", session, "--json").json["questions"] == asked
     assert cli("show", "idle", "--json").json["questions"] == []
     assert cli("show", "idle@1", "--json").json["questions"] == []
@@ -291,7 +291,7 @@ def test_looking_at_a_question_does_not_import_autogen(cli, start):
 def test_a_turn_that_is_given_up_is_no_more(cli, done):
     cli("chat", "app:support", "case-42", "hello")
     cli("chat", "app:cashier", "other", "refund")
-    assert "type leftoff discard other --yes" in cli("discard", "other", code=2).err
+    assert "type midturn discard other --yes" in cli("discard", "other", code=2).err
     assert cli("discard", "other", "--yes").out == "gave up turn 1 of other; the session is as it was before it\n"
     assert cli("answer", "other", "--json").json["waiting"] == []
     assert [turn["status"] for turn in cli("show", "other", "--json").json["turns"]] == ["cancelled"]
@@ -329,7 +329,7 @@ def test_all_leaves_waiting_turns_alone_and_counts_them(cli, crash, place):
     assert result.out == "1 finished, 2 waiting\n"
     assert result.err.splitlines()[-2:] == [
         "those that wait: 3 for the approval of refund",
-        "see which: leftoff ls --status waiting",
+        "see which: midturn ls --status waiting",
     ]
     found = cli("resume", "app:cashier", "--all", "--json").json["waiting"]
     facts = [(one["session"], one["turn"], len(one["questions"])) for one in found]
@@ -352,8 +352,8 @@ def test_a_turn_that_the_code_does_not_fit_any_more_goes_on_when_told_to(cli, cr
     result = cli("resume", "app:build_bank", "case-42", code=1)
     assert result.err.splitlines()[0].startswith("error: turn 1 of session 'case-42' was interrupted after pay(")
     assert result.err.splitlines()[1:] == [
-        "go on all the same, knowing that this is done: leftoff resume app:build_bank case-42 --continue",
-        "give the turn up: leftoff discard case-42",
+        "go on all the same, knowing that this is done: midturn resume app:build_bank case-42 --continue",
+        "give the turn up: midturn discard case-42",
     ]
     error = cli("resume", "app:build_bank", "case-42", "--json", code=1).error
     assert error["type"] == "ReplayDiverged"

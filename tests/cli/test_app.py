@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from leftoff.cli.app import load_app
-from leftoff.cli.failures import AppInvalid
+from midturn.cli.app import load_app
+from midturn.cli.failures import AppInvalid
 
 
 def test_the_current_directory_is_searched_first(place):
@@ -49,7 +49,7 @@ def test_an_app_that_cannot_be_loaded_is_said_in_a_line(place, app, said):
 def test_a_bad_app_is_wrong_usage_and_makes_no_store(cli, place):
     assert "did you mean support?" in cli("chat", "app:suport", "case-42", "hello", code=2).err
     assert cli("resume", "app:suport", "case-42", "--json", code=2).error["type"] == "AppInvalid"
-    assert not (place / "leftoff.db").exists()
+    assert not (place / "midturn.db").exists()
 
 
 def test_traceback_shows_where_an_import_failed(cli, place):
@@ -64,7 +64,7 @@ def test_a_factory_that_raises_is_a_bad_app(cli):
 
 
 def test_a_bug_of_ours_is_not_blamed_on_the_app(cli, monkeypatch):
-    monkeypatch.setattr("leftoff.cli.conversation.Live.show", lambda: None)
+    monkeypatch.setattr("midturn.cli.conversation.Live.show", lambda: None)
     with pytest.raises(TypeError):
         cli("chat", "app:support", "case-42", "hello")
 

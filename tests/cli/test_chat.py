@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-import leftoff
+import midturn
 
 
 def test_a_turn_prints_the_answer_and_the_line_that_continues_it(cli):
     result = cli("chat", "app:support", "case-42", "hello")
     assert result.out == "helper: 1 said, the last: hello\n"
-    assert result.err == "saved as checkpoint 1; continue: leftoff chat app:support case-42\n"
+    assert result.err == "saved as checkpoint 1; continue: midturn chat app:support case-42\n"
 
 
 def test_the_next_turn_remembers(cli):
@@ -31,11 +31,11 @@ def test_a_team_answers_with_all_its_voices(cli):
 def test_the_line_that_continues_names_a_store_that_is_not_the_default_and_quotes(cli, monkeypatch):
     where = ("--store", "sqlite:///the store.db")
     result = cli("chat", "app:support", "it's", "hello", *where)
-    assert result.err.endswith("""leftoff chat app:support 'it'"'"'s' --store 'sqlite:///the store.db'\n""")
-    monkeypatch.setenv("LEFTOFF_URL", where[1])
-    assert cli("chat", "app:support", "plain", "hello").err.endswith("continue: leftoff chat app:support plain\n")
+    assert result.err.endswith("""midturn chat app:support 'it'"'"'s' --store 'sqlite:///the store.db'\n""")
+    monkeypatch.setenv("MIDTURN_URL", where[1])
+    assert cli("chat", "app:support", "plain", "hello").err.endswith("continue: midturn chat app:support plain\n")
     result = cli("chat", "app:support", "--", "-dash", "hello")
-    assert result.err.endswith("continue: leftoff chat -- app:support -dash\n")
+    assert result.err.endswith("continue: midturn chat -- app:support -dash\n")
 
 
 def test_a_store_in_memory_is_not_promised_to_continue(cli):
@@ -87,7 +87,7 @@ def test_a_failed_turn_says_why_in_a_line_and_how_to_try_again(cli):
     assert result.out == ""
     assert result.err.splitlines() == [
         "error: turn 1 of session 'case-42' failed: ValueError: the model is [bold]out[/bold] of order",
-        "try it again: leftoff resume app:support case-42",
+        "try it again: midturn resume app:support case-42",
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_failed_turn_of_a_team_is_a_line_too(start):
     assert process.code == 1
     assert process.err.splitlines() == [
         "error: turn 1 of session 'case-42' failed: RuntimeError: ValueError: the model is [bold]out[/bold] of order",
-        "try it again: leftoff resume app:build_team case-42",
+        "try it again: midturn resume app:build_team case-42",
     ]
 
 
@@ -116,7 +116,7 @@ def test_an_error_is_an_object_with_json(cli):
         "message": "turn 1 of session 'case-42' failed: ValueError: the model is [bold]out[/bold] of order",
         "session": "case-42",
         "turn": 1,
-        "hint": "try it again: leftoff resume app:support case-42",
+        "hint": "try it again: midturn resume app:support case-42",
     }
 
 
@@ -201,5 +201,5 @@ def test_any_id_works(cli, session):
 
 async def test_the_library_reads_what_the_command_wrote(start):
     assert start("chat", "app:support", "case-42", "hello").end().code == 0
-    async with leftoff.open() as store:
+    async with midturn.open() as store:
         assert [turn.number async for turn in store.session("case-42").history()] == [1]

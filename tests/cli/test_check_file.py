@@ -5,10 +5,10 @@ import json
 import pytest
 
 APP = """
-import leftoff
+import midturn
 from app import build
 
-support = leftoff.Blueprint({name!r}, build)
+support = midturn.Blueprint({name!r}, build)
 """
 
 

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-import leftoff
-from leftoff import copying
+import midturn
+from midturn import copying
 
 WAYS = {"sqlite to files": ("old.db", "file://new"), "files to sqlite": ("file://old", "new.db")}
 NOTHING = {"copied": [], "unchanged": [], "deletions": [], "busy": [], "failed": []}
@@ -52,40 +52,40 @@ def test_sessions_move_with_all_they_have(cli, way):
 def test_only_the_named_sessions_are_copied(cli):
     for session in ("a", "b", "c"):
         cli("chat", "app:support", session, "hello")
-    result = cli("copy", "leftoff.db", "new.db", "--session", "c", "--session", "a", "--session", "c", "--json")
+    result = cli("copy", "midturn.db", "new.db", "--session", "c", "--session", "a", "--session", "c", "--json")
     assert result.json == NOTHING | {"copied": ["c", "a"]}
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "copied 1, unchanged 2\n"
-    assert cli("copy", "leftoff.db", "new.db", "--all", "--json").json == NOTHING | {"unchanged": ["a", "b", "c"]}
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "copied 1, unchanged 2\n"
+    assert cli("copy", "midturn.db", "new.db", "--all", "--json").json == NOTHING | {"unchanged": ["a", "b", "c"]}
 
 
 def test_an_empty_store_is_nothing_to_copy(cli):
     cli("chat", "app:support", "a", "hello")
     cli("rm", "a", "--yes")
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "deletions 1\n"
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "unchanged 1\n"
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "deletions 1\n"
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "unchanged 1\n"
     asyncio.run(_make("empty.db"))
     assert cli("copy", "empty.db", "new.db", "--all").out == "nothing copied\n"
 
 
 async def _make(url):
-    async with leftoff.open(url):
+    async with midturn.open(url):
         pass
 
 
 def test_wrong_usage_is_told_before_anything_is_made(cli, place):
     cli("chat", "app:support", "a", "hello")
     for words in ((), ("--all", "--session", "a")):
-        error = cli("copy", "leftoff.db", "new.db", *words, "--json", code=2).error
+        error = cli("copy", "midturn.db", "new.db", *words, "--json", code=2).error
         assert error["message"] == "give --session ID, once or several times, or --all, and not both"
-    (place / "link.db").symlink_to("leftoff.db")
-    for same in ("leftoff.db", f"sqlite:///{place}/leftoff.db", "sqlite:///./leftoff.db", "link.db"):
-        error = cli("copy", "leftoff.db", same, "--all", "--json", code=2).error
+    (place / "link.db").symlink_to("midturn.db")
+    for same in ("midturn.db", f"sqlite:///{place}/midturn.db", "sqlite:///./midturn.db", "link.db"):
+        error = cli("copy", "midturn.db", same, "--all", "--json", code=2).error
         assert error["message"] == "SRC_URL and DST_URL are the same store; name another one to copy to"
     assert cli("copy", "absent.db", "new.db", "--all", code=3).err.startswith("error: there is no store at absent.db\n")
-    result = cli("copy", "leftoff.db", "new.db", "--session", "x", "--session", "a", "--session", "y y", code=3)
-    assert result.err == "error: there is no session 'x', 'y y'\nleftoff ls --store leftoff.db shows which there are\n"
+    result = cli("copy", "midturn.db", "new.db", "--session", "x", "--session", "a", "--session", "y y", code=3)
+    assert result.err == "error: there is no session 'x', 'y y'\nmidturn ls --store midturn.db shows which there are\n"
     cli("rm", "a", "--yes")
-    result = cli("copy", "leftoff.db", "new.db", "--session", "a", code=3)
+    result = cli("copy", "midturn.db", "new.db", "--session", "a", code=3)
     assert result.err == "error: session 'a' was deleted; --all copies that it is\n"
     assert not (place / "new.db").exists()
     assert not (place / "absent.db").exists()
@@ -96,21 +96,21 @@ def test_a_busy_session_is_left_for_the_next_time_and_the_others_are_copied(cli,
     cli("chat", "app:support", "c", "hello")
     process = start("chat", "app:support", "b", "wait and see")
     until_begun()
-    result = cli("copy", "leftoff.db", "new.db", "--all", code=1)
+    result = cli("copy", "midturn.db", "new.db", "--all", code=1)
     assert result.out == "copied 2, busy 1\n"
     assert result.err.startswith("session 'b' is held in the source by ")
     assert result.err.endswith("; run again when its turn has ended\n")
-    found = cli("copy", "leftoff.db", "new.db", "--all", "--json", code=1).json
+    found = cli("copy", "midturn.db", "new.db", "--all", "--json", code=1).json
     assert found["unchanged"] == ["a", "c"]
     assert [(busy["session"], busy["owner"] in busy["message"]) for busy in found["busy"]] == [("b", True)]
     (place / "go").touch()
     assert process.end().code == 0
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "copied 1, unchanged 2\n"
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "copied 1, unchanged 2\n"
 
 
 def test_an_interrupted_turn_is_finished_where_it_was_copied_to(cli, crash, place):
     crash("case-42")
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "copied 1\n"
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "copied 1\n"
     (place / "go").touch()
     result = cli("resume", "app:support", "case-42", "--store", "new.db")
     assert result.out == "user: wait and see\nhelper: 1 said, the last: wait and see\n"
@@ -120,24 +120,24 @@ def test_an_interrupted_turn_is_finished_where_it_was_copied_to(cli, crash, plac
 def test_what_has_gone_on_in_both_stores_is_told_and_the_others_are_copied(cli):
     for session in ("a", "b", "c"):
         cli("chat", "app:support", session, "hello")
-    cli("copy", "leftoff.db", "new.db", "--all")
+    cli("copy", "midturn.db", "new.db", "--all")
     cli("chat", "app:support", "a", "there", "--store", "new.db")
     cli("chat", "app:support", "b", "there", "--store", "new.db")
     cli("chat", "app:support", "b", "here")
     cli("chat", "app:support", "c", "here")
     before = cli("export", "b", "--store", "new.db").out
-    result = cli("copy", "leftoff.db", "new.db", "--all", code=1)
+    result = cli("copy", "midturn.db", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     first, second = result.err.splitlines()
     assert first.startswith("error: session 'a' has gone on in the destination (")
     assert second.startswith("error: session 'b' has gone on in both stores (")
-    found = cli("copy", "leftoff.db", "new.db", "--all", "--json", code=1).json
+    found = cli("copy", "midturn.db", "new.db", "--all", "--json", code=1).json
     assert [(failed["session"], failed["error"]["type"]) for failed in found["failed"]] == [
         ("a", "Conflict"),
         ("b", "Conflict"),
     ]
     assert cli("export", "b", "--store", "new.db").out == before
-    assert cli("copy", "new.db", "leftoff.db", "--session", "a").out == "copied 1\n"
+    assert cli("copy", "new.db", "midturn.db", "--session", "a").out == "copied 1\n"
 
 
 def test_deleted_sessions_stay_deleted(cli, way):
@@ -150,7 +150,7 @@ def test_deleted_sessions_stay_deleted(cli, way):
     assert result.out == "copied 1, deletions 1, failed 1\n"
     assert result.err == (
         "error: session 'b' was deleted in the source and is left as it is in the destination; to delete it there, "
-        "too: leftoff rm b --store DST_URL\n"
+        "too: midturn rm b --store DST_URL\n"
     )
     assert cli("show", "a", "--store", target, "--json", code=3).error["type"] == "SessionDeleted"
     cli("rm", "b", "--yes", "--store", target)
@@ -160,15 +160,15 @@ def test_deleted_sessions_stay_deleted(cli, way):
 def test_a_damaged_session_is_not_missed_in_silence(cli, place):
     for session in ("a", "b", "c"):
         cli("chat", "app:support", session, "hello")
-    with closing(sqlite3.connect(place / "leftoff.db")) as db, db:
+    with closing(sqlite3.connect(place / "midturn.db")) as db, db:
         db.execute("UPDATE sessions SET labels = '{' WHERE name = 'a'")
         db.execute("UPDATE sessions SET data = x'7b7d' WHERE name = 'b'")
-    result = cli("copy", "leftoff.db", "new.db", "--all", code=1)
+    result = cli("copy", "midturn.db", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     listed, read = result.err.splitlines()
     assert listed.startswith("error: a session is left out of the list: labels of 'a'")
-    assert read == "error: b head: not a record of leftoff"
-    assert cli("copy", "leftoff.db", "new.db", "--session", "a", "--json", code=1).json["failed"][0]["session"] == "a"
+    assert read == "error: b head: not a record of midturn"
+    assert cli("copy", "midturn.db", "new.db", "--session", "a", "--json", code=1).json["failed"][0]["session"] == "a"
 
 
 def test_a_damaged_file_is_not_missed_in_silence(cli, place):
@@ -185,8 +185,8 @@ def test_a_damaged_file_is_not_missed_in_silence(cli, place):
 
 SLOW = """
 import sys
-from leftoff import copying
-from leftoff.cli import main
+from midturn import copying
+from midturn.cli import main
 
 copying.CHUNK = 1
 write = copying._Transfer._write
@@ -199,7 +199,7 @@ async def told(self, rows, **options):
 copying._Transfer._write = told
 main(["copy", *sys.argv[1:]])
 """
-HALF = "only half copied; finish it: leftoff copy SRC_URL DST_URL --session case-42"
+HALF = "only half copied; finish it: midturn copy SRC_URL DST_URL --session case-42"
 
 
 def copy_until(number, how, *words):
@@ -230,7 +230,7 @@ def test_a_copier_that_was_killed_is_gone_on_with(cli, way):
         assert listed["problem"] == f"session 'case-42': {HALF}"
         listed = cli("ls", "--store", target)
         assert "unusable" in listed.out
-        assert "only half copied; finish it: leftoff copy" in listed.err
+        assert "only half copied; finish it: midturn copy" in listed.err
         assert cli("resume", "app:support", "--all", "--store", target).out == "nothing to finish\n"
     assert cli("copy", source, target, "--session", "case-42").out == "copied 1\n"
     assert facts(cli, "case-42", target) == facts(cli, "case-42", source)
@@ -240,17 +240,17 @@ def test_a_copier_that_was_killed_is_gone_on_with(cli, way):
 
 def test_a_half_copied_session_can_be_deleted(cli):
     cli("chat", "app:support", "case-42", "hello")
-    copy_until(2, signal.SIGKILL, "leftoff.db", "new.db", "--all")
+    copy_until(2, signal.SIGKILL, "midturn.db", "new.db", "--all")
     assert cli("rm", "case-42", "--yes", "--store", "new.db").out == "deleted case-42\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_copy_says_how_to_go_on(cli, number):
     cli("chat", "app:support", "case-42", stdin="\n".join(f"task {n}" for n in range(8)))
-    code, err = copy_until(2, number, "leftoff.db", "new.db", "--all")
+    code, err = copy_until(2, number, "midturn.db", "new.db", "--all")
     assert code == 128 + number
     assert err == "stopped: nothing copied\nrun the same again: it goes on where it stopped\n"
-    assert cli("copy", "leftoff.db", "new.db", "--all").out == "copied 1\n"
+    assert cli("copy", "midturn.db", "new.db", "--all").out == "copied 1\n"
 
 
 def test_a_store_that_fails_ends_the_copy(cli, monkeypatch):
@@ -260,13 +260,13 @@ def test_a_store_that_fails_ends_the_copy(cli, monkeypatch):
 
     async def failing(source, target, session, **options):
         if session == "b":
-            raise leftoff.StoreUnavailable("the disk is gone")
+            raise midturn.StoreUnavailable("the disk is gone")
         return await copy(source, target, session, **options)
 
     monkeypatch.setattr(copying, "copy", failing)
     hint = "copied 1; run the same again: it goes on where it stopped"
-    assert cli("copy", "leftoff.db", "new.db", "--all", code=1).err == f"error: the disk is gone\n{hint}\n"
-    result = cli("copy", "leftoff.db", "new.db", "--all", "--json", code=1)
+    assert cli("copy", "midturn.db", "new.db", "--all", code=1).err == f"error: the disk is gone\n{hint}\n"
+    result = cli("copy", "midturn.db", "new.db", "--all", "--json", code=1)
     assert result.json == NOTHING | {"unchanged": ["a"]}
     assert result.error["type"] == "StoreUnavailable"
 
@@ -274,10 +274,10 @@ def test_a_store_that_fails_ends_the_copy(cli, monkeypatch):
 def test_a_terminal_shows_how_far_it_is(cli, terminal):
     for session in ("a", "b[bold]"):
         cli("chat", "app:support", session, "hello")
-    screen = terminal("copy", "leftoff.db", "new.db", "--all")
+    screen = terminal("copy", "midturn.db", "new.db", "--all")
     screen.wait_for("copying b[bold] (")
     screen.wait_for("copied 2\n")
     assert screen.end() == 0
-    screen = terminal("copy", "leftoff.db", "other.db", "--all", "--json")
+    screen = terminal("copy", "midturn.db", "other.db", "--all", "--json")
     assert screen.end() == 0
     assert "copying" not in screen.plain

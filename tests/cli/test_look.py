@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from leftoff import OpenStore, SessionInfo
-from leftoff.cli.output import ago
+from midturn import OpenStore, SessionInfo
+from midturn.cli.output import ago
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_empty_store_says_what_to_type(cli):
     cli("rm", "case-42", "--yes")
     result = cli("ls")
     assert result.out == "no sessions yet\n"
-    assert result.err == "begin one: leftoff chat APP SESSION\n"
+    assert result.err == "begin one: midturn chat APP SESSION\n"
     assert cli("ls", "--prefix", "x").out == "no session matches\n"
     assert cli("ls", "--json").json == []
 
@@ -193,7 +193,7 @@ def test_what_a_failed_turn_has_done_is_shown(cli, fails_late):
     ],
 )
 def test_a_failed_turn_is_shown_also_if_what_it_has_done_is_damaged(cli, place, fails_late, damage):
-    with sqlite3.connect(place / "leftoff.db") as db:
+    with sqlite3.connect(place / "midturn.db") as db:
         assert db.execute(damage).rowcount == 1
     for shown in ("case-42", "case-42@1"):
         result = cli("show", shown)
@@ -242,7 +242,7 @@ def test_looking_for_something_makes_no_store(cli, place, url, words):
     before = sorted(place.iterdir())
     result = cli(*words, "--store", url, code=3)
     assert "there is no store at" in result.err
-    assert "begin one: leftoff chat APP SESSION --store" in result.err
+    assert "begin one: midturn chat APP SESSION --store" in result.err
     assert sorted(path for path in place.iterdir() if path.name != "__pycache__") == before
 
 
@@ -303,7 +303,7 @@ def test_a_time_long_ago_is_a_date():
 
 def test_messages_of_every_kind_can_be_shown(cli, place):
     contents = ["text", ["a", {"data": "aGk="}], {"answer": 1}, [], None, [{"name": "f", "arguments": "{}", "id": "1"}]]
-    from leftoff.cli.messages import said
+    from midturn.cli.messages import said
 
     texts = [said({"type": "XMessage", "source": "a", "content": content}).text for content in contents]
     assert texts == ["text", "a\n[image]", '{"answer": 1}', "[]", "null", "f({})"]

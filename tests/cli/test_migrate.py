@@ -6,14 +6,14 @@ import sys
 import pytest
 
 APP = """
-import leftoff
+import midturn
 from app import Model, look_up
 from autogen_agentchat.agents import AssistantAgent
 
 def build():
     return AssistantAgent("helper", Model(), tools=[look_up], system_message={prompt!r})
 
-support = leftoff.Blueprint("support", build, version={version})
+support = midturn.Blueprint("support", build, version={version})
 """
 MIGRATION = """
 @support.migration({start}, {end})
@@ -55,7 +55,7 @@ def test_sessions_are_migrated_shown_and_rolled_back(cli, cases, release):
     assert result.out.splitlines()[-1] == "migrated 3, unchanged 0"
     assert "case-0:" in result.out
     assert '+          "content": "my card is [card]",' in result.out.splitlines()
-    assert "to undo it: leftoff rollback support-v2" in result.err
+    assert "to undo it: midturn rollback support-v2" in result.err
     assert "[card]" in cli("export", "case-1").out
     assert cli("export", "case-1@1").out == before
     shown = cli("show", "case-1").out
@@ -125,7 +125,7 @@ def test_an_open_turn_is_left_for_later(cli, cases, release, crash):
 
 def test_what_cannot_be_migrated_says_what_to_do(cli, cases, release):
     assert "is not a Blueprint" in cli("migrate", "app:build", code=2).err
-    assert "leftoff.Blueprint(" in cli("migrate", "app:build", code=2).err
+    assert "midturn.Blueprint(" in cli("migrate", "app:build", code=2).err
     result = cli("migrate", release(3, (1, 2)), code=1)
     assert "@support.migration(2, 3)" in result.err
     assert cli("migrate", release(2, (1, 2)), "--session", "nobody", code=3).err.startswith(
@@ -150,7 +150,7 @@ def test_an_old_worker_skips_newer_sessions(cli, cases, release, crash):
 
 def test_a_change_without_a_new_version_is_found(cli, release, place):
     result = cli("check", release(), code=3)
-    assert "leftoff check release1:support --write" in result.err
+    assert "midturn check release1:support --write" in result.err
     assert cli("check", release(), "--write").out.startswith("wrote support.fingerprint.json: version 1, ")
     written = json.loads((place / "support.fingerprint.json").read_text())
     assert (written["blueprint"], written["version"]) == ("support", 1)

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def saved(place):
-    """What AutoGen's own save_state() gives after a turn without leftoff."""
+    """What AutoGen's own save_state() gives after a turn without midturn."""
     sys.path.insert(0, str(place))
     import app
 
@@ -28,7 +28,7 @@ def saved(place):
 def test_an_imported_session_goes_on_where_it_was(cli, saved):
     result = cli("import", "state.json", "case-42")
     assert result.out == "imported as checkpoint 1 of case-42\n"
-    assert result.err == "continue: leftoff chat APP case-42\n"
+    assert result.err == "continue: midturn chat APP case-42\n"
     assert cli("chat", "app:support", "case-42", "again").out == "helper: 2 said, the last: again\n"
     assert "imported" in cli("show", "case-42").out
 
@@ -82,7 +82,7 @@ def test_import_into_a_session_that_exists_needs_force(cli, saved):
 def test_what_is_not_a_state_is_refused_before_anything_is_written(cli, place, text, said):
     (place / "state.json").write_text(text)
     assert said in cli("import", "state.json", "case-42", code=1).err
-    assert not (place / "leftoff.db").exists()
+    assert not (place / "midturn.db").exists()
 
 
 def test_a_file_that_cannot_be_read_or_written_is_an_error(cli, place):
@@ -110,7 +110,7 @@ def test_rm_deletes_for_good(cli):
 
 def test_a_damaged_session_can_still_be_deleted(cli, place):
     cli("chat", "app:support", "a", "hello")
-    with closing(sqlite3.connect(place / "leftoff.db")) as db, db:
+    with closing(sqlite3.connect(place / "midturn.db")) as db, db:
         db.execute("UPDATE sessions SET labels = '{'")
     assert cli("show", "a", "--json", code=1).error["type"] == "StateInvalid"
     assert cli("rm", "a", "--yes").out == "deleted a\n"
@@ -118,7 +118,7 @@ def test_a_damaged_session_can_still_be_deleted(cli, place):
 
 def test_rm_without_a_terminal_needs_yes(cli):
     cli("chat", "app:support", "a b", "hello")
-    assert "type leftoff rm 'a b' --yes" in cli("rm", "a b", code=2).err
+    assert "type midturn rm 'a b' --yes" in cli("rm", "a b", code=2).err
     assert len(cli("ls", "--json").json) == 1
 
 

@@ -20,7 +20,7 @@ def test_a_signal_in_a_turn_leaves_a_session_that_can_be_resumed(cli, start, unt
     assert result.out == ""
     assert result.err.splitlines() == [
         "turn 2 was cancelled; the session is as it was before it",
-        f"try it again: leftoff resume app:support case-42 --store {url}",
+        f"try it again: midturn resume app:support case-42 --store {url}",
     ]
     shown = cli("show", "case-42", "--json", *where).json
     assert [turn["status"] for turn in shown["turns"]] == ["done", "cancelled"]
@@ -107,7 +107,7 @@ def test_commands_that_only_look_do_not_import_autogen(cli, start):
     for words in (["--version"], ["ls"], ["show", "case-42"], ["export", "case-42"], ["rm", "case-42", "--yes"]):
         result = start(*words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).end()
         assert result.code == 0
-        assert "leftoff.cli" in result.err
+        assert "midturn.cli" in result.err
         assert "autogen" not in result.err
 
 
@@ -118,7 +118,7 @@ def test_colours_are_for_terminals_only(cli):
 
 
 def test_the_version_and_the_help(cli):
-    assert cli("--version").out.startswith("leftoff, version ")
+    assert cli("--version").out.startswith("midturn, version ")
     assert cli("-h").out == cli().out
     assert cli("chat", "-h").out == cli("chat", "--help").out
     assert "No such command" in cli("nothing", code=2).err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from leftoff.cli import main
+from midturn.cli import main
 
 TOOL = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "cli_reference.py"))
 
@@ -17,7 +17,7 @@ def test_the_page_is_what_the_commands_say():
 def test_every_command_and_option_is_explained():
     page = TOOL["render"]()
     for name, command in TOOL["commands"](main):
-        assert f"## leftoff {name}\n" in page
+        assert f"## midturn {name}\n" in page
         assert command.help
         for parameter in command.params:
             if isinstance(parameter, click.Option):

@@ -13,7 +13,7 @@ def test_a_killed_turn_is_finished(cli, crash, place, url):
     (place / "go").touch()
     result = cli("resume", "app:support", "case-42", *where)
     assert result.out == "user: wait and see\nhelper: 2 said, the last: wait and see\n"
-    assert result.err == f"saved as checkpoint 2; continue: leftoff chat app:support case-42 --store {url}\n"
+    assert result.err == f"saved as checkpoint 2; continue: midturn chat app:support case-42 --store {url}\n"
     assert cli("chat", "app:support", "case-42", "more", *where).out == "helper: 3 said, the last: more\n"
 
 
@@ -21,7 +21,7 @@ def test_a_killed_turn_is_seen_and_finished_by_the_next_chat(cli, crash, place):
     crash("case-42")
     listed = cli("ls")
     assert "interrupted" in listed.out
-    assert "finish what was interrupted: leftoff resume APP --all" in listed.err
+    assert "finish what was interrupted: midturn resume APP --all" in listed.err
     assert "interrupted" in cli("show", "case-42").out
     assert "interrupted" in cli("show", "case-42@1").out
     assert cli("ls", "--json").json[0]["status"] == "interrupted"
@@ -50,7 +50,7 @@ def test_with_json_only_the_asked_turn_is_printed(cli, crash, place):
 def test_a_failed_turn_is_tried_again(cli):
     cli("chat", "app:support", "case-42", "fail", code=1)
     result = cli("resume", "app:support", "case-42", code=1)
-    assert "try it again: leftoff resume app:support case-42" in result.err
+    assert "try it again: midturn resume app:support case-42" in result.err
     error = cli("resume", "app:support", "case-42", "--json", "--traceback", code=1).error
     assert error["type"] == "TurnFailed"
     assert "app.py" in error["traceback"]

@@ -10,14 +10,14 @@ def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
     chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends\n> ")
     chat.type("one\n")
     chat.wait_for("helper: 1 said, the last: one\n")
-    chat.wait_for("saved as checkpoint 1; continue: leftoff chat app:support case-42\n> ")
+    chat.wait_for("saved as checkpoint 1; continue: midturn chat app:support case-42\n> ")
     chat.type("   \n")
     chat.wait_for("> ")
     chat.type(UP + UP + "\n")
     chat.wait_for("helper: 2 said, the last: one\n")
     chat.wait_for("> ")
     chat.type("/exit\n")
-    chat.wait_for("continue: leftoff chat app:support case-42")
+    chat.wait_for("continue: midturn chat app:support case-42")
     assert chat.end() == 0
     assert len(cli("show", "case-42", "--json").json["turns"]) == 2
 
@@ -26,7 +26,7 @@ def test_the_end_of_input_ends_it(terminal):
     chat = terminal("chat", "app:support", "case-42")
     chat.wait_for("> ")
     chat.type(CTRL_D)
-    chat.wait_for("\ncontinue: leftoff chat app:support case-42")
+    chat.wait_for("\ncontinue: midturn chat app:support case-42")
     assert chat.end() == 0
 
 
@@ -48,13 +48,13 @@ def test_an_interrupted_turn_comes_back_to_the_prompt(terminal, until_begun, cli
     until_begun()
     chat.type(CTRL_C)
     chat.wait_for("turn 1 was cancelled; the session is as it was before it\n")
-    chat.wait_for("try it again: leftoff resume app:support case-42\n> ")
+    chat.wait_for("try it again: midturn resume app:support case-42\n> ")
     chat.type("hello\n")
     chat.wait_for("helper: 1 said, the last: hello\n")
     chat.wait_for("> ")
     time.sleep(0.5)  # a signal between the prompt and Python's wait for a key is seen only at the next key
     chat.type(CTRL_C)
-    chat.wait_for("\ncontinue: leftoff chat app:support case-42")
+    chat.wait_for("\ncontinue: midturn chat app:support case-42")
     assert chat.end() == 130
     assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["cancelled", "done"]
 
@@ -65,7 +65,7 @@ def test_a_failed_turn_comes_back_to_the_prompt(terminal):
     chat.type("fail\n")
     chat.wait_for("Traceback (most recent call last)")
     chat.wait_for("error: turn 1 of session 'case-42' failed: ValueError: the model is [bold]out[/bold] of order\n")
-    chat.wait_for("try it again: leftoff resume app:support case-42\n> ")
+    chat.wait_for("try it again: midturn resume app:support case-42\n> ")
 
 
 def test_a_turn_that_crashed_is_finished_before_the_first_prompt(terminal, crash, place):
@@ -151,7 +151,7 @@ def test_a_question_of_a_turn_is_asked_at_the_prompt(terminal, cli):
     chat.wait_for("helper: 1 said, the last: hello\n")
     chat.wait_for("turn 1 of case-42 waits for an answer\n")
     chat.wait_for("\nanswer> ")
-    assert "leftoff answer" not in chat.plain
+    assert "midturn answer" not in chat.plain
     chat.type("\n")
     chat.wait_for("answer> ")
     chat.type("fine\n")
@@ -189,18 +189,18 @@ def test_an_approval_is_asked_until_it_is_one(terminal, place):
 
 
 def test_a_question_that_is_left_open_is_asked_again_later(terminal, cli):
-    ways = "answer: leftoff answer case-42 TEXT --app app:desk\ngive the turn up: leftoff discard case-42\n"
+    ways = "answer: midturn answer case-42 TEXT --app app:desk\ngive the turn up: midturn discard case-42\n"
     chat = terminal("chat", "app:desk", "case-42", "hello")
     chat.wait_for("answer> ")
     chat.type(CTRL_D)
-    chat.wait_for(f"continue: leftoff chat app:desk case-42\n{ways}")
+    chat.wait_for(f"continue: midturn chat app:desk case-42\n{ways}")
     assert chat.end() == 0
     chat = terminal("chat", "app:desk", "case-42")
     chat.wait_for("turn 1 of case-42 waits for an answer\n")
     chat.wait_for("answer> ")
     time.sleep(0.5)  # as above
     chat.type(CTRL_C)
-    chat.wait_for(f"continue: leftoff chat app:desk case-42\n{ways}")
+    chat.wait_for(f"continue: midturn chat app:desk case-42\n{ways}")
     assert chat.end() == 130
     assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["waiting"]
     chat = terminal("chat", "app:desk", "case-42", "more")

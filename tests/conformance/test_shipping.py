@@ -6,8 +6,8 @@ import sys
 THIRD_PARTY = """
 from contextlib import asynccontextmanager
 
-from leftoff.stores.memory import MemoryStore
-from leftoff.testing import StoreConformance, StoreMachine, Subject
+from midturn.stores.memory import MemoryStore
+from midturn.testing import StoreConformance, StoreMachine, Subject
 
 
 class MyStore(Subject):
@@ -31,7 +31,7 @@ TestMyMachine.settings = type(TestMyMachine.settings)(max_examples=3, stateful_s
 
 
 def test_the_suite_is_imported_without_autogen():
-    code = "import sys, leftoff.testing; print([name for name in sys.modules if name.startswith('autogen')])"
+    code = "import sys, midturn.testing; print([name for name in sys.modules if name.startswith('autogen')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
 

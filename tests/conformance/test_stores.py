@@ -1,4 +1,4 @@
-"""The stores that leftoff ships pass the suite that it ships, on every server that can be had here."""
+"""The stores that midturn ships pass the suite that it ships, on every server that can be had here."""
 
 import os
 from contextlib import asynccontextmanager
@@ -10,8 +10,8 @@ from tools.servers import PgBouncer, Postgres, Redis, RedisCluster, postgres_bin
 from tools.servers.postgres import major
 from tools.servers.shared import place
 
-from leftoff.testing import StoreConformance
-from leftoff.urls import open_store
+from midturn.testing import StoreConformance
+from midturn.urls import open_store
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ suite(
 )
 suite("TestRedisClusterStore", lambda at: f"{server(RedisCluster).url}?prefix=t_{at}")
 # The first ones are those that all other tests use.
-for binaries in others if os.environ.get("LEFTOFF_LONG") else ():
+for binaries in others if os.environ.get("MIDTURN_LONG") else ():
     suite(f"TestPostgres{major(binaries)}", lambda at, it=binaries: f"{server(Postgres, (), it).url}?schema=t_{at}")
-for number, binary in enumerate(redis_binaries()[1:] if os.environ.get("LEFTOFF_LONG") else ()):
+for number, binary in enumerate(redis_binaries()[1:] if os.environ.get("MIDTURN_LONG") else ()):
     suite(f"TestOtherRedis{number}", lambda at, it=binary: f"{server(Redis, (), it).url}?prefix=t_{at}")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from leftoff.testing import StoreConformance
+from midturn.testing import StoreConformance
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

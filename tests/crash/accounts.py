@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from leftoff.history import read_bodies
-from leftoff.ledger import Ledger
-from leftoff.recorded import digest, read
+from midturn.history import read_bodies
+from midturn.ledger import Ledger
+from midturn.recorded import digest, read
 
 CODE = "execute_code_blocks"
 

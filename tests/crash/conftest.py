@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tools.servers import shared
 
-import leftoff
+import midturn
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
@@ -170,8 +170,8 @@ def url(place):
 @pytest.fixture
 def rng():
     """Random choices that a failing test can be run with again: its seed stands in the captured output."""
-    seed = int(os.environ.get("LEFTOFF_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"LEFTOFF_SEED={seed}")
+    seed = int(os.environ.get("MIDTURN_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"MIDTURN_SEED={seed}")
     return random.Random(seed)
 
 
@@ -194,7 +194,7 @@ def read():
 
     def reading(url, session):
         async def both():
-            async with leftoff.open(url) as store:
+            async with midturn.open(url) as store:
                 case = store.session(session)
                 turns = [turn async for turn in case.history()]
                 done = [turn.number for turn in turns if turn.status == "done"]

@@ -38,7 +38,7 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool, TextResultContent, ToolResult, Workbench
 from pydantic import BaseModel
 
-import leftoff
+import midturn
 
 sys.path.append(str(Path(__file__).parents[1] / "autogen"))
 
@@ -76,7 +76,7 @@ class World:
         self.pass_by(f"{point}.before")
         await self.take_time()
         result = f"{name} {what}: all right"
-        self.write("tool", f"{name} {what}", effect=EFFECTS[point], key=leftoff.call_key(), result=result)
+        self.write("tool", f"{name} {what}", effect=EFFECTS[point], key=midturn.call_key(), result=result)
         self.pass_by(f"{point}.after")
         await self.take_time()
         return result
@@ -151,12 +151,12 @@ def told_of(messages):
 def functions(world):
     """The three tools."""
 
-    @leftoff.tool(effect="read")
+    @midturn.tool(effect="read")
     async def look(what: str) -> str:
         """Look something up."""
         return await world.act("look", what)
 
-    @leftoff.tool(effect="idempotent")
+    @midturn.tool(effect="idempotent")
     async def note(what: str) -> str:
         """Note something."""
         return await world.act("note", what)
@@ -422,7 +422,7 @@ def code(world):
 
 def human(world):
     """A human is asked before something is paid for, and has the last word."""
-    return RoundRobinGroupChat([clerk(world), UserProxyAgent("user", input_func=leftoff.human)], max_turns=2)
+    return RoundRobinGroupChat([clerk(world), UserProxyAgent("user", input_func=midturn.human)], max_turns=2)
 
 
 def solo(world):
@@ -438,7 +438,7 @@ def desk(world):
     return RoundRobinGroupChat([solo(world), bob], max_turns=2)
 
 
-APPROVED = leftoff.tool(effect="unsafe", approval=True)
+APPROVED = midturn.tool(effect="unsafe", approval=True)
 
 CAST = {
     build.__name__: (build, effects)
@@ -471,4 +471,4 @@ def blueprint(spec, faults):
     """What a session with one of these runs."""
     build, effects = DURABLE[spec["agent"]]
     world = World(spec, faults)
-    return leftoff.Blueprint(spec["agent"], lambda: build(world), effects=effects)
+    return midturn.Blueprint(spec["agent"], lambda: build(world), effects=effects)

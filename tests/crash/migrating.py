@@ -1,6 +1,6 @@
 """The app whose sessions are migrated while they are killed."""
 
-import leftoff
+import midturn
 
 
 def build():
@@ -10,8 +10,8 @@ def build():
     return AssistantAgent("clerk", ReplayChatCompletionClient(["Noted."] * 9))
 
 
-old = leftoff.Blueprint("desk", build)
-support = leftoff.Blueprint("desk", build, version=3)
+old = midturn.Blueprint("desk", build)
+support = midturn.Blueprint("desk", build, version=3)
 
 
 @support.migration(1, 2)

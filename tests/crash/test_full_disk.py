@@ -47,7 +47,7 @@ def disk(request, tmp_path):
         return
     path = tmp_path / "disk"
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * MEGABYTE}", "leftoff-test", path]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * MEGABYTE}", "midturn-test", path]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         yield Injected(tmp_path)
         return

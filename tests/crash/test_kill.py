@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from accounts import check_lines, lines_of, made
 
-LONG = os.environ.get("LEFTOFF_LONG") == "1"
+LONG = os.environ.get("MIDTURN_LONG") == "1"
 KILLS = 25
 ROUNDS = 10 * ["solo", "solo", "solo", "desk"] if LONG else ["solo", "solo", "solo", "desk"]
 """Who is killed so often; each in a session of its own, as none goes on for ever."""

@@ -1,6 +1,6 @@
 """F1 inside a turn: every kind of agent and team, killed at every point of a turn, in every store.
 
-With LEFTOFF_LONG=1 all of that; otherwise every point in every store, and every kind at several points in all stores.
+With MIDTURN_LONG=1 all of that; otherwise every point in every store, and every kind at several points in all stores.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from durable_cast import CAST, ERRANDS
 from generated_parts import timeless
 from tools.servers import shared
 
-import leftoff
+import midturn
 
-LONG = os.environ.get("LEFTOFF_LONG") == "1"
+LONG = os.environ.get("MIDTURN_LONG") == "1"
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 120)
 
@@ -187,7 +187,7 @@ class Play:
         """The turns, the last state, and the completed calls of the last turn, as a new reader finds them."""
 
         async def reading():
-            async with leftoff.open(self._request["url"]) as store:
+            async with midturn.open(self._request["url"]) as store:
                 case = store.session(self._request["session"])
                 turns = [turn async for turn in case.history()]
                 checkpoint = case.at(max(turn.number for turn in turns if turn.status == "done"))

@@ -12,10 +12,10 @@ import pytest
 from tools.many import multiply
 from tools.servers import shared
 
-import leftoff
+import midturn
 
 HERE = Path(__file__).parent
-LONG = bool(os.environ.get("LEFTOFF_LONG"))
+LONG = bool(os.environ.get("MIDTURN_LONG"))
 MANY = 10_000 if LONG else 100
 KILLS = 4 if LONG else 1
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 
 def command(*words):
-    """A command of leftoff in a process of its own."""
+    """A command of midturn in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from leftoff.cli import main; main()", *words],
+        [sys.executable, "-c", "from midturn.cli import main; main()", *words],
         cwd=HERE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,7 +62,7 @@ async def test_each_session_is_migrated_once_though_the_run_is_killed(tmp_path, 
     from migrating import old
 
     url = shared.place(kind, tmp_path / "store.db")
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         await store.session("case-0", old).run(task="This is case-0, my card is 1234-5678.")
         await multiply(store.store, "case-0", [f"case-{i}" for i in range(1, MANY)])
         before = await trees(store, 1)

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from accounts import check_lines, lines_of, made
 
-import leftoff
-from leftoff.records import Kind
+import midturn
+from midturn.records import Kind
 
-LONG = os.environ.get("LEFTOFF_LONG") == "1"
+LONG = os.environ.get("MIDTURN_LONG") == "1"
 WORKERS = 4
 TURNS = 200 if LONG else 100
 PAUSES = 20 if LONG else 1
@@ -129,7 +129,7 @@ def rows(url):
     """The recorded calls, as they are stored."""
 
     async def read():
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             return await store.store.rows("case", Kind.CALL)
 
     return asyncio.run(read())

@@ -1,6 +1,6 @@
 """F6 to F9 and F15: the servers behind the stores crash, hang, fail over and are cut off.
 
-Each test has servers of its own. What is quick here is as long as it has to be with LEFTOFF_LONG=1.
+Each test has servers of its own. What is quick here is as long as it has to be with MIDTURN_LONG=1.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import pytest
 from tools.servers import Postgres, Proxy, Redis, RedisSentinel
 from tools.servers.process import wait_until
 
-import leftoff
+import midturn
 
-LONG = os.environ.get("LEFTOFF_LONG") == "1"
+LONG = os.environ.get("MIDTURN_LONG") == "1"
 CRASHES, UP, DOWN = (30, (5.0, 35.0), (0.0, 5.0)) if LONG else (3, (0.3, 0.8), (0.0, 0.3))
 """How often a database crashes, and for how many seconds it is up and down in between."""
 SESSIONS, SHARING = (8 if LONG else 4), 2
@@ -204,7 +204,7 @@ def test_a_commit_whose_answer_is_lost_is_found_done_after_another_worker_went_o
 
 
 UNANSWERED = [*product(("commit", "accept", "read"), ("silent", "gone"), SERVERS)]
-"""Those with a commit always; of the others each server has one of each kind, and the rest with LEFTOFF_LONG=1."""
+"""Those with a commit always; of the others each server has one of each kind, and the rest with MIDTURN_LONG=1."""
 if not LONG:
     UNANSWERED[4:] = [
         ("accept", "silent", "postgres"),
@@ -456,7 +456,7 @@ def test_workers_go_on_when_a_standby_takes_the_place_of_a_dead_postgres(
     primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
     primary.execute("SELECT pg_reload_conf()")
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    url = f"postgresql://leftoff:{primary.password}@{hosts}/leftoff?target_session_attrs=read-write"
+    url = f"postgresql://midturn:{primary.password}@{hosts}/midturn?target_session_attrs=read-write"
     crews = crews_of(workers, url, tmp_path)
     crew = [worker for workers in crews.values() for worker in workers]
     with load(crew) as wait_for_turns:
@@ -477,7 +477,7 @@ def test_a_postgres_standby_is_never_read(workers, servers, *, read, check, figu
     worker.tell({"run": "task 1", "key": "1"})
     worker.wait_for("done")
     standby = servers(primary.standby())
-    with pytest.raises(leftoff.StoreUnavailable, match="standby"):
+    with pytest.raises(midturn.StoreUnavailable, match="standby"):
         asyncio.run(_open(standby.url))
     # The name of the primary leads to a standby, on connections that are new and later on one that was open before.
     proxy._target = standby.port
@@ -501,5 +501,5 @@ def test_a_postgres_standby_is_never_read(workers, servers, *, read, check, figu
 
 
 async def _open(url):
-    async with leftoff.open(url):
+    async with midturn.open(url):
         pass

@@ -29,17 +29,17 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage, UserMessage
 from durable_cast import DURABLE, blueprint
 
-import leftoff
-import leftoff.autogen
-import leftoff.ledger
-import leftoff.stores.files
-import leftoff.stores.sqlite
-from leftoff import turns
-from leftoff.records import Kind
-from leftoff.stores.postgres import PostgresStore
-from leftoff.stores.postgres_pool import Pool
-from leftoff.stores.redis import RedisStore
-from leftoff.stores.redis_server import Server
+import midturn
+import midturn.autogen
+import midturn.ledger
+import midturn.stores.files
+import midturn.stores.sqlite
+from midturn import turns
+from midturn.records import Kind
+from midturn.stores.postgres import PostgresStore
+from midturn.stores.postgres_pool import Pool
+from midturn.stores.redis import RedisStore
+from midturn.stores.redis_server import Server
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
@@ -146,7 +146,7 @@ class Faults:
         # Before a request nothing has been sent, after it the server has answered and the worker has not heard.
         Pool.use = self.around_async("request", Pool.use)
         Server.run = self.around_async("request", Server.run)
-        autogen = leftoff.autogen.AutoGen
+        autogen = midturn.autogen.AutoGen
         autogen.capture = self.around_async("capture", autogen.capture)
         autogen.fit = self.around_async("fit", autogen.fit)
         autogen.load = self.around_async("load", autogen.load)
@@ -260,13 +260,13 @@ def build(spec, faults):
 async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
-        leftoff.ledger.LEASE = spec["lease"]
+        midturn.ledger.LEASE = spec["lease"]
     for server in (PostgresStore, RedisStore) if "deadline" in spec else ():
         server.open.__func__.__kwdefaults__["deadline"] = spec["deadline"]
     ticks = Ticks()
     faults = Faults(channel, spec.get("fault", {}))
     faults.install()
-    async with leftoff.open(spec["url"]) as opened:
+    async with midturn.open(spec["url"]) as opened:
         store, apply = opened.store, opened.store.write
 
         async def write(change):
@@ -381,14 +381,14 @@ async def take(channel, case, step, faults, settles=None):
             return
         try:
             result = await go(case, step)
-        except leftoff.InDoubt:  # another turn is open
+        except midturn.InDoubt:  # another turn is open
             if not settles:
                 raise
             await settle(channel, case, await case.resume(), settles)
             result = await go(case, step)
         if settles:
             result = await settle(channel, case, result, settles)
-    except leftoff.LeftoffError as error:
+    except midturn.MidturnError as error:
         channel.say("error", kind=type(error).__name__, text=str(error), step=step)
     else:
         texts = [message.to_text() for message in result.messages] if result else None
@@ -413,7 +413,7 @@ def work(end):
 async def warm_up():
     """Have all done that is done once in a process, so that it is not done again in each worker."""
     spec = {"agent": "desk", "ledger": os.devnull}
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         for agent in (blueprint(spec, Faults(None, {})), lambda: build({}, Faults(None, {}))):
             await store.session(str(agent), agent).run(task="errands")
 
@@ -421,7 +421,7 @@ async def warm_up():
 def main():
     """Fork a worker for each request, until there are no more; then see that none is left behind."""
     logging.getLogger("autogen_core").setLevel(logging.CRITICAL)  # AutoGen logs what an agent raises
-    logging.getLogger("leftoff").setLevel(logging.ERROR)  # a store may say what it may lose
+    logging.getLogger("midturn").setLevel(logging.ERROR)  # a store may say what it may lose
     requests = socket.socket(fileno=int(sys.argv[1]))
     children = set()
     asyncio.run(warm_up())

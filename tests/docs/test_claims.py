@@ -18,7 +18,7 @@ WAITS = 3
 @pytest.fixture
 def claims(tmp_path):
     """Run a script of the example in an empty directory, with a model that does not think; its exit code and words."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "OPENAI_", "MODEL_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "OPENAI_", "MODEL_"))}
 
     def run(command):
         name, *words = command.split()

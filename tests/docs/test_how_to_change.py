@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import leftoff
+import midturn
 
 HERE = Path(__file__).parent
 PAGES = HERE.parents[1] / "docs" / "how-to"
@@ -20,14 +20,14 @@ BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
 @pytest.fixture
 async def page(tmp_path, capsys):
     """Run the blocks of a page in one namespace; what it prints must be what the page says it prints."""
-    async with leftoff.open(f"sqlite:///{tmp_path / 'support.db'}") as store:
+    async with midturn.open(f"sqlite:///{tmp_path / 'support.db'}") as store:
 
         async def run(name, **names):
             from autogen_agentchat.agents import AssistantAgent
             from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 
             names |= {
-                "leftoff": leftoff,
+                "midturn": midturn,
                 "store": store,
                 "AssistantAgent": AssistantAgent,
                 "RoundRobinGroupChat": RoundRobinGroupChat,

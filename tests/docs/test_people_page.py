@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-import leftoff
+import midturn
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "people.md"
@@ -41,15 +41,15 @@ async def test_the_page_runs_from_top_to_bottom(tmp_path, capsys):
 
         return AssistantAgent("clerk", Scripted(reply), tools=[tools["pay"], tools["book"]], max_tool_iterations=3)
 
-    async with leftoff.open(f"sqlite:///{tmp_path / 'support.db'}") as store:
+    async with midturn.open(f"sqlite:///{tmp_path / 'support.db'}") as store:
         async with store.store.transaction() as transaction:
             await transaction.execute("CREATE TABLE bookings (number TEXT, amount REAL)")
             await transaction.write(_first_write())
-        names = {"leftoff": leftoff, "UserProxyAgent": UserProxyAgent, "build_team": build_team, "store": store}
+        names = {"midturn": midturn, "UserProxyAgent": UserProxyAgent, "build_team": build_team, "store": store}
         for block in (refund, blueprint, reconcile, book, human):
             await run(block, names)
 
-        @leftoff.tool(approval=True)
+        @midturn.tool(approval=True)
         async def pay(iban: str, amount: float) -> str:
             return f"paid {amount}"
 
@@ -65,6 +65,6 @@ async def test_the_page_runs_from_top_to_bottom(tmp_path, capsys):
 
 
 def _first_write():
-    from leftoff.records import Write
+    from midturn.records import Write
 
     return Write(session="other", seq=0, epoch=1, status="idle", token="t", data=b'{"v":1}')

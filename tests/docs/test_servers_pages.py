@@ -10,9 +10,9 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_ext.models.replay import ReplayChatCompletionClient
 from tools.servers import Postgres, Redis, redis_binaries
 
-import leftoff
-from leftoff.stores.postgres import PostgresStore
-from leftoff.stores.redis_url import parse
+import midturn
+from midturn.stores.postgres import PostgresStore
+from midturn.stores.redis_url import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,7 +22,7 @@ def blocks(page, language):
 
 
 async def use(url, task):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         agent = AssistantAgent("support_agent", model_client=ReplayChatCompletionClient(["Noted."]))
         await store.session("case-42", agent, labels={"team": "claims"}).run(task=task)
 
@@ -68,7 +68,7 @@ def test_the_columns_on_the_page_are_those_of_the_views():
         asyncio.run(prepare(server.url))
         for view, columns in table:
             query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum"
-            found = server.execute(query, f"leftoff.{view}")
+            found = server.execute(query, f"midturn.{view}")
             assert [name for (name,) in found] == re.findall(r"`(\w+)`", columns)
     assert len(table) == 3
 
@@ -87,7 +87,7 @@ def test_the_rights_on_the_redis_page_are_all_that_a_worker_needs():
 
 
 async def listed(url):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         found = [info.id async for info in store.sessions()]
         for name in found:
             assert await store.delete(name)

@@ -44,11 +44,11 @@ def test_step_5_survives_a_kill_after_the_acknowledgement(script):
 
 
 def test_step_5_runs_unchanged_on_the_local_model(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LEFTOFF_", "OPENAI_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "OPENAI_"))}
     done = subprocess.run(
         [sys.executable, TUTORIAL / "step5_killed.py"],
         cwd=tmp_path,
-        env={**environment, "LEFTOFF_DEMO_MODEL_KIND": "local"},
+        env={**environment, "MIDTURN_DEMO_MODEL_KIND": "local"},
         capture_output=True,
         text=True,
         timeout=200,

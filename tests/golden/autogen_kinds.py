@@ -1,6 +1,6 @@
 """One agent or team of each kind whose raw state is kept in ``autogen/``, and what it is told.
 
-Runs with every AutoGen since 0.4.9 and without leftoff: ``make_autogen.py`` builds these to write the files,
+Runs with every AutoGen since 0.4.9 and without midturn: ``make_autogen.py`` builds these to write the files,
 ``test_autogen.py`` builds them again to read the files.
 """
 

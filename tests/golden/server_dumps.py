@@ -1,4 +1,4 @@
-"""What leftoff has written to Postgres and Redis as text that people can read, and back again."""
+"""What midturn has written to Postgres and Redis as text that people can read, and back again."""
 
 import json
 
@@ -7,11 +7,11 @@ import redis
 from psycopg import sql
 from tools.servers.tables import make_tables
 
-SCHEMA = "leftoff"
+SCHEMA = "midturn"
 TABLES = ("heads", "rows")
 VERSION = "-- tables of version "
 OLDEST = 3
-"""That of the tables of leftoff 0.1.0, whose dump does not say it."""
+"""That of the tables of midturn 0.1.0, whose dump does not say it."""
 
 
 def dump_postgres(url):

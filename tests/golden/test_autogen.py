@@ -11,8 +11,8 @@ import pytest
 from autogen_kinds import AFTER, FACT, KINDS, QUESTION, Cast
 from gap_teams import refusing
 
-import leftoff
-from leftoff.autogen import older
+import midturn
+from midturn.autogen import older
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "autogen").glob("*/*.json"))
@@ -32,7 +32,7 @@ OLD = [
 
 @pytest.fixture
 async def store():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
@@ -49,7 +49,7 @@ def messages_of(state):
 
 
 async def gone_on(store, kind, state):
-    """Import a state as ``leftoff import`` does, and run a turn; what the models were asked in it."""
+    """Import a state as ``midturn import`` does, and run a turn; what the models were asked in it."""
     cast = Cast(AFTER.get(kind, {}))
     await store.session("case").save({"state": state}, origin="import")
     await store.session("case", lambda: KINDS[kind](cast)).run(task=QUESTION)
@@ -58,7 +58,7 @@ async def gone_on(store, kind, state):
 
 async def refused(store, kind, state):
     """What is said of a state that is not taken, and is still there afterwards."""
-    with pytest.raises(leftoff.StateInvalid) as caught:
+    with pytest.raises(midturn.StateInvalid) as caught:
         await gone_on(store, kind, state)
     assert await store.session("case").at(1).state() == state
     return caught.value
@@ -130,14 +130,14 @@ async def test_a_time_of_another_form_is_refused(store):
     assert "created_at: does not come back" in str(await refused(store, "round_robin", state))
 
 
-async def test_an_old_form_is_refused_in_what_leftoff_wrote(store):
+async def test_an_old_form_is_refused_in_what_midturn_wrote(store):
     case = store.session("case", lambda: KINDS["round_robin"](Cast({})))
     await case.run(task=FACT)
     tree = {"state": await case.at(1).state(), "beside": {}, "kept": 0}
     for message in messages_of(tree["state"]):
         del message["id"]
     await store.session("other").save(tree, origin="save")
-    with pytest.raises(leftoff.Drifted, match="id: does not come back"):
+    with pytest.raises(midturn.Drifted, match="id: does not come back"):
         await store.session("other", lambda: KINDS["round_robin"](Cast({}))).run(task=QUESTION)
 
 

@@ -7,8 +7,8 @@ import sys
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.messages import TextMessage
 
-import leftoff
-from leftoff.demo.scripted import ScriptedChatCompletionClient
+import midturn
+from midturn.demo.scripted import ScriptedChatCompletionClient
 
 WATCHED = ("exec", "compile", "import", "marshal.", "pickle.", "os.", "subprocess.", "ctypes.", "socket.", "code.")
 HARMLESS = ("os.listdir", "os.scandir", "os.truncate")  # what the file store itself does
@@ -52,7 +52,7 @@ async def read(store, session, kind):
     found = []
     try:
         found.append(await store.load(session, agent(kind)))
-    except leftoff.StateInvalid as error:
+    except midturn.StateInvalid as error:
         found.append(type(error).__name__)
     case = store.session(session)
     turns = [turn async for turn in case.history()]
@@ -63,7 +63,7 @@ async def read(store, session, kind):
 async def main(url, kind):
     global listening  # noqa: PLW0603 - the hook cannot be given an object to look at
     sys.addaudithook(hook)
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for session in ("harmless", "harmless but unfit"):  # everything that reading imports is imported by now
             await read(store, session, kind)
         listening = True

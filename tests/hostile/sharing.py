@@ -9,8 +9,8 @@ import threading
 
 from autogen_agentchat.agents import AssistantAgent
 
-import leftoff
-from leftoff.demo.scripted import ScriptedChatCompletionClient
+import midturn
+from midturn.demo.scripted import ScriptedChatCompletionClient
 
 
 def build():
@@ -21,7 +21,7 @@ async def attempt(work):
     """What came of it: a result, or a typed error. Anything else is a bug, and is let through."""
     try:
         return await work
-    except leftoff.LeftoffError as error:
+    except midturn.MidturnError as error:
         return type(error).__name__
 
 
@@ -45,7 +45,7 @@ async def history(store, session):
 
 async def fork(url):
     """A child goes on with what its parent opened, and so does the parent."""
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         case = store.session("case", build)
         await case.run(task="before")
         read, write = os.pipe()
@@ -59,7 +59,7 @@ async def fork(url):
                     old += [await attempt(store.session("other", build).run(task="in the child"))]
                     old += [await attempt(store.delete("case"))]
                     await attempt(store.store.close())
-                    async with leftoff.open(url) as own:
+                    async with midturn.open(url) as own:
                         new = await turns(own.session("case", build), 1, "child")
                     return {"old": [r if isinstance(r, str) else "ran" for r in old], "new": new}
 
@@ -93,7 +93,7 @@ def in_thread(work):
 
 async def threads(url, shared):
     """Two threads with a loop each use one store at once; with ``shared`` also one and the same session object."""
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         case = store.session("case", build, timeout=2)
         running = [
             in_thread(lambda name=name: turns(case if shared else store.session("case", build, timeout=20), 10, name))
@@ -118,7 +118,7 @@ async def main(what, url):
 
 def loops(url):
     """One store and one session, used by one event loop after the other."""
-    store = leftoff.open(url)
+    store = midturn.open(url)
     asyncio.run(store.__aenter__())
     case = store.session("case", build)
     done = [asyncio.run(turns(case, 2, f"loop {i}")) for i in range(3)]

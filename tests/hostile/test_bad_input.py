@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import leftoff
+import midturn
 
 ALPHABET = st.sampled_from([*"/\\.%*?~:;'\"|<>&$!#@ \t\n\r\x01\x1f\x7faAzZ09_-", "::", "..", "é", "e\u0301", "ß", "İ"])
 NAMES = ["CON", "nul", "aux.txt", ".", "..", "...", "-rf", "~", "$HOME", "%2e%2e", "%00", "a" * 200, "😀" * 200]
@@ -36,7 +36,7 @@ HOSTILE += [
     "\u2028",
     "\uffff",
     "\U0010ffff",
-    "leftoff.json",
+    "midturn.json",
     "x.jsonl",
     "x.tmp",
 ]
@@ -62,20 +62,20 @@ ids = st.one_of(
     ],
 )
 async def test_an_impossible_id_is_refused_before_anything_is_written(url, bad, why, keeper, tmp_path):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for attempt in (
             lambda: store.session(bad, keeper).run(task="hi"),
             lambda: store.save(bad, keeper()),
             lambda: store.load(bad, keeper()),
             lambda: store.delete(bad),
         ):
-            with pytest.raises(leftoff.StateInvalid, match=why) as caught:
+            with pytest.raises(midturn.StateInvalid, match=why) as caught:
                 await attempt()
             assert caught.value.path == "session id"
             assert len(str(caught.value)) < 500
         for status in (None, "deleted"):
             assert [info.id async for info in store.sessions(status=status)] == []
-    assert {path.name for path in tmp_path.rglob("*")} <= {"store", "leftoff.json", "sessions", "store.db"}
+    assert {path.name for path in tmp_path.rglob("*")} <= {"store", "midturn.json", "sessions", "store.db"}
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -87,7 +87,7 @@ def test_every_other_id_is_a_session_of_its_own(kind, chosen, keeper):
         root.mkdir()
         (outer / "outside").write_text("not yours")
         url = {"memory": "memory://", "file": f"file://{root}/store", "sqlite": f"sqlite:///{root}/store.db"}[kind]
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             for id_ in chosen:
                 assert (await store.session(id_, keeper, labels={"id": id_}).run(task=id_)).turn == 1
                 await store.save(id_, keeper({"id": id_}))
@@ -116,10 +116,10 @@ def test_every_other_id_is_a_session_of_its_own(kind, chosen, keeper):
 
 async def refused(url, *kinds, match=None):
     """The error of opening a store there."""
-    with pytest.raises(kinds or leftoff.StoreUnavailable, match=match) as caught:
-        async with leftoff.open(url):
+    with pytest.raises(kinds or midturn.StoreUnavailable, match=match) as caught:
+        async with midturn.open(url):
             pass
-    assert isinstance(caught.value, leftoff.LeftoffError)
+    assert isinstance(caught.value, midturn.MidturnError)
     return caught.value
 
 
@@ -180,7 +180,7 @@ async def test_the_directory_of_another_program_stays_as_it_is(tmp_path):
 @pytest.mark.parametrize("damage", ["header", "middle", "cut", "end"])
 async def test_a_damaged_database_is_named_and_never_read_as_empty(tmp_path, damage, keeper):
     path = tmp_path / "store.db"
-    async with leftoff.open(f"sqlite:///{path}") as store:
+    async with midturn.open(f"sqlite:///{path}") as store:
         for i in range(20):
             await store.session(f"case {i}", keeper).run(task=f"{i} " + "x" * 2000)
     data = bytearray(path.read_bytes())
@@ -189,22 +189,22 @@ async def test_a_damaged_database_is_named_and_never_read_as_empty(tmp_path, dam
     path.write_bytes(data)
     seen = set()
     try:
-        async with leftoff.open(f"sqlite:///{path}") as store:
+        async with midturn.open(f"sqlite:///{path}") as store:
             for i in range(20):
                 try:
                     turns = [turn async for turn in store.session(f"case {i}").history()]
-                except (leftoff.StateInvalid, leftoff.StoreUnavailable) as error:
+                except (midturn.StateInvalid, midturn.StoreUnavailable) as error:
                     seen.add(type(error))
                 else:
                     assert [turn.task[0]["content"][:4].split()[0] for turn in turns] == [f"{i}"], "read as empty"
-    except (leftoff.StateInvalid, leftoff.StoreUnavailable) as error:
+    except (midturn.StateInvalid, midturn.StoreUnavailable) as error:
         seen.add(type(error))
     assert seen, "nobody noticed"
 
 
 async def test_a_damaged_session_file_is_named_and_others_are_unaffected(tmp_path, keeper):
     url = f"file://{tmp_path}/store"
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for name in ("bad", "good"):
             for i in range(3):
                 await store.session(name, keeper).run(task=f"{i} " + "x" * 200)
@@ -212,8 +212,8 @@ async def test_a_damaged_session_file_is_named_and_others_are_unaffected(tmp_pat
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    async with leftoff.open(url) as store:
-        with pytest.raises(leftoff.StateInvalid, match="damaged") as caught:
+    async with midturn.open(url) as store:
+        with pytest.raises(midturn.StateInvalid, match="damaged") as caught:
             await store.session("bad", keeper).run(task="next")
         assert str(path) in str(caught.value)
         assert (await store.session("good", keeper).run(task="next")).turn == 4
@@ -231,7 +231,7 @@ async def test_a_place_that_is_not_there_is_named(tmp_path, kind, where):
     assert everything(tmp_path) == before
 
 
-@pytest.mark.parametrize("url", ["file:///proc/leftoff", "sqlite:////proc/leftoff.db", "sqlite:////dev/null/x.db"])
+@pytest.mark.parametrize("url", ["file:///proc/midturn", "sqlite:////proc/midturn.db", "sqlite:////dev/null/x.db"])
 async def test_a_place_where_nobody_can_write_is_named(url):
     await refused(url)
 
@@ -266,12 +266,12 @@ async def test_a_read_only_directory_is_named(tmp_path, kind, new, read_only, ke
     place.mkdir()
     url = f"file://{place}/store" if kind == "file" else f"sqlite:///{place}/store.db"
     if not new:
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             await store.session("case", keeper).run(task="hi")
     before = everything(place)
     read_only(place)
-    with pytest.raises(leftoff.StoreUnavailable) as caught:
-        async with leftoff.open(url) as store:
+    with pytest.raises(midturn.StoreUnavailable) as caught:
+        async with midturn.open(url) as store:
             await store.session("case", keeper).run(task="again")
     assert str(place) in str(caught.value)
     assert everything(place) == before
@@ -291,7 +291,7 @@ async def test_a_password_is_never_repeated(scheme):
     url = f"{scheme}://someone:hunter2@db.example.com:5432/cases"
     error = await refused(url)
     assert "hunter2" not in f"{error} {error!r} {error.__dict__}"
-    assert "hunter2" not in repr(leftoff.open(url))
+    assert "hunter2" not in repr(midturn.open(url))
 
 
 async def test_a_nul_in_a_path_is_a_typed_error():
@@ -306,9 +306,9 @@ async def test_a_name_too_long_for_the_disk_is_a_typed_error(tmp_path):
 
 
 async def test_a_store_that_was_closed_says_so(url, keeper):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         case = store.session("case", keeper)
         await case.run(task="hi")
     for attempt in (lambda: case.run(task="again"), case.resume, case.delete, lambda: store.save("x", keeper())):
-        with pytest.raises(leftoff.StoreUnavailable, match="closed"):
+        with pytest.raises(midturn.StoreUnavailable, match="closed"):
             await attempt()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-import leftoff
+import midturn
 
 CANARY = "canary-4711"
 
@@ -25,14 +25,14 @@ async def test_a_turn_that_runs_while_its_session_is_deleted_is_refused(url, kee
         agent.on_messages = on_messages
         return agent
 
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         case = store.session("case", build)
         await case.run(task="first")
         late = asyncio.create_task(case.run(task="slow", key="k"))
         await started.wait()
         assert await store.delete("case")
         go.set()
-        with pytest.raises(leftoff.SessionDeleted, match="case"):
+        with pytest.raises(midturn.SessionDeleted, match="case"):
             await late
         attempts = {
             "the session that ran": lambda: case.run(task="again"),
@@ -46,7 +46,7 @@ async def test_a_turn_that_runs_while_its_session_is_deleted_is_refused(url, kee
             "at": lambda: store.session("case").at(1).state(),
         }
         for attempt in attempts.values():
-            with pytest.raises(leftoff.SessionDeleted):
+            with pytest.raises(midturn.SessionDeleted):
                 await attempt()
         assert not await store.delete("case"), "deleted twice"
         assert not await case.delete()
@@ -57,24 +57,24 @@ async def test_a_turn_that_runs_while_its_session_is_deleted_is_refused(url, kee
 
 async def test_the_space_of_a_deleted_session_is_returned(kept_url, keeper, tmp_path):
     text = f"{CANARY} " * 20_000
-    async with leftoff.open(kept_url) as store:
+    async with midturn.open(kept_url) as store:
         await store.session("small", keeper).run(task="stays")
     empty = size(tmp_path)
-    async with leftoff.open(kept_url) as store:
+    async with midturn.open(kept_url) as store:
         case = store.session("case", keeper, labels={"secret": CANARY})
         for i in range(20):
             await case.run(task=f"{i} {text}")
         await store.session("small", keeper).run(task="stays, too")
     full = size(tmp_path)
     assert full - empty > 20 * len(text)
-    async with leftoff.open(kept_url) as store:
+    async with midturn.open(kept_url) as store:
         assert await store.delete("case")
         assert size(tmp_path) - empty < len(text), "while the store is still open"
     assert size(tmp_path) - empty < len(text)
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes()
-    async with leftoff.open(kept_url) as store:
-        with pytest.raises(leftoff.SessionDeleted):
+    async with midturn.open(kept_url) as store:
+        with pytest.raises(midturn.SessionDeleted):
             await store.session("case", keeper).run(task="again")
         assert (await store.session("small", keeper).run(task="goes on")).turn == 3
 

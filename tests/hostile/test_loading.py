@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import leftoff
+import midturn
 
 
 class Bomb:
     def __reduce__(self):
-        return os.system, ("touch /tmp/leftoff-was-here",)
+        return os.system, ("touch /tmp/midturn-was-here",)
 
 
 PICKLED = pickle.dumps(Bomb()).decode("latin-1")
@@ -25,7 +25,7 @@ COMPONENT = {
     "component_type": "tool",
     "version": 1,
     "config": {
-        "source_code": "def f():\n    import os\n    os.system('touch /tmp/leftoff-was-here')\n",
+        "source_code": "def f():\n    import os\n    os.system('touch /tmp/midturn-was-here')\n",
         "name": "f",
         "description": "",
         "global_imports": ["os", {"module": "subprocess", "imports": ["run"]}],
@@ -56,7 +56,7 @@ def assistant_state(messages):
 
 
 async def write(url, states):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for name, state in states.items():
             await store.session(name).save({"state": state}, origin="import")
 
@@ -82,4 +82,4 @@ def test_a_hostile_checkpoint_is_plain_data(kept_url, kind):
     assert outcome == (1 if kind == "keeper" else "StateInvalid")
     assert turns == 1
     assert state == hostile
-    assert not Path("/tmp/leftoff-was-here").exists()
+    assert not Path("/tmp/midturn-was-here").exists()

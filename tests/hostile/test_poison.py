@@ -6,8 +6,8 @@ import pytest
 from autogen_agentchat.messages import TextMessage
 from autogen_core.models import RequestUsage
 
-import leftoff
-from leftoff.codec import decode_foreign
+import midturn
+from midturn.codec import decode_foreign
 
 
 def deep(levels, wrap):
@@ -52,8 +52,8 @@ async def on_each(urls, attempt):
     """The error that the attempt ends with, which is the same on every store."""
     errors = []
     for url in urls.values():
-        async with leftoff.open(url) as store:
-            with pytest.raises(leftoff.StateInvalid) as caught:
+        async with midturn.open(url) as store:
+            with pytest.raises(midturn.StateInvalid) as caught:
                 await attempt(store)
             errors.append((str(caught.value), caught.value.path))
     assert len(set(errors)) == 1, "the stores differ"
@@ -150,7 +150,7 @@ async def test_an_imported_state(urls, poison):
     ids=lambda data: f"{data[:16]!r}",
 )
 def test_json_from_outside(data):
-    with pytest.raises(leftoff.StateInvalid, match=r"state\.json") as caught:
+    with pytest.raises(midturn.StateInvalid, match=r"state\.json") as caught:
         decode_foreign(data, "state.json")
     assert caught.value.path.startswith("state.json")
     assert len(str(caught.value)) < 500
@@ -238,9 +238,9 @@ async def test_an_answer_of_the_agent(urls, reply, keeper):
     "text", ["plain", "half \ud800", "x" * 10**6, "\0", "\x1b[31m"], ids=lambda text: f"{text!a}"[:20]
 )
 async def test_an_error_of_the_agent_never_blocks_its_session(url, text, keeper):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         bad = store.session("case", lambda: keeper(reply=RuntimeError(text)))
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await bad.run(task="first")
         good = store.session("case", keeper)
         assert (await good.run(task="second")).turn == 2
@@ -264,7 +264,7 @@ async def test_what_json_can_carry_comes_back_exactly(urls, keeper):
         "rest": [None, True, False, [], {}, [[]], [{}]],
     }
     for url in urls.values():
-        async with leftoff.open(url) as store:
+        async with midturn.open(url) as store:
             await store.session("case", lambda: keeper(state)).run(task="a\0b", key="k\0")
             assert (await store.session("case", keeper).run(task="a\0b", key="k\0")).turn == 1
             found = keeper()

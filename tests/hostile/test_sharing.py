@@ -6,14 +6,14 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-import leftoff
+import midturn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import sharing
 
 FORKS = multiprocessing.get_context("forkserver")  # from one that has AutoGen imported
-FORKS.set_forkserver_preload(["sharing", "leftoff.autogen"])
+FORKS.set_forkserver_preload(["sharing", "midturn.autogen"])
 
 
 def share(what, url):
@@ -28,7 +28,7 @@ def share(what, url):
 
 
 def is_typed(outcome):
-    return isinstance(outcome, int) or issubclass(getattr(leftoff, outcome), leftoff.LeftoffError)
+    return isinstance(outcome, int) or issubclass(getattr(midturn, outcome), midturn.MidturnError)
 
 
 def test_a_forked_child_is_told_to_open_the_store_again(kept_url):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tools.servers.shared import place
 
-import leftoff
-import leftoff.ledger
-from leftoff.autogen import sites
+import midturn
+import midturn.ledger
+from midturn.autogen import sites
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen")), str(HERE.with_name("session"))]
@@ -18,13 +18,13 @@ def pytest_collection_modifyitems(items):
     """The casts keep count in objects of their own, which no session has to keep."""
     for item in items:
         if item.path.parent == HERE:
-            item.add_marker(pytest.mark.filterwarnings("ignore::leftoff.errors.NotKept"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::midturn.errors.NotKept"))
 
 
 @pytest.fixture(autouse=True)
 def dead(monkeypatch):
     """Whoever held a lease is dead: tests in one process cannot kill it to show that."""
-    monkeypatch.setattr(leftoff.ledger, "is_dead", lambda _owner: True)
+    monkeypatch.setattr(midturn.ledger, "is_dead", lambda _owner: True)
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +45,12 @@ def mortal(monkeypatch):
 
 @pytest.fixture
 async def memory():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 
 @pytest.fixture(params=("sqlite", "postgres"))
 async def database(request, tmp_path):
     """A store that has transactions."""
-    async with leftoff.open(place(request.param, tmp_path / "store")) as store:
+    async with midturn.open(place(request.param, tmp_path / "store")) as store:
         yield store

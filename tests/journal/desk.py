@@ -11,7 +11,7 @@ from autogen_core.models import CreateResult, FunctionExecutionResultMessage, Re
 from autogen_core.tools import FunctionTool
 from scripted import Scripted, digest
 
-import leftoff
+import midturn
 
 A1, B2 = ("refund", {"order": "A1"}), ("refund", {"order": "B2"})
 
@@ -55,7 +55,7 @@ class Desk:
     def _tool(self, name):
         async def work(order: str) -> str:
             self.done.append((name, order))
-            self.keys.append(leftoff.call_key())
+            self.keys.append(midturn.call_key())
             if self.fail == name:
                 self.fail = None
                 raise Killed

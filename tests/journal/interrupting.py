@@ -3,9 +3,9 @@
 from generated_parts import timeless
 from kinds import transcript
 
-from leftoff.autogen import AutoGen
-from leftoff.errors import StoreUnavailable
-from leftoff.session import Session
+from midturn.autogen import AutoGen
+from midturn.errors import StoreUnavailable
+from midturn.session import Session
 
 
 class Mortal:

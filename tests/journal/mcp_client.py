@@ -10,7 +10,7 @@ from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_ext.tools.mcp import McpWorkbench, StdioServerParams
 from scripted import Scripted, calls, remembered
 
-import leftoff
+import midturn
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 
@@ -41,7 +41,7 @@ def clerk(answer, workbench):
 
 async def main(url, ledger):
     bench = McpWorkbench(server(ledger, os.getpid()))
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         await store.session("case", lambda: clerk(asks_for(["pay A1"]), bench)).run(task="go")
 
 

@@ -23,8 +23,8 @@ from gaps import Custom
 from kinds import assistant
 from scripted import Scripted, calls, remembered
 
-import leftoff
-from leftoff.records import Kind
+import midturn
+from midturn.records import Kind
 
 
 class Flaky:
@@ -42,7 +42,7 @@ class Flaky:
 
 async def failed_and_resumed(store, build, task="go"):
     """Run a turn that fails on the way, and finish it."""
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await store.session("case", build).run(task=task)
     return await store.session("case", build).resume()
 
@@ -166,7 +166,7 @@ async def test_code_in_doubt_waits_unless_it_may_be_repeated(memory):
 
     for name, effects in (("one", {}), ("two", {"execute_code_blocks": "read"})):
         done = []
-        what = leftoff.Blueprint("coder", build(done), effects=effects)
+        what = midturn.Blueprint("coder", build(done), effects=effects)
         with pytest.raises(Killed):
             await memory.session(name, what).run(task="go")
         result = await memory.session(name, what).resume()
@@ -238,7 +238,7 @@ async def test_an_effect_of_a_servers_tool_is_declared_by_its_name(memory):
             return await super().call_tool(*args, **options)
 
     log = []
-    what = leftoff.Blueprint(
+    what = midturn.Blueprint(
         "clerk",
         lambda: AssistantAgent("clerk", Scripted(pay), workbench=Deadly(log), max_tool_iterations=3),
         effects={"pay": "idempotent"},
@@ -286,17 +286,17 @@ async def test_the_events_of_an_interrupted_turn_are_marked_and_the_chunks_come_
         async for event in memory.session("case", build).run_stream(task="go", key="k"):
             first.append(event)  # noqa: PERF401 - what came before the error is kept
 
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await look()
     assert first
-    assert not any(map(leftoff.replayed, first))
+    assert not any(map(midturn.replayed, first))
     second = [event async for event in memory.session("case", build).run_stream(task="go", key="k")]
     *events, result = second
-    shown = [event for event in events if leftoff.replayed(event)]
-    fresh = [event for event in events if not leftoff.replayed(event)]
+    shown = [event for event in events if midturn.replayed(event)]
+    fresh = [event for event in events if not midturn.replayed(event)]
     assert [event.type for event in shown] == [event.type for event in first[: len(shown)]]
     assert len(fresh) >= 2
-    assert not any(map(leftoff.replayed, result.messages)), "what is kept is not marked"
+    assert not any(map(midturn.replayed, result.messages)), "what is kept is not marked"
     usage = [message.models_usage for message in result.messages if message.models_usage]
     assert result.usage.prompt_tokens == sum(each.prompt_tokens for each in usage)
     assert len(usage) == 2
@@ -395,7 +395,7 @@ async def test_the_time_that_a_turn_took_before_it_was_interrupted_counts(memory
     from autogen_agentchat.conditions import TimeoutTermination
     from autogen_agentchat.teams import RoundRobinGroupChat
 
-    from leftoff.journal import Journal
+    from midturn.journal import Journal
 
     model = Flaky(remembered, 2)
 
@@ -405,7 +405,7 @@ async def test_the_time_that_a_turn_took_before_it_was_interrupted_counts(memory
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "_spent", lambda _: 60.0)
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await memory.session("case", build).run(task="go")
     result = await memory.session("case", build).resume()
     assert "Timeout" in result.stop_reason

@@ -3,8 +3,8 @@
 import pytest
 from desk import A1, B2, Desk, results
 
-import leftoff
-from leftoff.errors import ReplayDiverged
+import midturn
+from midturn.errors import ReplayDiverged
 
 C3 = ("refund", {"order": "C3"})
 
@@ -12,7 +12,7 @@ C3 = ("refund", {"order": "C3"})
 async def interrupted(store, desk):
     """A turn whose first refund is done and recorded, and whose second question to the model fails."""
     desk.model_error_at = 2
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await store.session("case", desk).run(task="please")
 
 
@@ -99,13 +99,13 @@ async def test_one_can_go_on_from_before_the_turn_in_another_session(memory):
     assert result.turn == 2
     assert "remember me" in str(desk.model.seen[-1])
     assert [turn.status async for turn in memory.session("case").history()] == ["done", "failed"]
-    with pytest.raises(leftoff.Conflict, match="case-b"):
+    with pytest.raises(midturn.Conflict, match="case-b"):
         await memory.session("case", desk).fork("case-b", at=1)
 
 
 async def test_what_was_read_may_be_left_out_or_read_again(memory):
     look = [("look", {"order": "A1"})]
-    reads = {"look": leftoff.tool(effect="read")}
+    reads = {"look": midturn.tool(effect="read")}
     desk = Desk(look, [B2], effects=reads)
     await interrupted(memory, desk)
     other = changed(desk, [("look", {"order": "Z9"})])
@@ -121,7 +121,7 @@ async def test_a_turn_can_be_interrupted_again_after_a_change(memory):
         desk = changed(desk, prompt=f"version {attempt}")
         desk.model_error_at = 3 + attempt
         if attempt < 2:
-            with pytest.raises(leftoff.TurnFailed):
+            with pytest.raises(midturn.TurnFailed):
                 await memory.session("case", desk).resume()
         else:
             desk.model_error_at = 0

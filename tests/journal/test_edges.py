@@ -16,15 +16,15 @@ from gaps import Custom
 from scripted import Scripted, calls, remembered
 from test_calls import Flaky, Remote, failed_and_resumed, pay
 
-import leftoff
-from leftoff.errors import Conflict, ReplayDiverged, StateInvalid
+import midturn
+from midturn.errors import Conflict, ReplayDiverged, StateInvalid
 
 
 async def test_a_tool_that_is_not_async_knows_its_call(memory):
     keys = []
 
     def work(order: str) -> str:
-        keys.append(leftoff.call_key())
+        keys.append(midturn.call_key())
         return order
 
     tool = FunctionTool(work, name="pay", description="pay")
@@ -50,7 +50,7 @@ async def test_a_call_in_doubt_is_not_forgotten_when_the_code_has_changed(memory
 async def test_what_is_recorded_is_not_done_again_without_a_journal_either(memory):
     desk = Desk([A1])
     desk.model_error_at = 2
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", desk).run(task="please")
     await memory.session("case", desk, durability="turn").resume()
     assert desk.done == [("refund", "A1")]
@@ -67,11 +67,11 @@ async def test_a_tool_may_move_to_another_workbench(memory, effect):
     model = Flaky(pay, 2)
 
     def build(*before):
-        tool = FunctionTool(leftoff.tool(effect=effect)(work), name="pay", description="pay")
+        tool = FunctionTool(midturn.tool(effect=effect)(work), name="pay", description="pay")
         benches = [*(StaticWorkbench([]) for _ in before), StaticWorkbench([tool])]
         return lambda: AssistantAgent("clerk", Scripted(model), workbench=benches, max_tool_iterations=3)
 
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", build()).run(task="go")
     assert (await memory.session("case", build("another")).resume()).waiting is None
     assert done == ["A1"]
@@ -82,7 +82,7 @@ def helper(**options):
         helper.done.append(order)
         return f"paid {order}"
 
-    tool = FunctionTool(leftoff.tool(approval=True)(work), name="pay", description="pay")
+    tool = FunctionTool(midturn.tool(approval=True)(work), name="pay", description="pay")
     return AssistantAgent("helper", Scripted(pay), tools=[tool], max_tool_iterations=3, **options)
 
 
@@ -111,7 +111,7 @@ async def test_an_agent_that_is_a_tool_may_need_approval(memory, answer, told):
         ask = lambda messages: calls(("boss", '{"task": "x"}')) if len(messages) < 3 else remembered(messages)  # noqa: E731 - short
         return AssistantAgent("clerk", Scripted(ask), tools=[tool], max_tool_iterations=3)
 
-    what = leftoff.Blueprint("clerk", build, effects={"boss": leftoff.tool(approval=True)})
+    what = midturn.Blueprint("clerk", build, effects={"boss": midturn.tool(approval=True)})
     assert (await memory.session("case", what).run(task="go")).waiting.tool == "boss"
     assert results(await memory.session("case", what).answer(answer)) == [told]
     assert (await memory.session("case", what).replay(1)).differences == []
@@ -121,16 +121,16 @@ async def test_a_callback_that_raises_ends_the_turn(memory):
     def reconcile(_call):
         raise ConnectionError("the bank does not answer")
 
-    desk = Desk([A1], effects={"refund": leftoff.tool(reconcile=reconcile)})
+    desk = Desk([A1], effects={"refund": midturn.tool(reconcile=reconcile)})
     desk.fail = "refund"
     case = await killed(memory, desk)
-    with pytest.raises(leftoff.TurnFailed, match="the bank does not answer"):
+    with pytest.raises(midturn.TurnFailed, match="the bank does not answer"):
         await case.resume()
     assert desk.done == [("refund", "A1")]
 
 
 async def test_an_answer_without_an_id_is_to_what_is_asked_when_it_comes(memory, monkeypatch):
-    desk = Desk([A1], [B2], effects={"refund": leftoff.tool(approval=True)})
+    desk = Desk([A1], [B2], effects={"refund": midturn.tool(approval=True)})
     await memory.session("case", desk).run(task="please")
     first, second = memory.session("case", desk), memory.session("case", desk)
     write = second._inquiry.answer
@@ -215,7 +215,7 @@ async def test_the_order_is_kept_although_an_agent_rests_between_its_calls(memor
         builder.add_edge(first, right).add_edge(first, left).add_edge(left, last).add_edge(right, last)
         return GraphFlow(builder.get_participants(), builder.build())
 
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", build).run(task="go")
     rests |= {"left": 0.4, "right": 0.2}  # now the other one would be quicker
     result = await memory.session("case", build).resume()
@@ -318,9 +318,9 @@ async def test_what_an_agent_changes_in_itself_during_a_turn_stays_changed(memor
 
 async def test_a_fork_is_of_the_version_of_its_checkpoint_and_may_begin_with_nothing(memory):
     factory = Desk()
-    await memory.session("case", leftoff.Blueprint("desk", factory)).run(task="one")
-    newer = memory.session("case", leftoff.Blueprint("desk", factory, version=2))
-    with pytest.raises(leftoff.MissingMigration):
+    await memory.session("case", midturn.Blueprint("desk", factory)).run(task="one")
+    newer = memory.session("case", midturn.Blueprint("desk", factory, version=2))
+    with pytest.raises(midturn.MissingMigration):
         await (await newer.fork("other", at=1)).run(task="two")
     empty = await newer.fork("empty", at=0)
     assert (await empty.run(task="one")).turn == 1
@@ -357,9 +357,9 @@ async def test_a_person_may_be_asked_by_another_function_when_the_turn_goes_on(m
         agents = [UserProxyAgent("user", input_func=ask), AssistantAgent("clerk", Scripted(model))]
         return lambda: RoundRobinGroupChat(agents, max_turns=2)
 
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", build(lambda _prompt: "typed")).run(task="go")
-    result = await memory.session("case", build(leftoff.human)).resume()
+    result = await memory.session("case", build(midturn.human)).resume()
     assert result.waiting is None
     assert "typed" in [message.to_text() for message in result.messages]
 

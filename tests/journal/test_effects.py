@@ -4,18 +4,18 @@ import pytest
 from desk import A1, B2, Desk, Killed, killed, results
 from scripted import Scripted
 
-import leftoff
-from leftoff.errors import Conflict, InDoubt, StateInvalid
+import midturn
+from midturn.errors import Conflict, InDoubt, StateInvalid
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
 @pytest.mark.parametrize("how", ["decorator", "blueprint"])
 async def test_what_may_be_repeated_is_repeated_with_the_same_key(memory, effect, how):
     if how == "decorator":
-        desk = what = Desk([A1], effects={"refund": leftoff.tool(effect=effect)})
+        desk = what = Desk([A1], effects={"refund": midturn.tool(effect=effect)})
     else:
         desk = Desk([A1])
-        what = leftoff.Blueprint("desk", desk, effects={"refund": effect})
+        what = midturn.Blueprint("desk", desk, effects={"refund": effect})
     desk.fail = "refund"
     result = await (await killed(memory, desk, what=what)).resume()
     assert result.waiting is None
@@ -24,9 +24,9 @@ async def test_what_may_be_repeated_is_repeated_with_the_same_key(memory, effect
 
 
 async def test_a_blueprint_has_the_last_word_on_an_effect(memory):
-    desk = Desk([A1], effects={"refund": leftoff.tool(effect="read")})
+    desk = Desk([A1], effects={"refund": midturn.tool(effect="read")})
     desk.fail = "refund"
-    what = leftoff.Blueprint("desk", desk, effects={"refund": "unsafe"})
+    what = midturn.Blueprint("desk", desk, effects={"refund": "unsafe"})
     assert (await (await killed(memory, desk, what=what)).resume()).waiting.tool == "refund"
 
 
@@ -41,7 +41,7 @@ async def test_every_call_has_a_key_of_its_own(memory):
 
 def test_a_key_is_for_the_inside_of_a_tool():
     with pytest.raises(LookupError, match="inside of a tool"):
-        leftoff.call_key()
+        midturn.call_key()
 
 
 async def test_what_is_not_declared_is_not_repeated_and_the_turn_waits_with_the_facts(memory):
@@ -115,7 +115,7 @@ async def test_a_callback_settles_a_doubt(memory, found, times, is_async):
     async def reconcile_later(call):
         return reconcile(call)
 
-    how = leftoff.tool(effect="unsafe", reconcile=reconcile_later if is_async else reconcile)
+    how = midturn.tool(effect="unsafe", reconcile=reconcile_later if is_async else reconcile)
     desk = Desk([A1], effects={"refund": how})
     desk.fail = "refund"
     result = await (await killed(memory, desk)).resume()
@@ -170,7 +170,7 @@ async def test_a_tool_that_raises_has_done_what_it_did_and_is_not_called_again(m
     desk = Desk([A1], [B2])
     desk.error = "refund"
     desk.model_error_at = 2
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", desk).run(task="please")
     result = await memory.session("case", desk).resume()
     assert desk.done == [("refund", "A1"), ("refund", "B2")]
@@ -180,7 +180,7 @@ async def test_a_tool_that_raises_has_done_what_it_did_and_is_not_called_again(m
 async def test_a_crash_before_a_tool_was_asked_for_leaves_no_doubt(memory):
     desk = Desk([A1])
     desk.model_error_at = 1
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", desk).run(task="please")
     result = await memory.session("case", desk).resume()
     assert result.waiting is None
@@ -189,11 +189,11 @@ async def test_a_crash_before_a_tool_was_asked_for_leaves_no_doubt(memory):
 
 def test_an_effect_that_does_not_exist_is_refused():
     with pytest.raises(StateInvalid, match="read, idempotent, unsafe, transactional"):
-        leftoff.tool(effect="harmless")
+        midturn.tool(effect="harmless")
     with pytest.raises(StateInvalid, match="read, idempotent"):
-        leftoff.Blueprint("desk", Desk(), effects={"refund": "safe"})
+        midturn.Blueprint("desk", Desk(), effects={"refund": "safe"})
     with pytest.raises(StateInvalid, match="decorates a function"):
-        leftoff.tool()("refund")
+        midturn.tool()("refund")
 
 
 async def test_an_answer_to_nothing_is_an_error(memory):
@@ -209,7 +209,7 @@ async def test_without_a_journal_a_turn_is_run_again_whole(memory):
     desk = Desk([A1])
     desk.model_error_at = 2
     case = memory.session("case", desk, durability="turn")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await case.run(task="please")
     await case.resume()
     assert desk.done == [("refund", "A1")] * 2
@@ -235,7 +235,7 @@ async def test_a_client_that_two_agents_share_is_called_by_each_under_its_own_pa
         return RoundRobinGroupChat([AssistantAgent(name, **same) for name in ("ann", "bob")], max_turns=2)
 
     await memory.session("case", build).run(task="one")
-    from leftoff.records import Kind
+    from midturn.records import Kind
 
     rows = await memory.store.rows("case", Kind.CALL)
     assert [path for row in rows for path in ("participants/ann", "participants/bob") if path in row.data.decode()] == [

@@ -1,7 +1,7 @@
 """Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent.
 
 What is left of a turn that was interrupted after a write is what is left of one that was interrupted before the next
-write. Only with LEFTOFF_LONG=1 it is interrupted at both.
+write. Only with MIDTURN_LONG=1 it is interrupted at both.
 """
 
 import os
@@ -22,7 +22,7 @@ INPUTS = SHOPPING | {
     "team_tool": ("group this",),
 }
 
-LONG = os.environ.get("LEFTOFF_LONG") == "1"
+LONG = os.environ.get("MIDTURN_LONG") == "1"
 
 LEFT_OUT = {
     "binary_memory",  # AutoGen shows the model the address of a picture in a memory, which is another each time
@@ -32,7 +32,7 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::leftoff.errors.NotKept")
+@pytest.mark.filterwarnings("ignore::midturn.errors.NotKept")
 @pytest.mark.parametrize("kind", sorted(FUZZED.keys() - LEFT_OUT))
 async def test_a_turn_that_was_interrupted_at_any_write_ends_as_if_it_had_not_been(memory, kind):
     build, _ = FUZZED[kind]

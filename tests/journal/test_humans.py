@@ -13,13 +13,13 @@ from generated_parts import timeless
 from kinds import transcript
 from scripted import Scripted, calls, remembered
 
-import leftoff
-from leftoff.errors import Conflict, SessionBusy, StateInvalid
+import midturn
+from midturn.errors import Conflict, SessionBusy, StateInvalid
 
-APPROVED = {"refund": leftoff.tool(approval=True)}
+APPROVED = {"refund": midturn.tool(approval=True)}
 
 
-def team(ask=leftoff.human, **options):
+def team(ask=midturn.human, **options):
     """A writer and somebody who has to be content."""
     writer = AssistantAgent("writer", Scripted(remembered))
     user = UserProxyAgent("user", input_func=ask)
@@ -118,7 +118,7 @@ async def test_what_a_human_typed_is_never_asked_again(memory, is_async):
         user = UserProxyAgent("user", input_func=ask_later if is_async else ask)
         return RoundRobinGroupChat([writer, user], termination_condition=TextMentionTermination("ACCEPT"))
 
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await memory.session("case", build).run(task="write")
     assert len(typed) == 1
     await memory.session("case", build).resume()
@@ -196,7 +196,7 @@ async def test_a_callback_is_given_the_arguments_that_were_approved(memory):
 
     seen = []
     desk = Desk(
-        [A1], effects={"refund": leftoff.tool(approval=True, reconcile=lambda call: seen.append(call) or "yes")}
+        [A1], effects={"refund": midturn.tool(approval=True, reconcile=lambda call: seen.append(call) or "yes")}
     )
     case = memory.session("case", desk)
     await case.run(task="please")
@@ -227,7 +227,7 @@ async def test_a_tool_that_was_approved_and_then_interrupted_is_in_doubt(memory)
 async def test_parallel_branches_ask_at_the_same_time(memory):
     def build():
         first = AssistantAgent("first", Scripted(remembered))
-        left, right = (UserProxyAgent(name, input_func=leftoff.human) for name in ("left", "right"))
+        left, right = (UserProxyAgent(name, input_func=midturn.human) for name in ("left", "right"))
         last = AssistantAgent("last", Scripted(remembered))
         builder = DiGraphBuilder()
         for node in (first, left, right, last):
@@ -251,7 +251,7 @@ async def test_parallel_branches_ask_at_the_same_time(memory):
 
 async def test_a_human_inside_an_agent_that_is_a_tool_can_be_asked(memory):
     def build():
-        inner = RoundRobinGroupChat([UserProxyAgent("boss", input_func=leftoff.human)], max_turns=1)
+        inner = RoundRobinGroupChat([UserProxyAgent("boss", input_func=midturn.human)], max_turns=1)
         tool = TeamTool(inner, name="boss", description="ask the boss", return_value_as_last_message=True)
 
         def answer(messages):
@@ -267,7 +267,7 @@ async def test_a_human_inside_an_agent_that_is_a_tool_can_be_asked(memory):
 
 async def test_a_human_inside_a_tool_cannot_be_asked_and_the_error_says_what_to_do(memory):
     def build():
-        boss = UserProxyAgent("boss", input_func=leftoff.human)
+        boss = UserProxyAgent("boss", input_func=midturn.human)
 
         async def ask_the_boss() -> str:
             return str(await boss.run(task="may I?"))
@@ -289,7 +289,7 @@ async def test_the_process_may_end_while_it_waits(memory):
 
 
 async def test_no_two_turns_ask_a_question_with_the_same_id(memory):
-    desk = Desk([A1], effects={"refund": leftoff.tool(approval=True)})
+    desk = Desk([A1], effects={"refund": midturn.tool(approval=True)})
     ids = []
     for session in ("case", "case", "other"):
         waiting = (await memory.session(session, desk).run(task="please")).waiting
@@ -329,7 +329,7 @@ async def test_an_argument_that_the_call_does_not_have_cannot_be_changed(memory,
 
 async def test_an_approval_of_a_tool_that_is_not_there_lets_nothing_run(memory):
     desk = Desk([A1])
-    what = leftoff.Blueprint("desk", desk, effects={"refnd": leftoff.tool(approval=True)})
+    what = midturn.Blueprint("desk", desk, effects={"refnd": midturn.tool(approval=True)})
     with pytest.raises(StateInvalid, match="an effect of 'refnd', and there is no tool of that name"):
         await memory.session("case", what).run(task="one")
     assert desk.done == []
@@ -339,7 +339,7 @@ async def test_what_has_changed_since_the_first_turn_was_begun_is_told_before_an
     await memory.session("case", Desk([A1], effects=APPROVED)).run(task="one")
     changed = Desk([A1], effects=APPROVED, prompt="Never refund anything.")
     before = await memory.store.head("case")
-    with pytest.raises(leftoff.Drifted, match="prompt of clerk changed"):
+    with pytest.raises(midturn.Drifted, match="prompt of clerk changed"):
         await memory.session("case", changed, on_drift="raise").answer("approve")
     assert (await memory.store.head("case")).seq == before.seq
     assert changed.done == []

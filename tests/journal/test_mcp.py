@@ -19,10 +19,10 @@ from mcp_client import asks_for, clerk, server
 from scripted import Scripted
 from test_calls import Flaky
 
-import leftoff
-from leftoff.autogen import AutoGen
-from leftoff.errors import StoreUnavailable
-from leftoff.session import Session
+import midturn
+from midturn.autogen import AutoGen
+from midturn.errors import StoreUnavailable
+from midturn.session import Session
 
 GONE = StdioServerParams(command="/nowhere/bank")
 
@@ -63,7 +63,7 @@ def lines(ledger):
 
 async def test_what_a_server_did_is_not_done_again(memory, ledger, bench):
     build = partial(clerk, Flaky(asks_for(["pay A1", "pay B2"], ["pay A1"]), 3), bench(server(ledger)))
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await memory.session("case", build).run(task="go")
     result = await memory.session("case", build).resume()
     assert results(result) == ["paid A1", "paid B2", "paid A1"]
@@ -99,7 +99,7 @@ async def test_a_process_that_dies_while_a_server_works_leaves_the_call_in_doubt
     def build():
         return clerk(asks_for(["pay A1"]), bench(server(ledger)))
 
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         (question,) = (await store.session("case", build).resume()).waiting.questions
         assert (question.kind, question.tool, question.arguments) == ("doubt", "pay", {"order": "A1"})
         assert lines(ledger) == ["pay A1"]
@@ -123,7 +123,7 @@ async def test_the_effect_of_a_servers_tool_is_declared_by_its_name(memory, ledg
     workbench = bench(server(ledger), Deadly)
     for effect in ("read", "idempotent", "unsafe"):
         build = partial(clerk, asks_for([f"pay {effect}"]), workbench)
-        what = leftoff.Blueprint("clerk", build, effects={"pay": effect})
+        what = midturn.Blueprint("clerk", build, effects={"pay": effect})
         workbench.deadly = True
         with pytest.raises(Killed):
             await memory.session(effect, what).run(task="go")
@@ -136,7 +136,7 @@ async def test_the_effect_of_a_servers_tool_is_declared_by_its_name(memory, ledg
 async def test_a_servers_tool_may_need_approval(memory, ledger, bench):
     ledger.with_name("here").touch()
     build = partial(clerk, asks_for(["wait here"], ["pay A1"], ["pay B2"]), bench(server(ledger)))
-    what = leftoff.Blueprint("clerk", build, effects={"pay": leftoff.tool(approval=True)})
+    what = midturn.Blueprint("clerk", build, effects={"pay": midturn.tool(approval=True)})
     result = await memory.session("case", what).run(task="go")
     assert (result.waiting.kind, result.waiting.tool) == ("approval", "pay")
     assert lines(ledger) == ["wait here"]

@@ -11,21 +11,21 @@ from desk import Desk
 from interrupting import Mortal
 from scripted import Scripted, remembered
 
-import leftoff
-from leftoff import recorded
-from leftoff.autogen import AutoGen
-from leftoff.diverging import Divergence
-from leftoff.errors import StoreUnavailable
-from leftoff.framework import Answer, Request
-from leftoff.history import read_bodies
-from leftoff.journal import Journal
-from leftoff.ledger import Ledger
-from leftoff.recorded import Recorded, digest
-from leftoff.session import Session
-from leftoff.state import Archive
-from leftoff.stores.memory import MemoryStore
+import midturn
+from midturn import recorded
+from midturn.autogen import AutoGen
+from midturn.diverging import Divergence
+from midturn.errors import StoreUnavailable
+from midturn.framework import Answer, Request
+from midturn.history import read_bodies
+from midturn.journal import Journal
+from midturn.ledger import Ledger
+from midturn.recorded import Recorded, digest
+from midturn.session import Session
+from midturn.state import Archive
+from midturn.stores.memory import MemoryStore
 
-LONG = bool(os.environ.get("LEFTOFF_LONG"))
+LONG = bool(os.environ.get("MIDTURN_LONG"))
 
 STEPS = {"ann": 6, "bob": 0, "cid": 3}
 """How many rounds of the event loop each branch takes from an answer to what follows from it."""
@@ -147,11 +147,11 @@ def tools(chance, done):
     def tool(name):
         async def work(order: str) -> str:
             await chance.pause()
-            done.append(leftoff.call_key())
+            done.append(midturn.call_key())
             return f"{name} {len(order)}"
 
         work.__name__ = name
-        return leftoff.tool(effect="idempotent")(work)
+        return midturn.tool(effect="idempotent")(work)
 
     desk = Desk(*([(name, {"order": name * i}) for name in names] for i in (1, 2)))
 

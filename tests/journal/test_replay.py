@@ -8,9 +8,9 @@ from kinds import TASKS
 from scripted import Scripted, remembered
 from test_every_write import INPUTS, LEFT_OUT
 
-import leftoff
-from leftoff.errors import StateInvalid
-from leftoff.records import Kind
+import midturn
+from midturn.errors import StateInvalid
+from midturn.records import Kind
 
 
 @pytest.mark.parametrize("kind", sorted(FUZZED.keys() - LEFT_OUT))
@@ -93,7 +93,7 @@ async def test_an_error_of_todays_code_is_a_difference(memory):
 
 
 async def test_a_finished_turn_with_questions_is_replayed_with_their_answers(memory):
-    desk = Desk([A1, B2], effects={"refund": leftoff.tool(approval=True)})
+    desk = Desk([A1, B2], effects={"refund": midturn.tool(approval=True)})
     case = memory.session("case", desk)
     asked = (await case.run(task="please")).waiting.questions
     await case.answer("approve", question=asked[0].id)

@@ -10,9 +10,9 @@ from autogen_core.tools import FunctionTool
 from desk import A1, B2, Desk, Killed, results
 from scripted import Scripted
 
-import leftoff
-from leftoff.errors import StateInvalid
-from leftoff.records import Kind
+import midturn
+from midturn.errors import StateInvalid
+from midturn.records import Kind
 
 
 class Bank(Desk):
@@ -25,11 +25,11 @@ class Bank(Desk):
         self.die = None
 
     def __call__(self):
-        @leftoff.tool(effect="transactional")
+        @midturn.tool(effect="transactional")
         async def refund(order: str) -> str:
             self.calls += 1
             sql = f"INSERT INTO refunds (order_id, call) VALUES ({self.mark}, {self.mark})"
-            await leftoff.transaction().execute(sql, (order, leftoff.call_key()))
+            await midturn.transaction().execute(sql, (order, midturn.call_key()))
             if self.die == "inside":
                 self.die = None
                 raise Killed
@@ -93,7 +93,7 @@ async def test_a_crash_inside_it_leaves_nothing_and_it_is_made_again_without_a_q
 async def test_a_crash_after_it_does_not_repeat_it(bank):
     desk = Bank(bank, [A1])
     desk.model_error_at = 2
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await bank.session("case", desk).run(task="please")
     assert await refunds(bank) == ["A1"]
     await bank.session("case", desk).resume()
@@ -117,9 +117,9 @@ async def test_what_the_database_refuses_at_the_end_is_undone_and_told_and_the_s
     desk = Bank(bank, [A1], [B2])
 
     def build():
-        @leftoff.tool(effect="transactional")
+        @midturn.tool(effect="transactional")
         async def refund(order: str) -> str:
-            await leftoff.transaction().execute("INSERT INTO kids VALUES (7)")
+            await midturn.transaction().execute("INSERT INTO kids VALUES (7)")
             return "a long text that is stored by itself, because it is as long as this one is, and longer"
 
         tool = FunctionTool(refund, name="refund", description="refund")
@@ -141,17 +141,17 @@ async def test_one_that_has_lost_its_lease_has_done_nothing(bank):
 
         done = False
 
-    real = leftoff.ledger.Ledger._apply
+    real = midturn.ledger.Ledger._apply
 
     async def apply(self, write, progress, to):
         if to is not store and not Thief.done:
             Thief.done = True
-            raise leftoff.Conflict.of("case")
+            raise midturn.Conflict.of("case")
         return await real(self, write, progress, to)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leftoff.ledger.Ledger, "_apply", apply)
-        with pytest.raises(leftoff.LeaseLost):
+        patch.setattr(midturn.ledger.Ledger, "_apply", apply)
+        with pytest.raises(midturn.LeaseLost):
             await bank.session("case", desk).run(task="please")
     assert await refunds(bank) == []
 
@@ -169,4 +169,4 @@ async def test_a_store_without_transactions_says_so(memory):
 
 async def test_a_transaction_is_for_the_inside_of_such_a_tool():
     with pytest.raises(LookupError, match="transactional"):
-        leftoff.transaction()
+        midturn.transaction()

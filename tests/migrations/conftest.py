@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import leftoff
-import leftoff.ledger
+import midturn
+import midturn.ledger
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), *(str(HERE.with_name(name)) for name in ("autogen", "session", "journal"))]
@@ -16,12 +16,12 @@ def pytest_collection_modifyitems(items):
     """The casts keep count in objects of their own, which no session has to keep."""
     for item in items:
         if item.path.parent == HERE:
-            item.add_marker(pytest.mark.filterwarnings("ignore::leftoff.errors.NotKept"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::midturn.errors.NotKept"))
 
 
 @pytest.fixture
 async def memory():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 

@@ -9,18 +9,18 @@ from scripted import Scripted
 from tools.many import multiply
 from tools.servers.shared import DURABLE, place
 
-import leftoff
-from leftoff import bulk
-from leftoff.autogen import AutoGen
-from leftoff.bulk import MigrationRun, RollbackRun, in_bulk
-from leftoff.errors import StateInvalid, StoreFull
-from leftoff.ledger import Ledger
-from leftoff.records import Kind
+import midturn
+from midturn import bulk
+from midturn.autogen import AutoGen
+from midturn.bulk import MigrationRun, RollbackRun, in_bulk
+from midturn.errors import StateInvalid, StoreFull
+from midturn.ledger import Ledger
+from midturn.records import Kind
 
 
 @pytest.fixture(params=DURABLE)
 async def store(request, tmp_path):
-    async with leftoff.open(place(request.param, tmp_path / "store")) as store:
+    async with midturn.open(place(request.param, tmp_path / "store")) as store:
         yield store
 
 
@@ -29,7 +29,7 @@ def build(prompt="Be kind."):
 
 
 def blueprint(version=1, name="desk"):
-    return leftoff.Blueprint(name, build(), version=version)
+    return midturn.Blueprint(name, build(), version=version)
 
 
 def secretive():
@@ -109,7 +109,7 @@ async def test_in_bulk_and_when_used_come_to_the_same(memory):
     told = []
     for session in ("one", "two"):
         agent = AssistantAgent("clerk", Scripted(lambda messages: told.append(list(messages)) or "yes"))
-        new = leftoff.Blueprint("desk", lambda agent=agent: agent, version=2)
+        new = midturn.Blueprint("desk", lambda agent=agent: agent, version=2)
         new.migration(1, 2)(lambda state: state.redact(r"\d{4}-\d{4}", "[card]"))
         await memory.session(session, new, on_drift="ignore").run(task="And?")
     assert told[0] == told[1]
@@ -146,8 +146,8 @@ async def test_what_is_not_to_be_migrated_is_left_alone(store, monkeypatch):
     for id_, what in sessions.items():
         await store.session(id_, what).run(task="My card is 1234-5678.")
     await store.delete("deleted")
-    with pytest.raises(leftoff.TurnFailed):
-        await store.session("open", leftoff.Blueprint("desk", lambda: AssistantAgent("clerk", Scripted(failing)))).run()
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("open", midturn.Blueprint("desk", lambda: AssistantAgent("clerk", Scripted(failing)))).run()
     holder = Ledger(store.store, "busy")
     await holder.refresh()
     await holder.write(status="idle", progress=holder.progress)
@@ -240,7 +240,7 @@ async def test_a_session_that_went_on_to_a_later_version_is_reported(memory):
 
 async def test_several_runs_are_undone_one_after_the_other(store):
     await store.session("case", blueprint()).run(task="My card is 1234-5678.")
-    newest = leftoff.Blueprint("desk", build(), version=3)
+    newest = midturn.Blueprint("desk", build(), version=3)
     newest.migration(1, 2)(lambda state: state.redact(r"\d{4}-\d{4}", "[card]"))
     newest.migration(2, 3)(lambda state: state.redact("My", "Our"))
     case = store.session("case")
@@ -331,7 +331,7 @@ async def test_what_agents_of_ones_own_raise_does_not_end_the_run(memory):
 @pytest.mark.parametrize("factory", [lambda: None, lambda: 42])
 async def test_what_is_built_has_to_be_something(memory, factory):
     await memory.session("case", blueprint()).run(task="one")
-    new = leftoff.Blueprint("desk", factory, version=2)
+    new = midturn.Blueprint("desk", factory, version=2)
     new.migration(1, 2)(lambda state: state)
     (result,) = (await each(memory, migration(memory, new))).values()
     assert result.became == "failed"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scripted import Scripted, calls, remembered
 from tools.many import multiply
 
-import leftoff
-from leftoff import state
-from leftoff.autogen import AutoGen
-from leftoff.bulk import MigrationRun
-from leftoff.migrations import migrate
+import midturn
+from midturn import state
+from midturn.autogen import AutoGen
+from midturn.bulk import MigrationRun
+from midturn.migrations import migrate
 
-LONG = bool(os.environ.get("LEFTOFF_LONG"))
+LONG = bool(os.environ.get("MIDTURN_LONG"))
 
 KINDS = ("RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "agent")
 NAMES = ("ann", "bob", "cid", "dan", "eve")
@@ -124,7 +124,7 @@ def histories(draw):
 
 
 def blueprint(chain, seen=None):
-    found = leftoff.Blueprint("desk", lambda: chain[-1][1].build(seen), version=len(chain))
+    found = midturn.Blueprint("desk", lambda: chain[-1][1].build(seen), version=len(chain))
     for number, (migration, _) in enumerate(chain[1:], start=1):
         found.migration(number, number + 1)(migration)
     return found
@@ -144,7 +144,7 @@ def test_step_by_step_at_once_when_used_or_in_bulk(history):
     tasks, chain = history
 
     async def check():
-        async with leftoff.open("memory://") as store:
+        async with midturn.open("memory://") as store:
             case = store.session("used", blueprint(chain[:1]))
             for task in tasks:
                 await case.run(task=task)

@@ -8,8 +8,8 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat
 from scripted import Scripted, calls
 
-import leftoff
-from leftoff.errors import Drifted, StateInvalid
+import midturn
+from midturn.errors import Drifted, StateInvalid
 
 
 def agent(name="support_agent", *, prompt="Be kind.", tools=(), answer=None):
@@ -31,7 +31,7 @@ async def test_a_changed_prompt_is_told_and_kept_in_the_history(memory, caplog):
     await memory.session("case", agent).run(task="one")
     with caplog.at_level(logging.WARNING):
         await memory.session("case", lambda: agent(prompt="Be brief.")).run(task="two")
-    (warning,) = [record.getMessage() for record in caplog.records if record.name.startswith("leftoff.")]
+    (warning,) = [record.getMessage() for record in caplog.records if record.name.startswith("midturn.")]
     assert "'case'" in warning
     assert "prompt of support_agent changed" in warning
     turns = [turn async for turn in memory.session("case").history()]
@@ -45,7 +45,7 @@ async def test_a_changed_prompt_is_told_and_kept_in_the_history(memory, caplog):
 async def test_nothing_is_told_when_nothing_has_changed(memory, caplog):
     for task in ("one", "two", "three"):
         await memory.session("case", agent, on_drift="raise").run(task=task)
-    assert [record for record in caplog.records if record.name.startswith("leftoff.")] == []
+    assert [record for record in caplog.records if record.name.startswith("midturn.")] == []
 
 
 async def test_a_policy_may_refuse_and_nothing_is_run_or_written(memory):
@@ -64,7 +64,7 @@ async def test_a_policy_may_refuse_and_nothing_is_run_or_written(memory):
 async def test_a_policy_may_ignore_it_and_the_history_still_knows(memory, caplog):
     await memory.session("case", agent).run(task="one")
     await memory.session("case", lambda: agent(prompt="Be brief."), on_drift="ignore").run(task="two")
-    assert [record for record in caplog.records if record.name.startswith("leftoff.")] == []
+    assert [record for record in caplog.records if record.name.startswith("midturn.")] == []
     assert [turn.drift async for turn in memory.session("case").history()][1] == ["prompt of support_agent changed"]
 
 
@@ -98,11 +98,11 @@ async def test_a_policy_that_is_none(memory, policy):
 
 
 async def test_a_raised_version_says_that_it_is_meant(memory, caplog):
-    await memory.session("case", leftoff.Blueprint("support", agent)).run(task="one")
-    new = leftoff.Blueprint("support", lambda: agent(prompt="Be brief."), version=2)
+    await memory.session("case", midturn.Blueprint("support", agent)).run(task="one")
+    new = midturn.Blueprint("support", lambda: agent(prompt="Be brief."), version=2)
     new.migration(1, 2)(lambda state: state)
     await memory.session("case", new, on_drift="raise").run(task="two")
-    assert [record for record in caplog.records if record.name.startswith("leftoff.")] == []
+    assert [record for record in caplog.records if record.name.startswith("midturn.")] == []
 
 
 async def test_a_removed_tool_says_how_often_it_was_called(memory):
@@ -166,9 +166,9 @@ BREAKING = {
 @pytest.mark.parametrize("policy", ["warn", "ignore"])
 async def test_what_breaks_is_refused_with_the_code_to_write(memory, how, policy):
     build, text, verb = BREAKING[how]
-    await memory.session("case", leftoff.Blueprint("support", lambda: team("ann", "bob"))).run(task="one")
+    await memory.session("case", midturn.Blueprint("support", lambda: team("ann", "bob"))).run(task="one")
     before = (await memory.store.head("case")).seq
-    changed = leftoff.Blueprint("support", build)
+    changed = midturn.Blueprint("support", build)
     with pytest.raises(Drifted) as caught:
         await memory.session("case", changed, on_drift=policy).run(task="two")
     assert text in str(caught.value.drift)
@@ -177,8 +177,8 @@ async def test_what_breaks_is_refused_with_the_code_to_write(memory, how, policy
     advice = "\n".join(caught.value.__notes__)
     assert verb in advice
     code = advice[advice.index("@support.migration") :]
-    new = leftoff.Blueprint("support", build, version=2)
-    exec(code, {"support": new, "leftoff": leftoff})
+    new = midturn.Blueprint("support", build, version=2)
+    exec(code, {"support": new, "midturn": midturn})
     result = await memory.session("case", new).run(task="two")
     assert result.turn == 2
     assert await memory.session("case").at(2).version() == 2
@@ -188,13 +188,13 @@ async def test_what_breaks_is_refused_with_the_code_to_write(memory, how, policy
     ("names", "verb"), [(("ann", "bob", "cid"), 'add_agent("cid")'), (("ann", "zed"), 'rename_agent("bob", "zed")')]
 )
 async def test_what_breaks_in_a_graph_is_refused_alike(memory, names, verb):
-    await memory.session("case", leftoff.Blueprint("support", lambda: graph("ann", "bob"))).run(task="one")
-    changed = leftoff.Blueprint("support", lambda: graph(*names))
+    await memory.session("case", midturn.Blueprint("support", lambda: graph("ann", "bob"))).run(task="one")
+    changed = midturn.Blueprint("support", lambda: graph(*names))
     with pytest.raises(Drifted) as caught:
         await memory.session("case", changed).run(task="two")
     advice = "\n".join(caught.value.__notes__)
     assert verb in advice
-    new = leftoff.Blueprint("support", lambda: graph(*names), version=2)
+    new = midturn.Blueprint("support", lambda: graph(*names), version=2)
     exec(advice[advice.index("@support.migration") :], {"support": new})
     assert (await memory.session("case", new).run(task="two")).turn == 2
 
@@ -203,7 +203,7 @@ async def test_the_advice_to_those_without_a_blueprint_is_to_make_one(memory):
     await memory.session("case", lambda: team("ann", "bob")).run(task="one")
     with pytest.raises(Drifted) as caught:
         await memory.session("case", lambda: team("ann")).run(task="two")
-    assert 'where support = leftoff.Blueprint("support", ...) stands: version=2' in "\n".join(caught.value.__notes__)
+    assert 'where support = midturn.Blueprint("support", ...) stands: version=2' in "\n".join(caught.value.__notes__)
 
 
 async def test_it_is_seen_when_loading_by_hand_as_well(memory, caplog):

@@ -6,8 +6,8 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from scripted import Scripted
 
-import leftoff
-from leftoff.errors import Drifted
+import midturn
+from midturn.errors import Drifted
 
 TOTAL = "$.beside.tools/add/func.total is in what was built, and the state does not have it"
 NOTE = "$.beside.tools/add/func.orders[0].note is in what was built, and the state does not have it"
@@ -56,7 +56,7 @@ def noting():
 
 
 def told(caplog):
-    return [record.getMessage() for record in caplog.records if record.name.startswith("leftoff.")]
+    return [record.getMessage() for record in caplog.records if record.name.startswith("midturn.")]
 
 
 @pytest.mark.parametrize(("later", "text"), [(late, TOTAL), (noting, NOTE)])
@@ -107,8 +107,8 @@ async def test_a_function_is_asked_and_a_live_agent_is_as_it_was_when_it_refuses
 
 
 async def test_a_migration_says_that_it_is_meant(memory, caplog):
-    await memory.session("case", leftoff.Blueprint("shop", early)).run(task="one")
-    shop = leftoff.Blueprint("shop", late, version=2)
+    await memory.session("case", midturn.Blueprint("shop", early)).run(task="one")
+    shop = midturn.Blueprint("shop", late, version=2)
     shop.migration(1, 2)(lambda state: state)
     await memory.session("case", shop, on_drift="raise").run(task="two")
     assert told(caplog) == []
@@ -117,7 +117,7 @@ async def test_a_migration_says_that_it_is_meant(memory, caplog):
 
 
 async def test_nothing_is_told_of_what_comes_back_as_it_was(memory, caplog):
-    with caplog.at_level(logging.INFO, "leftoff"):
+    with caplog.at_level(logging.INFO, "midturn"):
         for task in ("one", "two"):
             await memory.session("case", late, on_drift="raise").run(task=task)
     assert told(caplog) == []

@@ -11,8 +11,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from desk import A1, Desk
 from scripted import Scripted, calls
 
-import leftoff
-from leftoff.errors import MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
+import midturn
+from midturn.errors import MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 
 
 async def seq(store):
@@ -38,7 +38,7 @@ class Crew:
 
 
 def support(version, *names, **options):
-    return leftoff.Blueprint("support", Crew(*names), version=version, **options)
+    return midturn.Blueprint("support", Crew(*names), version=version, **options)
 
 
 def renaming(*names):
@@ -139,7 +139,7 @@ def test_a_migration_waits_for_nothing():
 @pytest.mark.parametrize("name", [3, None, b"desk"])
 def test_a_blueprint_has_a_name(name):
     with pytest.raises(StateInvalid, match="is a string, not a"):
-        leftoff.Blueprint(name, Crew("ann"))
+        midturn.Blueprint(name, Crew("ann"))
 
 
 def connect(state):
@@ -231,8 +231,8 @@ async def test_an_old_worker_leaves_a_newer_session_alone(memory):
 
 
 async def test_an_old_worker_does_not_finish_what_a_newer_one_has_begun(memory):
-    old = leftoff.Blueprint("desk", Desk([A1]))
-    new = leftoff.Blueprint("desk", Desk([A1], effects={"refund": leftoff.tool(approval=True)}), version=2)
+    old = midturn.Blueprint("desk", Desk([A1]))
+    new = midturn.Blueprint("desk", Desk([A1], effects={"refund": midturn.tool(approval=True)}), version=2)
     assert (await memory.session("case", new).run(task="please")).waiting
     before = await seq(memory)
     with pytest.raises(UnknownVersion):
@@ -245,19 +245,19 @@ async def test_an_old_worker_does_not_finish_what_a_newer_one_has_begun(memory):
 async def test_a_question_survives_a_migration(memory, how):
     def build(prompt):
         if how == "approval":
-            return Desk([A1], prompt=prompt, effects={"refund": leftoff.tool(approval=True)})
+            return Desk([A1], prompt=prompt, effects={"refund": midturn.tool(approval=True)})
         return lambda: RoundRobinGroupChat(
-            [AssistantAgent("ann", Scripted(), system_message=prompt), UserProxyAgent("bob", input_func=leftoff.human)],
+            [AssistantAgent("ann", Scripted(), system_message=prompt), UserProxyAgent("bob", input_func=midturn.human)],
             termination_condition=MaxMessageTermination(3),
         )
 
-    old = leftoff.Blueprint("desk", build("Be kind."))
+    old = midturn.Blueprint("desk", build("Be kind."))
     asked = await memory.session("case", old).run(task="please")
     if how == "human":  # after a first turn, so that there is a state to migrate
         assert (await memory.session("case", old).answer("well")).waiting is None
         asked = await memory.session("case", old).run(task="once more")
     assert asked.waiting
-    new = leftoff.Blueprint("desk", build("Be brief."), version=2)
+    new = midturn.Blueprint("desk", build("Be brief."), version=2)
     new.migration(1, 2)(lambda state: state)
     result = await memory.session("case", new).answer("approve")
     assert result.waiting is None
@@ -279,7 +279,7 @@ def asking(*, tool="refund", agent="clerk", prompt="Be kind."):
         return f"{order} is done"
 
     work.__name__ = tool
-    tools = [leftoff.tool(approval=True)(work)]
+    tools = [midturn.tool(approval=True)(work)]
 
     def answer(messages):
         done = any(message.type == "FunctionExecutionResultMessage" for message in messages)
@@ -303,11 +303,11 @@ CHANGES = {
 @pytest.mark.parametrize("how", CHANGES)
 async def test_a_turn_that_the_new_version_has_begun_goes_on_in_it(memory, how, first):
     options, migration = CHANGES[how]
-    await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="hello")
+    await memory.session("case", midturn.Blueprint("desk", asking())).run(task="hello")
     if not first:
-        await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="hello again")
+        await memory.session("case", midturn.Blueprint("desk", asking())).run(task="hello again")
     build = asking(**options)
-    new = leftoff.Blueprint("desk", build, version=2)
+    new = midturn.Blueprint("desk", build, version=2)
     new.migration(1, 2)(migration)
     assert (await memory.session("case", new).run(task="please")).waiting
     assert (await memory.session("case", new).answer("approve")).waiting is None
@@ -318,9 +318,9 @@ async def test_a_turn_that_the_new_version_has_begun_goes_on_in_it(memory, how, 
 async def test_an_approval_in_the_very_first_turn_is_not_spent_on_nothing(memory, how):
     options, migration = CHANGES[how]
     build = asking()
-    old = leftoff.Blueprint("desk", build)
+    old = midturn.Blueprint("desk", build)
     assert (await memory.session("case", old).run(task="please")).waiting
-    new = leftoff.Blueprint("desk", asking(**options), version=2)
+    new = midturn.Blueprint("desk", asking(**options), version=2)
     new.migration(1, 2)(migration)
     before = await seq(memory)
     with pytest.raises(MigrationFailed, match=r"has an open turn that has used .*version 1, which has worked on it"):
@@ -331,9 +331,9 @@ async def test_an_approval_in_the_very_first_turn_is_not_spent_on_nothing(memory
 
 
 async def test_an_approval_in_the_very_first_turn_survives_what_does_not_concern_it(memory):
-    assert (await memory.session("case", leftoff.Blueprint("desk", asking())).run(task="please")).waiting
+    assert (await memory.session("case", midturn.Blueprint("desk", asking())).run(task="please")).waiting
     build = asking(prompt="Be brief.")
-    new = leftoff.Blueprint("desk", build, version=2)
+    new = midturn.Blueprint("desk", build, version=2)
     new.migration(1, 2)(lambda state: state.redact("secret").rename_tool("other", "another"))
     assert (await memory.session("case", new).answer("approve")).waiting is None
     assert build.paid == ["A1"]
@@ -347,11 +347,11 @@ VERBS = {
 
 @pytest.mark.parametrize("how", VERBS)
 async def test_an_open_turn_that_has_used_a_tool_does_not_lose_it(memory, how):
-    first = Desk([A1], effects={"refund": leftoff.tool(approval=True)})
-    old = leftoff.Blueprint("desk", first)
-    await memory.session("case", leftoff.Blueprint("desk", Desk([A1]))).run(task="before")
+    first = Desk([A1], effects={"refund": midturn.tool(approval=True)})
+    old = midturn.Blueprint("desk", first)
+    await memory.session("case", midturn.Blueprint("desk", Desk([A1]))).run(task="before")
     assert (await memory.session("case", old).run(task="please")).waiting
-    new = leftoff.Blueprint("desk", first, version=2)
+    new = midturn.Blueprint("desk", first, version=2)
     new.migration(1, 2)(VERBS[how])
     before = await seq(memory)
     for use in ("answer", "resume"):
@@ -380,7 +380,7 @@ async def test_a_finished_turn_is_replayed_on_a_migrated_state(memory):
     assert not replay.same, "it has another name now"
     assert "'router'" in str(replay.messages) or "router" in str(replay.differences)
     with pytest.raises(StateInvalid, match="belongs to the blueprint"):
-        await memory.session("case", leftoff.Blueprint("other", Crew("triage", "clerk"))).replay(turn=2)
+        await memory.session("case", midturn.Blueprint("other", Crew("triage", "clerk"))).replay(turn=2)
     await memory.session("case", new).run(task="three")
     await memory.session("case", new).run(task="four")
     with pytest.raises(UnknownVersion):

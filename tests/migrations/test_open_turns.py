@@ -11,8 +11,8 @@ from autogen_core.models import CreateResult, FunctionExecutionResultMessage, Re
 from autogen_core.tools import FunctionTool
 from scripted import Scripted
 
-import leftoff
-from leftoff.errors import MigrationFailed, ReplayDiverged, TurnFailed, UnknownVersion
+import midturn
+from midturn.errors import MigrationFailed, ReplayDiverged, TurnFailed, UnknownVersion
 
 
 class Desk:
@@ -52,7 +52,7 @@ class Desk:
 
 
 def blueprint(version, desk, *migrations, **effects):
-    found = leftoff.Blueprint("desk", desk, version=version, effects=effects)
+    found = midturn.Blueprint("desk", desk, version=version, effects=effects)
     for start, migration in enumerate(migrations, start=1):
         found.migration(start, start + 1)(migration)
     return found
@@ -89,7 +89,7 @@ async def test_what_a_newer_worker_has_gone_on_with_is_not_for_an_older_one(memo
 @pytest.mark.parametrize("effect", ["unsafe", "idempotent", "read"])
 async def test_a_prompt_that_changes_twice_repeats_nothing(memory, effect):
     done = []
-    gift = leftoff.tool(approval=True)
+    gift = midturn.tool(approval=True)
 
     def version(number, *plan):
         desk = Desk(done, "refund", "gift", prompt=f"As of version {number}.").follow(*plan)
@@ -137,7 +137,7 @@ async def test_a_tool_that_is_renamed_by_hand_does_not_act_again(memory, how, ef
 def team(*names):
     def build():
         members = [
-            UserProxyAgent(name, input_func=leftoff.human)
+            UserProxyAgent(name, input_func=midturn.human)
             if name == "bob"
             else AssistantAgent(name, Scripted(lambda messages, name=name: f"{name} has heard {len(messages)}"))
             for name in names
@@ -159,11 +159,11 @@ VERBS = {
 @pytest.mark.parametrize("how", VERBS)
 async def test_the_answer_of_a_human_is_used_or_refused(memory, how):
     names, migration = VERBS[how]
-    old = leftoff.Blueprint("desk", team("ann", "bob"))
+    old = midturn.Blueprint("desk", team("ann", "bob"))
     await memory.session("case", old).run(task="one")
     await memory.session("case", old).answer("well")
     assert (await memory.session("case", old).run(task="two")).waiting
-    new = leftoff.Blueprint("desk", team(*names), version=2)
+    new = midturn.Blueprint("desk", team(*names), version=2)
     new.migration(1, 2)(migration)
     result = None
     with suppress(MigrationFailed, ReplayDiverged):

@@ -11,7 +11,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from moving import FACT, World
 from pydantic import BaseModel, create_model
 
-import leftoff
+import midturn
 
 
 class Order(BaseModel):
@@ -42,8 +42,8 @@ def team(world, model, **values):
 
 
 def blueprints(first, second, migration):
-    v1 = leftoff.Blueprint("orders", first)
-    v2 = leftoff.Blueprint("orders", second, version=2)
+    v1 = midturn.Blueprint("orders", first)
+    v2 = midturn.Blueprint("orders", second, version=2)
     v2.migration(1, 2)(migration)
     return v1, v2
 

@@ -6,10 +6,10 @@ import random
 import pytest
 from moving import World, asking_selector, go_on, graph, magentic, ran, round_robin, swarm
 
-from leftoff.autogen.view import State
+from midturn.autogen.view import State
 
 KINDS = ["RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "MagenticOneGroupChat", "GraphFlow"]
-CHAINS = 300 if os.environ.get("LEFTOFF_LONG") else 15
+CHAINS = 300 if os.environ.get("MIDTURN_LONG") else 15
 
 
 def team(world, kind, names, turns):

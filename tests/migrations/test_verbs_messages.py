@@ -27,8 +27,8 @@ from moving import (
 )
 from pydantic import BaseModel
 
-import leftoff
-from leftoff.autogen.view import State
+import midturn
+from midturn.autogen.view import State
 
 SECRET = "4111-1111"
 
@@ -175,15 +175,15 @@ async def test_a_result_that_lost_its_call_is_refused_with_its_path(store, world
         "ToolCallRequestEvent",
         "ToolCallExecutionEvent",
     ):
-        with pytest.raises(leftoff.StateInvalid) as caught:
+        with pytest.raises(midturn.StateInvalid) as caught:
             state.map_messages(lambda message, gone=gone: None if message["type"] == gone else message)
         assert caught.value.path.startswith("$.state.agent_states.")
     for wrong in ([], "text", 7):
-        with pytest.raises(leftoff.StateInvalid, match="returned a"):
+        with pytest.raises(midturn.StateInvalid, match="returned a"):
             state.map_messages(lambda message, wrong=wrong: wrong)
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         state.map_messages(lambda message: {**message, "metadata": {"x": float("nan")}})
-    with pytest.raises(leftoff.StateInvalid, match="has no content"):
+    with pytest.raises(midturn.StateInvalid, match="has no content"):
         state.map_messages(lambda message: {**message, "content": [] if isinstance(message["content"], list) else "x"})
 
 
@@ -345,9 +345,9 @@ async def test_one_of_several_memories_is_seeded(store, world):
 
     state = await ran(store, build)
     assert state.seed_memory("ann", "x", memory="b").tree["beside"]["memory/a"] == []
-    with pytest.raises(leftoff.StateInvalid, match="'a', 'b'"):
+    with pytest.raises(midturn.StateInvalid, match="'a', 'b'"):
         state.seed_memory("ann", "x")
-    with pytest.raises(leftoff.StateInvalid, match="ListMemory"):
+    with pytest.raises(midturn.StateInvalid, match="ListMemory"):
         (await ran(store, round_robin(world), session="other")).seed_memory("ann", "x")
 
 
@@ -367,9 +367,9 @@ async def test_a_tree_of_ones_own_making(store, world):
     asked, _ = await go_on(store, edited, round_robin(world, turns=3), world)
     assert "it is urgent" in text(request(asked, "ann"))
     for wrong in (lambda tree: 7, lambda tree: {}, lambda tree: tree | {"beside": []}, lambda tree: tree | {"x": 1}):
-        with pytest.raises(leftoff.StateInvalid):
+        with pytest.raises(midturn.StateInvalid):
             state.edit(wrong)
-    with pytest.raises(leftoff.StateInvalid, match="not a JSON number"):
+    with pytest.raises(midturn.StateInvalid, match="not a JSON number"):
         state.edit(lambda tree: tree["beside"].update(x=float("inf")))
     gone = state.edit(lambda tree: tree["state"]["agent_states"].pop("cid") and None)
     assert gone.touched == {"cid"}
@@ -378,7 +378,7 @@ async def test_a_tree_of_ones_own_making(store, world):
 async def test_what_is_no_state_or_makes_no_sense_is_refused(store, world):
     state = await ran(store, round_robin(world))
     for tree in (None, [], {}, {"state": {}, "kept": 0}, state.tree | {"kept": 7}, state.tree | {"beside": None}):
-        with pytest.raises(leftoff.StateInvalid):
+        with pytest.raises(midturn.StateInvalid):
             State(tree)
     for verb in (
         lambda: state.redact("("),
@@ -400,7 +400,7 @@ async def test_what_is_no_state_or_makes_no_sense_is_refused(store, world):
         lambda: state.seed_memory("ann", ""),
         lambda: state.map_messages(dict, agent="nobody"),
     ):
-        with pytest.raises(leftoff.StateInvalid) as caught:
+        with pytest.raises(midturn.StateInvalid) as caught:
             verb()
         assert caught.value.path
 

@@ -24,8 +24,8 @@ from moving import (
     text,
 )
 
-import leftoff
-from leftoff.autogen.view import FRESH, State, fill
+import midturn
+from midturn.autogen.view import FRESH, State, fill
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_the_graph_of_a_flow_comes_from_what_is_built(store, world):
     state.rename_agent("ann", "amy").remove_agent("bob").check()
     asked, _ = await go_on(store, state.rename_agent("ann", "amy"), graph(world, "amy>bob"), world)
     assert [agent for agent, _ in asked] == ["amy", "bob"]
-    with pytest.raises(leftoff.StateInvalid, match="GraphManager"):
+    with pytest.raises(midturn.StateInvalid, match="GraphManager"):
         await fill(round_robin(world, "ann bob")(), state.tree)
 
 
@@ -175,8 +175,8 @@ async def test_what_is_no_team_or_no_kind_is_refused(store, world):
         lambda: single.change_team("Swarm"),
         lambda: state.rename_agent("lead", "SwarmGroupChatManager").change_team("Swarm"),
     ):
-        with pytest.raises(leftoff.StateInvalid) as caught:
+        with pytest.raises(midturn.StateInvalid) as caught:
             verb()
         assert caught.value.path
-    with pytest.raises(leftoff.StateInvalid, match="GraphFlow"):
+    with pytest.raises(midturn.StateInvalid, match="GraphFlow"):
         state.change_team("Society")

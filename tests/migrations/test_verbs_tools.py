@@ -19,8 +19,8 @@ from autogen_core.tools import BaseToolWithState, FunctionTool
 from moving import FACT, World, acceptable, agent_tool, go_on, magentic, nested, ran, society, team_tool, text
 from pydantic import BaseModel
 
-import leftoff
-from leftoff.autogen.view import State, mentions
+import midturn
+from midturn.autogen.view import State, mentions
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ async def test_a_call_that_was_never_answered_is_dropped_or_left_as_it_is(store,
     assert "there was no answer" in str(state.drop_tool("look").messages())
     asked, _ = await go_on(store, state.rename_tool("look", "find"), single(world, tools=[tool("find")]), world)
     assert called(request(asked)) == {"find", "weigh"}
-    with pytest.raises(leftoff.StateInvalid, match="has no result") as caught:
+    with pytest.raises(midturn.StateInvalid, match="has no result") as caught:
         State(tree).edit(interrupt)
     assert caught.value.path == "$.state.llm_context.messages[1]"
 
@@ -298,7 +298,7 @@ async def test_what_a_tool_keeps_moves_with_its_name_and_goes_with_it(store, wor
     assert dropped.tree["kept"] == 0
     asked, _ = await go_on(store, state.rename_tool("count", "tally"), build("tally"), world)
     assert asked[-1][1][-1].content[0].content == '{"n": 2}'
-    with pytest.raises(leftoff.StateInvalid, match="is there already"):
+    with pytest.raises(midturn.StateInvalid, match="is there already"):
         state.edit(lambda tree: tree["beside"].update({"tools/x": {"n": 5}})).rename_tool("count", "x")
 
 
@@ -381,7 +381,7 @@ async def test_messages_of_an_older_autogen_get_no_ids_when_a_tool_is_dropped(st
         ann = world.agent("ann", tools=[tool("weigh", weigh)] if parallel else [])
         return RoundRobinGroupChat([ann, world.agent("bob")], max_turns=2)
 
-    support = leftoff.Blueprint("support", build, version=2)
+    support = midturn.Blueprint("support", build, version=2)
     support.migration(1, 2)(lambda state: state.drop_tool("look_up", "text"))
     await store.session("case").save({"state": before.tree["state"]}, origin="import")
     result = await store.session("case", support).run(task="And now?")
@@ -408,6 +408,6 @@ async def test_what_is_no_tool_or_no_way_to_drop_it_is_refused(store, world):
         lambda: state.alter_tool("look", lambda arguments: {"x": float("nan")}),
         lambda: state.alter_tool("", dict),
     ):
-        with pytest.raises(leftoff.StateInvalid) as caught:
+        with pytest.raises(midturn.StateInvalid) as caught:
             verb()
         assert caught.value.path

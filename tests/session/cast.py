@@ -7,8 +7,8 @@ from autogen_agentchat.agents import AssistantAgent
 from kinds import transcript
 from scripted import Scripted, remembered
 
-import leftoff
-from leftoff.records import Write
+import midturn
+from midturn.records import Write
 
 
 class Steps:
@@ -77,5 +77,5 @@ async def crash(store, factory, *, task, key=None):
         Write(session="case", seq=head.seq, epoch=head.epoch + 1, status="running", token="gone", data=head.data)
     )
     gate.open()
-    with pytest.raises(leftoff.LeaseLost):
+    with pytest.raises(midturn.LeaseLost):
         await running

@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 from tools.servers.shared import STORES, place
 
-import leftoff
+import midturn
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 
 
 # The second run of `make test` is there for AutoGen, of which stores know nothing.
-@pytest.fixture(params=("memory", "sqlite") if os.environ.get("LEFTOFF_AUTOGEN") else STORES)
+@pytest.fixture(params=("memory", "sqlite") if os.environ.get("MIDTURN_AUTOGEN") else STORES)
 def url(request, tmp_path):
     return place(request.param, tmp_path / "store")
 
 
 @pytest.fixture
 async def store(url):
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         yield store
 
 
 @pytest.fixture
 async def memory():
-    async with leftoff.open("memory://") as store:
+    async with midturn.open("memory://") as store:
         yield store
 
 

@@ -12,7 +12,7 @@ from cast import Gate, agents, crash, expected, numbers, said, uninterrupted
 from kinds import assistant, transcript
 from scripted import Scripted, calls, remembered
 
-import leftoff
+import midturn
 
 SOON = 10
 """Seconds that no run takes that was cancelled; what is waited for in vain takes minutes."""
@@ -196,7 +196,7 @@ async def test_a_cancelled_stream_ends_at_once(memory, slow, how):
 
     await cancelled(how, consume, slow.reached)
     assert seen[0].content == "slow"
-    assert not any(isinstance(item, leftoff.TurnResult) for item in seen)
+    assert not any(isinstance(item, midturn.TurnResult) for item in seen)
     assert await numbers(session) == [(1, "cancelled")]
 
 
@@ -279,5 +279,5 @@ async def test_an_error_that_follows_a_cancellation_is_not_mistaken_for_a_failur
     session = memory.session("case", lambda: Rude("assistant", Scripted(slow.model)))
     await cancelled("task", lambda token: session.run(task="slow"), slow.reached)
     assert await numbers(session) == [(1, "cancelled")]
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         await session.at(1).state()

@@ -8,10 +8,10 @@ from autogen_core import CancellationToken
 from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, transcript
 
-from leftoff import ordering
-from leftoff.autogen import AutoGen
-from leftoff.options import Options
-from leftoff.session import Session
+from midturn import ordering
+from midturn.autogen import AutoGen
+from midturn.options import Options
+from midturn.session import Session
 
 SOON = 10
 """Seconds that no run takes that was cancelled."""
@@ -84,7 +84,7 @@ async def test_a_turn_can_be_cancelled_at_every_step(memory, kind, how, monkeypa
     assert (True, "cancelled") in ends
 
 
-@pytest.mark.parametrize("gap", [1, 2, 3, 5, 8] if os.environ.get("LEFTOFF_LONG") else [1, 3, 8])
+@pytest.mark.parametrize("gap", [1, 2, 3, 5, 8] if os.environ.get("MIDTURN_LONG") else [1, 3, 8])
 async def test_a_turn_can_be_cancelled_twice(memory, gap):
     factory, store = KINDS["round_robin"], Yielding(memory.store)
     history = {

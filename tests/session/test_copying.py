@@ -8,10 +8,10 @@ import pytest
 from cast import Gate, agents, crash, expected, numbers, said
 from tools.servers.shared import place
 
-import leftoff
-from leftoff import copying, turns
-from leftoff.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
-from leftoff.records import Kind, Row, Write
+import midturn
+from midturn import copying, turns
+from midturn.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
+from midturn.records import Kind, Row, Write
 
 PAIRS = ["file sqlite", "sqlite file", "sqlite postgres", "postgres redis", "redis file"]
 LABELS = {"team": "claims", "näme": "ü"}
@@ -22,14 +22,14 @@ async def pair(request, tmp_path):
     """Two stores of different kinds."""
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(leftoff.open(place(kind, tmp_path / str(number))))
+            await stack.enter_async_context(midturn.open(place(kind, tmp_path / str(number))))
             for number, kind in enumerate(request.param.split())
         ]
 
 
 @pytest.fixture
 async def both():
-    async with leftoff.open("memory://") as source, leftoff.open("memory://") as target:
+    async with midturn.open("memory://") as source, midturn.open("memory://") as target:
         yield source, target
 
 
@@ -48,7 +48,7 @@ async def fill(store, session="case", rounds=1):
     """A session with keys and labels, and with turns that failed."""
     for _ in range(rounds):
         case = store.session(session, agents(ValueError("broken"), "noted " + "x" * 100)[0], labels=LABELS)
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await case.run(task="first try")
         await case.run(task="first", key="k1" if await numbers(case) == [(1, "failed")] else None)
         await case.run(task="second " + "y" * 100)
@@ -150,7 +150,7 @@ async def test_a_large_session_goes_in_chunks_and_cannot_be_used_before_the_last
             with pytest.raises(StateInvalid) as caught:
                 await use()
             assert str(caught.value) == (
-                "session 'case': only half copied; finish it: leftoff copy SRC_URL DST_URL --session case"
+                "session 'case': only half copied; finish it: midturn copy SRC_URL DST_URL --session case"
             )
         [info] = [info async for info in target.sessions()]
         assert (info.status, info.problem) == ("idle", str(caught.value))
@@ -181,7 +181,7 @@ async def test_a_copier_that_died_at_any_write_is_gone_on_with(both, monkeypatch
     writes = len(written)
     assert writes > 5
     for last in range(1, writes + 1):
-        async with leftoff.open("memory://") as target:
+        async with midturn.open("memory://") as target:
             store, written = writes_of(target.store)
             left = last
 
@@ -326,7 +326,7 @@ async def test_a_session_comes_back_after_it_has_gone_on_elsewhere(both):
 
 async def test_a_turn_that_is_tried_again_in_the_source_changes_the_copy(both):
     source, target = both
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await source.session("case", agents(ValueError("broken"))[0]).run(task="one")
     await transfer(source, target)
     head = await source.store.head("case")
@@ -369,7 +369,7 @@ async def test_a_session_that_has_gone_on_in_both_stores_is_left_alone(pair, mon
         source,
         target,
         r"^session 'case' has gone on in both stores \(body \d+ differs\), nothing was overwritten; go on with one of "
-        r"them, or keep both in different stores: leftoff copy SRC_URL OTHER_URL --session case$",
+        r"them, or keep both in different stores: midturn copy SRC_URL OTHER_URL --session case$",
     )
 
 
@@ -382,7 +382,7 @@ async def test_a_session_that_has_gone_on_in_the_destination_is_left_alone(pair)
         source,
         target,
         r"^session 'case' has gone on in the destination \(body \d+ is not in the source\), nothing was overwritten; to"
-        r" bring the source up to date: leftoff copy DST_URL SRC_URL --session case$",
+        r" bring the source up to date: midturn copy DST_URL SRC_URL --session case$",
     )
 
 
@@ -430,7 +430,7 @@ async def test_a_source_that_is_deleted_while_it_is_compared_is_deleted(both):
 async def test_what_was_half_copied_from_another_source_is_left_alone(both, monkeypatch):
     source, target = both
     await fill(source)
-    async with leftoff.open("memory://") as other:
+    async with midturn.open("memory://") as other:
         await other.session("case", agents()[0]).run(task="something else")
         monkeypatch.setattr(copying, "CHUNK", 1)
         monkeypatch.setattr(copying, "LEASE", 0.0)
@@ -509,7 +509,7 @@ async def test_the_session_of_a_dead_worker_is_not_busy(both, monkeypatch):
     await source.store.write(held)
     with pytest.raises(SessionBusy):
         await transfer(source, target)
-    monkeypatch.setattr("leftoff.ledger.is_dead", lambda owner: owner == "o")
+    monkeypatch.setattr("midturn.ledger.is_dead", lambda owner: owner == "o")
     assert await transfer(source, target) == "copied"
     head = await target.store.head("case")
     assert (head.owner, head.expires, head.epoch) == (None, 0.0, 10)
@@ -568,7 +568,7 @@ async def test_a_deletion_that_was_cut_off_is_gone_on_with(both):
 
     with pytest.raises(Died):
         await transfer(source, Wrapped(target.store, delete=delete))
-    with pytest.raises(StateInvalid, match="only half copied; finish it: leftoff copy SRC_URL DST_URL --all"):
+    with pytest.raises(StateInvalid, match="only half copied; finish it: midturn copy SRC_URL DST_URL --all"):
         await target.session("case", agents()[0]).run(task="one")
     assert await transfer(source, target) == "deletion"
     assert (await target.store.head("case")).status == "deleted"
@@ -579,7 +579,7 @@ async def test_a_session_that_lives_in_the_destination_is_not_deleted(both):
     await fill(source)
     await transfer(source, target)
     await source.delete("case")
-    await refused(source, target, "is left as it is in the destination; to delete it there, too: leftoff rm case --st")
+    await refused(source, target, "is left as it is in the destination; to delete it there, too: midturn rm case --st")
 
 
 async def test_a_session_that_was_deleted_in_the_destination_is_not_copied(both):

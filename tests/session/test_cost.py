@@ -4,9 +4,9 @@ import pytest
 from cast import agents
 from kinds import KINDS
 
-from leftoff.autogen import AutoGen
-from leftoff.options import Options
-from leftoff.session import Session
+from midturn.autogen import AutoGen
+from midturn.options import Options
+from midturn.session import Session
 
 
 class Counting:

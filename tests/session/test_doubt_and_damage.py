@@ -11,36 +11,36 @@ from cast import agents
 from kinds import assistant
 from scripted import calls
 
-import leftoff
-from leftoff.errors import Conflict, OutcomeUnknown, StoreUnavailable
-from leftoff.ledger import Ledger
-from leftoff.records import Kind, Row
-from leftoff.stopping import stop_of
-from leftoff.turns import Progress
+import midturn
+from midturn.errors import Conflict, OutcomeUnknown, StoreUnavailable
+from midturn.ledger import Ledger
+from midturn.records import Kind, Row
+from midturn.stopping import stop_of
+from midturn.turns import Progress
 
 
 async def test_another_blueprint_cannot_run_the_session(store):
-    await store.session("case", leftoff.Blueprint("sales", assistant)).run(task="one")
+    await store.session("case", midturn.Blueprint("sales", assistant)).run(task="one")
     head = await store.store.head("case")
-    with pytest.raises(leftoff.StateInvalid, match="belongs to the blueprint 'sales'"):
-        await store.session("case", leftoff.Blueprint("support", assistant)).run(task="two")
+    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'sales'"):
+        await store.session("case", midturn.Blueprint("support", assistant)).run(task="two")
     assert (await store.store.head("case")).seq == head.seq
 
 
 async def test_an_unknown_status_is_refused_and_not_an_empty_list(memory):
-    with pytest.raises(leftoff.StateInvalid, match="idle, running, waiting, failed, deleted"):
+    with pytest.raises(midturn.StateInvalid, match="idle, running, waiting, failed, deleted"):
         [info async for info in memory.sessions(status="interrupted")]
 
 
 async def test_a_damaged_record_in_sqlite_hides_no_other_session(tmp_path, caplog):
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         for name in ("a", "b", "c"):
             await store.session(name, agents()[0]).run(task="one")
     with sqlite3.connect(tmp_path / "store.db") as db:
         db.execute("UPDATE sessions SET labels = 'nope' WHERE name = 'b'")
     db.close()
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         assert [info.id async for info in store.sessions()] == ["a", "c"]
     assert "'b'" in caplog.text
 
@@ -141,7 +141,7 @@ async def test_what_others_have_written_since_a_write_failed_is_not_taken_for_ou
         with pytest.raises(StoreUnavailable):
             await case.save()
     for number in range(turns):
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await memory.session("case", failing).run(f"task {number}")
     saved = await case.save()
     assert await case.at(saved).state() == await live.save_state()
@@ -180,8 +180,8 @@ async def test_one_who_waits_for_a_session_that_is_always_in_use_comes_in_betwee
     await memory.save("case", assistant())
     for phase in range(10):
         store = Crowded(await memory.store.head("case"), turn, moment=turn / 25, phase=turn * phase / 10 + 0.01)
-        monkeypatch.setattr("leftoff.ledger.asyncio.sleep", store.sleep)
-        monkeypatch.setattr("leftoff.ledger.time.monotonic", lambda store=store: store.now)
+        monkeypatch.setattr("midturn.ledger.asyncio.sleep", store.sleep)
+        monkeypatch.setattr("midturn.ledger.time.monotonic", lambda store=store: store.now)
         ledger = Ledger(store, "case")
         await ledger.refresh()
         await ledger.wait(30.0, stop_of(None))
@@ -196,7 +196,7 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
         await case.run(f"task {number} " * 10)
     rows = await memory.store.rows("case", Kind.BODY)
     head = await memory.store.head("case")
-    monkeypatch.setattr("leftoff.history.MANY", many)
+    monkeypatch.setattr("midturn.history.MANY", many)
     assert (await memory.session("case", assistant).at(3).state()) == await case.at(3).state()
     reading = memory.store.rows
     for gone in rows:
@@ -207,7 +207,7 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
         with monkeypatch.context() as damage:
             damage.setattr(memory.store, "rows", without)
             for use in (memory.session("case", assistant).run("on"), memory.save("case", assistant())):
-                with pytest.raises(leftoff.StateInvalid):
+                with pytest.raises(midturn.StateInvalid):
                     await use
     assert (await memory.store.head("case")).seq == head.seq
 
@@ -215,7 +215,7 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
 @pytest.mark.parametrize("how", ["save", "run", "answer", "discard"])
 async def test_what_is_refused_again_and_again_ends(memory, monkeypatch, how):
     if how in ("answer", "discard"):
-        await memory.session("case", lambda: UserProxyAgent("user", input_func=leftoff.human)).run(task="one")
+        await memory.session("case", lambda: UserProxyAgent("user", input_func=midturn.human)).run(task="one")
     else:
         await memory.save("case", assistant())
 

@@ -6,7 +6,7 @@ import pytest
 from autogen_agentchat.base import TaskResult
 from cast import agents, numbers
 
-import leftoff
+import midturn
 
 
 async def test_the_result_is_a_task_result_that_knows_its_turn(store):
@@ -15,7 +15,7 @@ async def test_the_result_is_a_task_result_that_knows_its_turn(store):
     await session.run(task="one")
     result = await session.run(task="two")
     assert isinstance(result, TaskResult)
-    assert isinstance(result, leftoff.TurnResult)
+    assert isinstance(result, midturn.TurnResult)
     assert (result.turn, result.checkpoint) == (2, 2)
     assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (4, 2)
 
@@ -24,7 +24,7 @@ async def test_the_history_says_what_happened_in_each_turn(store):
     factory, _ = agents("hello", ConnectionError("503"))
     session = store.session("case", factory)
     result = await session.run(task="one", key="k1")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="two")
     first, second = [turn async for turn in session.history()]
     assert (first.number, first.status, first.origin, first.key, first.error) == (1, "done", "run", "k1", None)
@@ -40,13 +40,13 @@ async def test_the_history_says_what_happened_in_each_turn(store):
 async def test_a_checkpoint_that_does_not_exist_is_named(store):
     factory, _ = agents()
     session = store.session("case", factory)
-    with pytest.raises(leftoff.StateInvalid, match="no such session"):
+    with pytest.raises(midturn.StateInvalid, match="no such session"):
         await session.at(1).state()
     await session.run(task="one")
     for number in (0, 2, -1):
-        with pytest.raises(leftoff.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
+        with pytest.raises(midturn.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
             await session.at(number).state()
-        with pytest.raises(leftoff.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
+        with pytest.raises(midturn.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
             await session.at(number).turn()
 
 

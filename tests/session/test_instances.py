@@ -6,7 +6,7 @@ import pytest
 from cast import Gate, agents, said
 from kinds import KINDS, assistant
 
-import leftoff
+import midturn
 
 
 async def contents(agent):
@@ -16,7 +16,7 @@ async def contents(agent):
 async def test_one_live_agent_cannot_run_two_sessions(store):
     agent = assistant()
     await store.session("alice", agent).run(task="one")
-    with pytest.raises(leftoff.StateInvalid, match="already runs session 'alice'"):
+    with pytest.raises(midturn.StateInvalid, match="already runs session 'alice'"):
         await store.session("bob", agent).run(task="two")
     await store.session("alice", agent).run(task="three")
 
@@ -25,9 +25,9 @@ async def test_a_factory_that_always_returns_the_same_agent_is_refused_when_it_m
     factory, _ = agents(ConnectionError("503"))
     agent = factory()
     session = store.session("case", lambda: agent)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
-    with pytest.raises(leftoff.StateInvalid, match="build a new one each time"):
+    with pytest.raises(midturn.StateInvalid, match="build a new one each time"):
         await session.run(task="two")
 
 
@@ -36,7 +36,7 @@ async def test_a_given_agent_is_brought_back_as_soon_as_its_turn_has_failed(stor
     agent = factory()
     session = store.session("case", agent)
     await session.run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="two")
     assert await contents(agent) == ["one", "first"]
     await store.save("case", agent)
@@ -53,7 +53,7 @@ async def test_the_agent_is_kept_when_the_stream_is_left_with_its_result(memory)
     session = memory.session("case", factory)
     for task in ("one", "two", "three"):
         async for item in session.run_stream(task=task):
-            if isinstance(item, leftoff.TurnResult):
+            if isinstance(item, midturn.TurnResult):
                 break
         await asyncio.sleep(0.01)
     assert len(built) == 1
@@ -67,7 +67,7 @@ async def test_deleting_a_session_in_its_own_turn_ends_the_turn_as_deleted(store
     await gate.reached.wait()
     await session.delete()
     gate.open()
-    with pytest.raises(leftoff.SessionDeleted):
+    with pytest.raises(midturn.SessionDeleted):
         await running
 
 
@@ -75,7 +75,7 @@ async def test_deleting_a_session_in_its_own_turn_ends_the_turn_as_deleted(store
     "options", [{"busy": "rise"}, {"timeout": -1}, {"timeout": None}, {"timeout": "3"}, {"timeout": float("nan")}]
 )
 async def test_a_wrong_option_is_refused_by_its_name(memory, options):
-    with pytest.raises(leftoff.StateInvalid) as caught:
+    with pytest.raises(midturn.StateInvalid) as caught:
         memory.session("case", assistant, **options)
     assert caught.value.path == next(iter(options))
 

@@ -10,7 +10,7 @@ from kinds import KINDS, transcript
 from pydantic import BaseModel
 from scripted import Scripted
 
-import leftoff
+import midturn
 
 
 async def test_a_known_key_returns_the_recorded_result_without_running(store):
@@ -61,7 +61,7 @@ async def test_a_key_is_for_one_task_only(store):
     factory, _ = agents()
     session = store.session("case", factory)
     await session.run(task="one", key="k1")
-    with pytest.raises(leftoff.Conflict, match="'k1'") as caught:
+    with pytest.raises(midturn.Conflict, match="'k1'") as caught:
         await session.run(task="two", key="k1")
     assert caught.value.session == "case"
     assert await numbers(session) == [(1, "done")]
@@ -81,7 +81,7 @@ async def test_the_same_text_from_another_source_is_another_task(store):
     factory, _ = agents()
     session = store.session("case", factory)
     await session.run(task="one", key="k1")
-    with pytest.raises(leftoff.Conflict):
+    with pytest.raises(midturn.Conflict):
         await session.run(task=TextMessage(content="one", source="boss"), key="k1")
 
 
@@ -90,7 +90,7 @@ async def test_no_task_is_a_task_of_its_own(store):
     session = store.session("case", factory)
     await session.run(key="k1")
     await session.run(key="k1")
-    with pytest.raises(leftoff.Conflict):
+    with pytest.raises(midturn.Conflict):
         await session.run(task="one", key="k1")
     assert len(model.seen) == 1
 
@@ -98,7 +98,7 @@ async def test_no_task_is_a_task_of_its_own(store):
 async def test_the_key_of_a_failed_turn_runs_it_again(store):
     factory, model = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one", key="k1")
     result = await session.run(task="one", key="k1")
     assert (result.turn, said(result)) == (1, await expected("one"))
@@ -109,7 +109,7 @@ async def test_the_key_of_a_failed_turn_runs_it_again(store):
 async def test_the_key_of_a_failed_turn_that_was_replaced_runs_it_as_a_new_one(store):
     factory, model = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one", key="k1")
     await session.run(task="two")
     result = await session.run(task="one", key="k1")
@@ -121,16 +121,16 @@ async def test_the_key_of_a_failed_turn_that_was_replaced_runs_it_as_a_new_one(s
 async def test_the_key_of_a_failed_turn_is_still_for_one_task_only(store):
     factory, _ = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one", key="k1")
-    with pytest.raises(leftoff.Conflict):
+    with pytest.raises(midturn.Conflict):
         await session.run(task="two", key="k1")
 
 
 async def test_a_key_is_resumed_under_its_key(store):
     factory, model = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one", key="k1")
     result = await session.resume()
     assert await session.run(task="one", key="k1") == result
@@ -184,7 +184,7 @@ async def test_other_keys_at_once_each_run(store):
 @pytest.mark.parametrize("key", ["", "k" * 501, 7, b"k1", "\ud800"])
 async def test_a_bad_key_is_refused_before_anything_is_written(store, key):
     factory, model = agents()
-    with pytest.raises(leftoff.StateInvalid, match="key"):
+    with pytest.raises(midturn.StateInvalid, match="key"):
         await store.session("case", factory).run(task="one", key=key)
     assert await store.store.head("case") is None
     assert model.seen == []
@@ -207,7 +207,7 @@ async def test_keys_of_one_session_are_unknown_to_another(store):
 
 
 async def test_keys_that_fall_on_the_same_number_are_kept_apart(store, monkeypatch):
-    monkeypatch.setattr("leftoff.turns.key_number", lambda key: 7)
+    monkeypatch.setattr("midturn.turns.key_number", lambda key: 7)
     factory, model = agents()
     session = store.session("case", factory)
     first = [await session.run(task=task, key=task) for task in ("one", "two", "three")]

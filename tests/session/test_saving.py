@@ -7,7 +7,7 @@ from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, round_robin, selector, transcript
 from scripted import Scripted
 
-import leftoff
+import midturn
 
 # --- store.save and store.load
 
@@ -76,7 +76,7 @@ async def test_a_session_object_in_use_notices_a_state_saved_by_hand(store):
 async def test_saving_replaces_a_failed_turn(store):
     factory, _ = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     assert await store.save("case", assistant()) == 2
     assert await session.resume() is None
@@ -102,7 +102,7 @@ async def test_a_state_that_does_not_fit_is_refused_and_the_instance_is_as_it_wa
     victim = loaded()
     await victim.run(task="mine")
     before = await victim.save_state()
-    with pytest.raises(leftoff.StateInvalid) as caught:
+    with pytest.raises(midturn.StateInvalid) as caught:
         await store.load("case", victim)
     assert caught.value.session == "case"
     assert await victim.save_state() == before
@@ -113,7 +113,7 @@ async def test_a_state_that_does_not_fit_is_refused_and_the_instance_is_as_it_wa
 async def test_a_session_does_not_run_what_its_state_does_not_fit(store, saved, loaded):
     await store.session("case", saved).run(task="one")
     head = await store.store.head("case")
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         await store.session("case", loaded).run(task="two")
     assert (await store.store.head("case")).seq == head.seq
     assert (
@@ -123,9 +123,9 @@ async def test_a_session_does_not_run_what_its_state_does_not_fit(store, saved, 
 
 async def test_saving_by_hand_needs_a_live_instance(store):
     for what in (assistant, None):
-        with pytest.raises(leftoff.StateInvalid, match="live agent or team"):
+        with pytest.raises(midturn.StateInvalid, match="live agent or team"):
             await store.save("case", what)
-        with pytest.raises(leftoff.StateInvalid, match="live agent or team"):
+        with pytest.raises(midturn.StateInvalid, match="live agent or team"):
             await store.load("case", what)
 
 
@@ -158,7 +158,7 @@ async def test_labels_stay_until_they_are_given_anew(store):
 
 @pytest.mark.parametrize("labels", [{"team": 7}, {7: "team"}, {"team": None}, {"team": "\ud800"}])
 async def test_labels_are_texts(store, labels):
-    with pytest.raises(leftoff.StateInvalid, match="label"):
+    with pytest.raises(midturn.StateInvalid, match="label"):
         await store.session("case", assistant, labels=labels).run(task="one")
     assert await store.store.head("case") is None
 
@@ -167,31 +167,31 @@ async def test_labels_are_texts(store, labels):
 
 
 async def test_a_blueprint_builds_what_runs(store):
-    blueprint = leftoff.Blueprint("support", assistant, version=2)
+    blueprint = midturn.Blueprint("support", assistant, version=2)
     await store.session("case", blueprint).run(task="one")
     assert said(await store.session("case", blueprint).run(task="two")) == await expected("one", "two")
 
 
 @pytest.mark.parametrize(("written", "found", "error"), [(1, 2, "MissingMigration"), (2, 1, "UnknownVersion")])
 async def test_another_version_of_the_blueprint_is_refused(store, written, found, error):
-    await store.session("case", leftoff.Blueprint("support", assistant, version=written)).run(task="one")
+    await store.session("case", midturn.Blueprint("support", assistant, version=written)).run(task="one")
     head = await store.store.head("case")
-    session = store.session("case", leftoff.Blueprint("support", assistant, version=found))
-    with pytest.raises(getattr(leftoff, error), match=f"version {written}[^0-9]*{found}") as caught:
+    session = store.session("case", midturn.Blueprint("support", assistant, version=found))
+    with pytest.raises(getattr(midturn, error), match=f"version {written}[^0-9]*{found}") as caught:
         await session.run(task="two")
     assert caught.value.session == "case"
     assert (await store.store.head("case")).seq == head.seq
-    await store.session("case", leftoff.Blueprint("support", assistant, version=written)).run(task="two")
+    await store.session("case", midturn.Blueprint("support", assistant, version=written)).run(task="two")
 
 
 async def test_a_failed_turn_of_another_version_is_not_resumed_and_stays_as_it_is(store):
     factory, _ = agents("first", ConnectionError("503"))
-    old = store.session("case", leftoff.Blueprint("support", factory, version=1))
+    old = store.session("case", midturn.Blueprint("support", factory, version=1))
     await old.run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await old.run(task="two")
-    with pytest.raises(leftoff.MissingMigration):
-        await store.session("case", leftoff.Blueprint("support", factory, version=2)).resume()
+    with pytest.raises(midturn.MissingMigration):
+        await store.session("case", midturn.Blueprint("support", factory, version=2)).resume()
     assert (await store.store.head("case")).owner is None
     assert (await old.resume()).turn == 2
 
@@ -209,14 +209,14 @@ WRONG = {"a text": lambda: "agent", "a class": lambda: type(assistant()), "a mod
 
 @pytest.mark.parametrize("factory", WRONG.values(), ids=WRONG)
 async def test_a_factory_that_builds_something_else_is_refused_before_anything_is_written(store, factory):
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         await store.session("case", factory).run(task="one")
     assert await store.store.head("case") is None
 
 
 @pytest.mark.parametrize("what", ["assistant", 7, Scripted()])
 async def test_what_is_neither_live_nor_a_factory_is_refused_at_once(store, what):
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         store.session("case", what)
 
 
@@ -234,7 +234,7 @@ async def test_a_session_without_a_factory_can_be_read_and_not_run(store):
     await store.session("case", assistant).run(task="one")
     session = store.session("case")
     assert await numbers(session) == [(1, "done")]
-    with pytest.raises(leftoff.StateInvalid, match="an agent, a team or a factory"):
+    with pytest.raises(midturn.StateInvalid, match="an agent, a team or a factory"):
         await session.run(task="two")
     assert await numbers(session) == [(1, "done")]
 
@@ -242,12 +242,12 @@ async def test_a_session_without_a_factory_can_be_read_and_not_run(store):
 async def test_a_factory_that_fails_after_a_crash_leaves_the_turn_to_be_finished(store):
     factory, _ = agents("first", ConnectionError("503"))
     await store.session("case", factory).run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await store.session("case", factory).run(task="two")
 
     def broken():
         raise LookupError("no such prompt")
 
-    with pytest.raises((LookupError, leftoff.TurnFailed), match="no such prompt"):
+    with pytest.raises((LookupError, midturn.TurnFailed), match="no such prompt"):
         await store.session("case", broken).resume()
     assert said(await store.session("case", factory).resume())

@@ -22,7 +22,7 @@ from kinds import KINDS, anonymous, round_robin, swarm, transcript
 from pydantic import BaseModel
 from scripted import Scripted
 
-import leftoff
+import midturn
 
 
 async def test_a_turn_without_a_task_goes_on(store):
@@ -36,7 +36,7 @@ async def test_a_failed_turn_without_a_task_is_resumed_without_one(store):
     factory, model = agents("first", ConnectionError("503"))
     session = store.session("case", factory)
     await session.run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run()
     await session.resume()
     assert [len(messages) for messages in model.seen] == [2, 3, 3]
@@ -74,10 +74,10 @@ async def test_whatever_autogen_takes_as_a_task_is_taken_and_kept(store, task):
 async def test_what_is_not_a_task_is_refused_before_anything_is_written(store, task):
     factory, model = agents()
     session = store.session("case", factory)
-    with pytest.raises(leftoff.StateInvalid, match=r"^task") as caught:
+    with pytest.raises(midturn.StateInvalid, match=r"^task") as caught:
         await session.run(task=task)
     assert caught.value.path.startswith("task")
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         async for _ in session.run_stream(task=task):
             pass
     assert await store.store.head("case") is None
@@ -121,7 +121,7 @@ async def test_a_poisoned_task_is_refused_with_its_path_and_nothing_has_changed(
     session = store.session("case", factory)
     await session.run(task="one")
     head = await store.store.head("case")
-    with pytest.raises(leftoff.StateInvalid) as caught:
+    with pytest.raises(midturn.StateInvalid) as caught:
         await session.run(task=poison())
     assert "content" in caught.value.path or "metadata" in caught.value.path or caught.value.path.startswith("task")
     assert (await store.store.head("case")).seq == head.seq
@@ -134,7 +134,7 @@ async def test_a_poisoned_answer_fails_the_turn_and_leaves_the_state_as_it_was(s
     factory, _ = agents("first", lambda messages: _unchecked(text))
     session = store.session("case", factory)
     await session.run(task="one")
-    with pytest.raises((leftoff.StateInvalid, leftoff.TurnFailed)):
+    with pytest.raises((midturn.StateInvalid, midturn.TurnFailed)):
         await session.run(task="two")
     assert await numbers(session) == [(1, "done"), (2, "failed")]
     result = await session.run(task="three")
@@ -161,18 +161,18 @@ class Remembering(AssistantAgent):
 
 async def test_a_poisoned_state_is_refused_with_the_path_of_the_value(store):
     session = store.session("case", lambda: Remembering("assistant", Scripted()))
-    with pytest.raises(leftoff.StateInvalid, match="inf") as caught:
+    with pytest.raises(midturn.StateInvalid, match="inf") as caught:
         await session.run(task="one")
     assert caught.value.path == "$.state.temperature.inside[1]"
     assert await numbers(session) == [(1, "failed")]
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         await session.at(1).state()
 
 
 async def test_an_error_with_half_a_character_in_its_message_is_a_failure_like_any_other(store):
     factory, _ = agents(ValueError("half \ud800"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     assert await numbers(session) == [(1, "failed")]
     assert said(await session.run(task="two")) == await expected("two")
@@ -196,7 +196,7 @@ class Odd(BaseChatMessage):
 
 async def test_a_message_class_that_could_not_be_read_back_is_refused_before_anything_is_written(store):
     factory, model = agents()
-    with pytest.raises(leftoff.StateInvalid, match="Odd"):
+    with pytest.raises(midturn.StateInvalid, match="Odd"):
         await store.session("case", factory).run(task=Odd(content="one", source="user"))
     assert await store.store.head("case") is None
     assert model.seen == []
@@ -278,7 +278,7 @@ async def test_a_swarm_that_handed_over_to_the_user_goes_on_with_a_handoff(store
 
 async def test_a_team_that_refuses_its_task_leaves_a_usable_session(store):
     session = store.session("case", swarm)
-    with pytest.raises(leftoff.TurnFailed, match="nobody"):
+    with pytest.raises(midturn.TurnFailed, match="nobody"):
         await session.run(task=HandoffMessage(content="yours", source="user", target="nobody"))
     assert transcript(await session.run(task="two")) == (await uninterrupted(swarm, "two"))[0]
     await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from cast import Gate, agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, round_robin, select, transcript
 from scripted import Scripted
 
-import leftoff
+import midturn
 
 # --- the input
 
@@ -55,7 +55,7 @@ async def test_a_reader_sees_the_turn_before_until_the_turn_is_done(store):
     await gate.reached.wait()
     assert await numbers(reader) == [(1, "done"), (2, "running")]
     assert await reader.at(1).state() == before
-    with pytest.raises(leftoff.StateInvalid):
+    with pytest.raises(midturn.StateInvalid):
         await reader.at(2).state()
     assert [(info.status, info.turns, info.checkpoint) async for info in store.sessions()] == [("running", 2, 1)]
     gate.open()
@@ -91,7 +91,7 @@ async def test_a_reader_that_looks_all_the_time_never_sees_half_a_turn(store):
 async def test_a_failed_turn_says_why_and_what_to_do_next(store):
     cause = ConnectionError("503")
     factory, _ = agents(cause)
-    with pytest.raises(leftoff.TurnFailed, match=r"503[\s\S]*resume\(\)") as caught:
+    with pytest.raises(midturn.TurnFailed, match=r"503[\s\S]*resume\(\)") as caught:
         await store.session("case", factory).run(task="one")
     assert caught.value.__cause__ is cause
     assert (caught.value.session, caught.value.turn) == ("case", 1)
@@ -102,7 +102,7 @@ async def test_a_failed_turn_leaves_the_state_as_it_was(store):
     session = store.session("case", factory)
     await session.run(task="one")
     before = await session.at(1).state()
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="two")
     assert await numbers(session) == [(1, "done"), (2, "failed")]
     assert [turn.error async for turn in session.history()] == [None, "ConnectionError: 503"]
@@ -114,7 +114,7 @@ async def test_a_failed_turn_leaves_the_state_as_it_was(store):
 async def test_the_task_of_a_failed_turn_is_not_in_the_next_one(store):
     factory, _ = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     assert said(await session.run(task="two")) == await expected("two")
 
@@ -124,7 +124,7 @@ async def test_a_task_given_again_after_it_failed_is_not_doubled(store):
     session = store.session("case", factory)
     await session.run(task="one")
     for _ in range(2):
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await session.run(task="two")
     result = await session.run(task="two")
     assert [message["content"] for message in (await session.at(result.turn).state())["llm_context"]["messages"]] == [
@@ -138,9 +138,9 @@ async def test_a_task_given_again_after_it_failed_is_not_doubled(store):
 async def test_resume_tries_a_failed_turn_again_until_it_succeeds(store):
     factory, _ = agents(ConnectionError("503"), ConnectionError("504"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed, match="503"):
+    with pytest.raises(midturn.TurnFailed, match="503"):
         await session.run(task="one")
-    with pytest.raises(leftoff.TurnFailed, match="504"):
+    with pytest.raises(midturn.TurnFailed, match="504"):
         await session.resume()
     result = await session.resume()
     assert (result.turn, said(result)) == (1, await expected("one"))
@@ -150,7 +150,7 @@ async def test_resume_tries_a_failed_turn_again_until_it_succeeds(store):
 
 async def test_resume_works_in_a_session_object_that_did_not_fail(store):
     factory, _ = agents(ConnectionError("503"))
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await store.session("case", factory).run(task="one")
     assert said(await store.session("case", factory).resume()) == await expected("one")
 
@@ -159,7 +159,7 @@ async def test_resume_notices_a_turn_that_another_worker_left_open(store):
     factory, _ = agents("first", ConnectionError("503"))
     one, other = store.session("case", factory), store.session("case", factory)
     await one.run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await other.run(task="two")
     result = await one.resume()
     assert result is not None
@@ -169,7 +169,7 @@ async def test_resume_notices_a_turn_that_another_worker_left_open(store):
 async def test_a_new_task_replaces_a_failed_turn_and_resume_has_nothing_to_do(store):
     factory, _ = agents(ConnectionError("503"))
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     await session.run(task="two")
     assert await session.resume() is None
@@ -180,7 +180,7 @@ async def test_a_turn_that_is_tried_again_is_running_in_the_history(store):
     gate = Gate()
     factory, _ = agents(ConnectionError("503"), gate)
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     resuming = asyncio.create_task(session.resume())
     await gate.reached.wait()
@@ -213,7 +213,7 @@ async def test_whichever_model_call_fails_the_next_turn_is_as_if_it_had_not_been
         session = memory.session(f"fails at {nth}", factory if given == "a factory" else factory())
         assert transcript(await session.run(task="one")) == one
         calls, failing = 0, nth
-        with pytest.raises(leftoff.TurnFailed, match="503"):
+        with pytest.raises(midturn.TurnFailed, match="503"):
             await session.run(task="two")
         assert transcript(await session.run(task="three")) == three
 
@@ -233,7 +233,7 @@ async def test_a_selector_with_a_context_of_its_own_is_as_it_was_after_a_failed_
     await session.run(task="one")
     with monkeypatch.context() as patch:
         patch.setattr(Scripted, "create", AsyncMock(side_effect=ConnectionError("503")))
-        with pytest.raises(leftoff.TurnFailed):
+        with pytest.raises(midturn.TurnFailed):
             await session.run(task="two")
     assert transcript(await session.run(task="three")) == three
 
@@ -254,7 +254,7 @@ async def test_a_live_agent_whose_first_turn_fails_still_knows_what_it_knew(stor
     await live.run(task="before")
     before = await live.save_state()
     session = store.session("case", live)
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
     await session.run(task="two")
     messages = (await session.at(2).state())["llm_context"]["messages"]

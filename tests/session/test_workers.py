@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
 
-import leftoff
-from leftoff.ledger import Ledger
+import midturn
+from midturn.ledger import Ledger
 
 
 async def test_two_session_objects_take_turns(store):
@@ -29,7 +29,7 @@ async def test_a_failure_of_another_worker_is_noticed(store):
     factory, _ = agents("first", ConnectionError("503"))
     one, other = store.session("case", factory), store.session("case", factory)
     await one.run(task="one")
-    with pytest.raises(leftoff.TurnFailed):
+    with pytest.raises(midturn.TurnFailed):
         await other.run(task="a long task that fails " * 10)
     result = await one.run(task="three")
     assert result.turn == 3
@@ -46,7 +46,7 @@ async def test_a_deleted_session_is_noticed_by_a_session_object_that_is_in_use(s
     session = store.session("case", factory)
     await session.run(task="one")
     await store.delete("case")
-    with pytest.raises(leftoff.SessionDeleted):
+    with pytest.raises(midturn.SessionDeleted):
         await session.run(task="two")
 
 
@@ -73,7 +73,7 @@ async def test_a_session_that_another_worker_holds_is_busy(store, options):
     await gate.reached.wait()
     other = store.session("case", factory, **options)
     async with asyncio.timeout(10):
-        with pytest.raises(leftoff.SessionBusy, match="held by") as caught:
+        with pytest.raises(midturn.SessionBusy, match="held by") as caught:
             await other.run(task="two")
     assert caught.value.session == "case"
     assert caught.value.owner == (await store.store.head("case")).owner
@@ -92,7 +92,7 @@ async def test_a_session_object_that_runs_a_turn_is_busy(store, options):
     await gate.reached.wait()
     try:
         async with asyncio.timeout(10):
-            with pytest.raises(leftoff.SessionBusy, match="in this process"):
+            with pytest.raises(midturn.SessionBusy, match="in this process"):
                 await session.run(task="two")
     finally:
         gate.open()
@@ -107,9 +107,9 @@ async def test_a_session_object_in_use_is_busy_when_another_worker_holds_the_ses
     await session.run(task="one")
     other = asyncio.create_task(store.session("case", factory).run(task="two"))
     await gate.reached.wait()
-    with pytest.raises(leftoff.SessionBusy):
+    with pytest.raises(midturn.SessionBusy):
         await session.run(task="three")
-    with pytest.raises(leftoff.SessionBusy):
+    with pytest.raises(midturn.SessionBusy):
         await session.resume()
     gate.open()
     await other
@@ -132,7 +132,7 @@ async def test_saving_by_hand_waits_for_a_busy_session(store):
 
 
 async def test_a_long_turn_keeps_its_lease(store, monkeypatch):
-    monkeypatch.setattr("leftoff.ledger.LEASE", 0.3)
+    monkeypatch.setattr("midturn.ledger.LEASE", 0.3)
 
     async def slowly(messages):
         await asyncio.sleep(1)
@@ -164,7 +164,7 @@ async def test_a_worker_that_was_taken_over_cannot_commit(store):
     await gate.reached.wait()
     other = await _take_over(store)
     gate.open()
-    with pytest.raises(leftoff.LeaseLost, match="taken over") as caught:
+    with pytest.raises(midturn.LeaseLost, match="taken over") as caught:
         await zombie
     assert caught.value.session == "case"
     assert await numbers(session) == [(1, "done"), (2, "running")]
@@ -173,14 +173,14 @@ async def test_a_worker_that_was_taken_over_cannot_commit(store):
 
 
 async def test_a_worker_that_was_taken_over_is_told_at_its_next_renewal(store, monkeypatch):
-    monkeypatch.setattr("leftoff.ledger.LEASE", 0.1)
+    monkeypatch.setattr("midturn.ledger.LEASE", 0.1)
     gate = Gate()
     factory, _ = agents(gate)
     zombie = asyncio.create_task(store.session("case", factory).run(task="one"))
     await gate.reached.wait()
     await _take_over(store)
     async with asyncio.timeout(10):
-        with pytest.raises(leftoff.LeaseLost):
+        with pytest.raises(midturn.LeaseLost):
             await zombie
 
 
@@ -197,15 +197,15 @@ async def test_a_worker_that_was_taken_over_cannot_record_a_failure(store):
     await gate.reached.wait()
     other = await _take_over(store)
     gate.open()
-    with pytest.raises(leftoff.LeftoffError):
+    with pytest.raises(midturn.MidturnError):
         await zombie
     assert (await store.store.head("case")).token == other.head.token
     assert await numbers(session) == [(1, "running")]
 
 
 async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_counts_once(store, monkeypatch):
-    monkeypatch.setattr("leftoff.ledger.LEASE", 0.05)
-    monkeypatch.setattr("leftoff.ledger.Holding._begin", lambda self: None)  # as in a process that is paused
+    monkeypatch.setattr("midturn.ledger.LEASE", 0.05)
+    monkeypatch.setattr("midturn.ledger.Holding._begin", lambda self: None)  # as in a process that is paused
     gate = Gate()
     factory, model = agents(gate)
     session = store.session("case", factory)
@@ -215,7 +215,7 @@ async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_cou
     monkeypatch.undo()
     assert said(await store.session("case", factory).run(task="two")) == await expected("one", "two")
     gate.open()
-    with pytest.raises(leftoff.LeaseLost):
+    with pytest.raises(midturn.LeaseLost):
         await zombie
     assert said(await session.run(task="three")) == await expected("one", "two", "three")
     assert await numbers(session) == [(1, "done"), (2, "done"), (3, "done")]
@@ -242,7 +242,7 @@ async def test_a_crashed_turn_that_fails_when_it_is_finished_is_reported_and_the
     factory, _ = agents(ConnectionError("503"))
     await crash(store, factory, task="one")
     session = store.session("case", factory)
-    with pytest.raises(leftoff.TurnFailed) as caught:
+    with pytest.raises(midturn.TurnFailed) as caught:
         await session.run(task="two")
     assert caught.value.turn == 1
     assert said(await session.run(task="two")) == await expected("two")
@@ -252,7 +252,7 @@ async def test_a_crashed_turn_that_fails_when_it_is_finished_is_reported_and_the
 async def test_a_state_is_not_saved_by_hand_over_a_crashed_turn(store):
     factory, _ = agents()
     await crash(store, factory, task="one")
-    with pytest.raises(leftoff.LeftoffError, match="resume"):
+    with pytest.raises(midturn.MidturnError, match="resume"):
         await store.save("case", factory())
     assert await numbers(store.session("case")) == [(1, "running")]
 
@@ -269,10 +269,10 @@ async def test_a_session_deleted_during_a_turn_stays_deleted(store):
     await gate.reached.wait()
     assert await store.delete("case")
     gate.open()
-    with pytest.raises(leftoff.SessionDeleted, match="stays deleted"):
+    with pytest.raises(midturn.SessionDeleted, match="stays deleted"):
         await running
     for late in (session.run(task="three"), session.resume(), numbers(session), session.at(1).state()):
-        with pytest.raises(leftoff.SessionDeleted):
+        with pytest.raises(midturn.SessionDeleted):
             await late
     assert [info async for info in store.sessions()] == []
     assert [info.id async for info in store.sessions(status="deleted")] == ["case"]
@@ -283,9 +283,9 @@ async def test_a_deleted_session_is_not_saved_by_hand_either(store):
     factory, _ = agents()
     await store.save("case", factory())
     assert await store.session("case").delete()
-    with pytest.raises(leftoff.SessionDeleted):
+    with pytest.raises(midturn.SessionDeleted):
         await store.save("case", factory())
-    with pytest.raises(leftoff.SessionDeleted):
+    with pytest.raises(midturn.SessionDeleted):
         await store.load("case", factory())
 
 

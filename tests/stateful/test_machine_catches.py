@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from leftoff.testing import StoreMachine
+from midturn.testing import StoreMachine
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
 
@@ -23,7 +23,7 @@ FAULTS = [
     *("OpeningMakesThePlaceAnew", "DeletionsAreNotKept", "TheFirstCallThatStaysGoes", "EveryKindIsPruned"),
     *("PrunedBeforeTheWriteIsChecked", "OnlyTheHandlePrunes"),
 ]
-if os.environ.get("LEFTOFF_LONG"):
+if os.environ.get("MIDTURN_LONG"):
     FAULTS.append("RowsOfTheNeighboursToo")  # is found after hundreds of examples; the suite finds it at once
 
 

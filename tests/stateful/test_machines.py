@@ -1,4 +1,4 @@
-"""The stores that leftoff ships behave as a plain dict does, in any order of calls."""
+"""The stores that midturn ships behave as a plain dict does, in any order of calls."""
 
 from contextlib import asynccontextmanager
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 from tools.servers.shared import EMBEDDED, STORES, place
 
-from leftoff.testing import StoreMachine
-from leftoff.urls import open_store
+from midturn.testing import StoreMachine
+from midturn.urls import open_store
 
-pytestmark = pytest.mark.timeout(7_200)  # LEFTOFF_LONG=1 takes its time
+pytestmark = pytest.mark.timeout(7_200)  # MIDTURN_LONG=1 takes its time
 
 
 def machine(kind):

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leftoff.codec import encode
-from leftoff.errors import (
-    LeftoffError,
+from midturn.codec import encode
+from midturn.errors import (
+    MidturnError,
     OutcomeUnknown,
     SessionDeleted,
     StateInvalid,
@@ -31,12 +31,12 @@ from leftoff.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from leftoff.records import Head, Kind
-from leftoff.stores import files, lines
-from leftoff.stores.files import FileStore
-from leftoff.stores.lines import MAX_NAME, SUFFIX, name_of
-from leftoff.testing import a_row, a_write
-from leftoff.testing.samples import HOSTILE_IDS
+from midturn.records import Head, Kind
+from midturn.stores import files, lines
+from midturn.stores.files import FileStore
+from midturn.stores.lines import MAX_NAME, SUFFIX, name_of
+from midturn.testing import a_row, a_write
+from midturn.testing.samples import HOSTILE_IDS
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ async def test_a_flipped_byte_yields_the_old_the_new_or_an_error(store, file, no
     other = await said(store, "other")
     content = file.read_bytes()
     errors = 0
-    places = range(0, len(content), 1 if mask == 0x01 or os.environ.get("LEFTOFF_LONG") else 3)
+    places = range(0, len(content), 1 if mask == 0x01 or os.environ.get("MIDTURN_LONG") else 3)
     for at in [*places, len(content) - 1]:
         file.write_bytes(content)
         forget(store)
@@ -220,7 +220,7 @@ async def test_a_file_under_the_name_of_another_session_is_damage(store, file):
     assert list(await store.heads()) == []
 
 
-async def test_a_line_of_a_newer_leftoff_is_not_guessed_at(store, file, monkeypatch):
+async def test_a_line_of_a_newer_midturn_is_not_guessed_at(store, file, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(lines, "FORMAT", 2)
         await store.write(a_write())
@@ -426,20 +426,20 @@ async def test_a_directory_of_something_else_is_refused_and_left_alone(root):
 
 async def test_a_place_where_no_directory_can_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    for place in (tmp_path / "file", tmp_path / "no" / "store", tmp_path / "file" / "store", Path("/sys/leftoff")):
+    for place in (tmp_path / "file", tmp_path / "no" / "store", tmp_path / "file" / "store", Path("/sys/midturn")):
         with pytest.raises(StoreUnavailable, match=r"directory|this user"):
             await FileStore.open(place)
     assert (tmp_path / "file").read_text() == ""
 
 
-async def test_a_store_of_a_newer_leftoff_is_refused_and_a_damaged_marker_is_named(root):
+async def test_a_store_of_a_newer_midturn_is_refused_and_a_damaged_marker_is_named(root):
     async with opened(root):
         pass
-    marker = root / "leftoff.json"
-    marker.write_text('{"leftoff":"files","v":2}')
+    marker = root / "midturn.json"
+    marker.write_text('{"midturn":"files","v":2}')
     with pytest.raises(UnknownVersion):
         await FileStore.open(root)
-    for damaged in ("", "{}", '{"leftoff":"files"}'):
+    for damaged in ("", "{}", '{"midturn":"files"}'):
         marker.write_text(damaged)
         with pytest.raises(StateInvalid, match=re.escape(str(marker))):
             await FileStore.open(root)
@@ -447,7 +447,7 @@ async def test_a_store_of_a_newer_leftoff_is_refused_and_a_damaged_marker_is_nam
 
 async def test_an_opening_that_was_cut_off_is_gone_on_with(root):
     root.mkdir()
-    (root / "leftoff.json.0123").write_text("{")
+    (root / "midturn.json.0123").write_text("{")
     (root / "lost+found").mkdir()
     async with opened(root) as store:
         assert (await store.write(a_write())).seq == 1
@@ -498,9 +498,9 @@ async def test_foreign_files_and_links_are_left_alone(store, root, tmp_path):
 
 RIVAL = """
 import asyncio, sys
-from leftoff.errors import Conflict
-from leftoff.stores.files import FileStore
-from leftoff.testing import a_row, a_write
+from midturn.errors import Conflict
+from midturn.stores.files import FileStore
+from midturn.testing import a_row, a_write
 
 async def main(root, name):
     store = await FileStore.open(root)
@@ -664,6 +664,6 @@ async def test_every_error_of_the_system_is_translated(store, monkeypatch):
         with monkeypatch.context() as disk:
             failing(disk, "open", error)
             for call in (store.write(a_write()), store.write(a_write("x" * 200))):
-                with pytest.raises(LeftoffError) as caught:
+                with pytest.raises(MidturnError) as caught:
                     await call
                 assert isinstance(caught.value, StoreFull | StoreUnavailable)

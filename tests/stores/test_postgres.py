@@ -15,8 +15,8 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from tools.servers import PgBouncer, Postgres, Proxy, certificates
 from tools.servers.tables import make_tables
 
-import leftoff
-from leftoff.errors import (
+import midturn
+from midturn.errors import (
     Conflict,
     LeaseLost,
     OutcomeUnknown,
@@ -26,15 +26,15 @@ from leftoff.errors import (
     TurnFailed,
     UnknownVersion,
 )
-from leftoff.ledger import Ledger
-from leftoff.records import Kind
-from leftoff.stores import postgres_pool, postgres_schema
-from leftoff.stores.postgres import PostgresStore
-from leftoff.stores.postgres_pool import SIZE
-from leftoff.stores.postgres_write import MOST_ROWS
-from leftoff.stores.server import Tries
-from leftoff.testing import a_row, a_write
-from leftoff.turns import Progress, encode
+from midturn.ledger import Ledger
+from midturn.records import Kind
+from midturn.stores import postgres_pool, postgres_schema
+from midturn.stores.postgres import PostgresStore
+from midturn.stores.postgres_pool import SIZE
+from midturn.stores.postgres_write import MOST_ROWS
+from midturn.stores.server import Tries
+from midturn.testing import a_row, a_write
+from midturn.turns import Progress, encode
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -86,7 +86,7 @@ async def test_a_server_that_is_down_is_an_error_at_once(server, url):
     with Postgres() as other:
         address = other.url
     before = time.monotonic()
-    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+/leftoff cannot be used"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+/midturn cannot be used"):
         await PostgresStore.open(address, deadline=60)
     assert time.monotonic() - before < 30, "it was waited for"
 
@@ -96,22 +96,22 @@ async def test_a_wrong_password_is_said_without_the_password(server):
     with pytest.raises(StoreUnavailable, match=r"authentication failed.*check the user, the password") as caught:
         await PostgresStore.open(url)
     assert "kanari" not in told(caught)
-    assert "kanari" not in repr(leftoff.open(url))
+    assert "kanari" not in repr(midturn.open(url))
 
 
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://leftoff:kanari%zz@127.0.0.1/leftoff",
-        "postgresql://leftoff:kanari@127.0.0.1:port/leftoff",
-        "postgresql://leftoff:kanari@127.0.0.1/leftoff?nothing=kanari",
-        "postgresql://leftoff:kan/ari@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan@ari@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan?ari@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan#ari@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan%ff@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan\ud800@127.0.0.1:1/leftoff",
-        "postgresql://leftoff:kan@a..b/leftoff",
+        "postgresql://midturn:kanari%zz@127.0.0.1/midturn",
+        "postgresql://midturn:kanari@127.0.0.1:port/midturn",
+        "postgresql://midturn:kanari@127.0.0.1/midturn?nothing=kanari",
+        "postgresql://midturn:kan/ari@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan@ari@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan?ari@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan#ari@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan%ff@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan\ud800@127.0.0.1:1/midturn",
+        "postgresql://midturn:kan@a..b/midturn",
     ],
 )
 async def test_a_url_that_is_not_one_is_refused_without_the_password(url):
@@ -233,7 +233,7 @@ async def test_upgraded_tables_are_the_same_as_new_ones(server, schema):
 
 async def test_older_tables_are_not_used_until_somebody_upgrades_them(server, url, schema):
     make_tables(server.url, schema, 1)
-    with pytest.raises(StoreUnavailable, match="have version 1 and this leftoff needs 4; type: leftoff db upgrade"):
+    with pytest.raises(StoreUnavailable, match="have version 1 and this midturn needs 4; type: midturn db upgrade"):
         await PostgresStore.open(url)
     assert server.execute(f"SELECT max(number) FROM {schema}.migrations") == [(1,)]
     stores = [await PostgresStore.connect(url) for _ in range(4)]
@@ -248,7 +248,7 @@ async def test_newer_tables_are_refused(server, url, schema):
     async with opened(url):
         pass
     server.execute(f"INSERT INTO {schema}.migrations (number) VALUES (99)")
-    with pytest.raises(UnknownVersion, match="version 99, of a newer leftoff; upgrade leftoff"):
+    with pytest.raises(UnknownVersion, match="version 99, of a newer midturn; upgrade midturn"):
         await PostgresStore.open(url)
     store = await PostgresStore.connect(url)
     with pytest.raises(UnknownVersion):
@@ -475,7 +475,7 @@ async def test_a_zombie_with_a_dead_connection_is_told_that_it_lost_the_lease(se
         await heir.refresh()
         await heir.write(status="running", progress=Progress(turn=1))
         await heir.write(status="idle", progress=Progress(turn=1, checkpoint=1), release=True)
-        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leftoff'")
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'midturn'")
         with pytest.raises(LeaseLost):
             await zombie.write(status="idle", progress=Progress(turn=1, checkpoint=1), release=True)
 
@@ -699,7 +699,7 @@ async def test_connections_that_the_server_closed_are_not_used_again(server, url
     async with opened(url) as store:
         await asyncio.gather(*(store.write(a_write(f"case-{i}")) for i in range(20)))
         for seq in range(1, 4):
-            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leftoff'")
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'midturn'")
             heads = await asyncio.gather(*(store.write(a_write(f"case-{i}", seq)) for i in range(20)))
             assert {head.seq for head in heads} == {seq + 1}
 
@@ -788,7 +788,7 @@ async def test_a_deletion_beside_a_write_leaves_no_row(server, url, schema):
             write = a_write(session, 1, rows=[a_row(n) for n in range(20)])
             results = await asyncio.gather(store.write(write), store.delete(session), return_exceptions=True)
             assert results[1] is True
-            assert isinstance(results[0], SessionDeleted | leftoff.records.Head)
+            assert isinstance(results[0], SessionDeleted | midturn.records.Head)
         assert server.execute(f"SELECT count(*) FROM {schema}.rows") == [(0,)]
 
 
@@ -835,7 +835,7 @@ async def test_people_can_look_with_sql(server, url, schema):
     def build():
         return AssistantAgent("helper", model_client=ReplayChatCompletionClient(list(answers)))
 
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         case = store.session("case-42", build(), labels={"team": "claims"})
         for number, text in enumerate(texts):
             await case.run(task=text, key=f"key {number}")
@@ -888,7 +888,7 @@ async def test_what_is_damaged_does_not_hide_the_rest(server, url, schema, poiso
         await store.delete("gone")
         kinds = (Kind.BODY, Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE)
         await store.write(a_write("poison", data=poison, rows=[a_row(1, poison, kind=kind) for kind in kinds]))
-    async with leftoff.open(url) as store:
+    async with midturn.open(url) as store:
         agent = AssistantAgent("helper", model_client=ReplayChatCompletionClient(["Noted."]))
         await store.session("sound", agent).run(task="Remember that.")
     unreadable = poison in POISON[:4]

@@ -1,4 +1,4 @@
-"""How the stores that leftoff ships give back the space of calls: the file that is written anew, and older tables."""
+"""How the stores that midturn ships give back the space of calls: the file that is written anew, and older tables."""
 
 import asyncio
 import errno
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from tools.servers.shared import place
 
-from leftoff.errors import OutcomeUnknown, StateInvalid, StoreFull
-from leftoff.records import Kind
-from leftoff.stores import files
-from leftoff.stores.files import FileStore
-from leftoff.stores.lines import name_of
-from leftoff.stores.postgres import PostgresStore
-from leftoff.testing import a_row, a_write
-from leftoff.testing.subject import snapshot
+from midturn.errors import OutcomeUnknown, StateInvalid, StoreFull
+from midturn.records import Kind
+from midturn.stores import files
+from midturn.stores.files import FileStore
+from midturn.stores.lines import name_of
+from midturn.stores.postgres import PostgresStore
+from midturn.testing import a_row, a_write
+from midturn.testing.subject import snapshot
 
 LARGE = b'"' + b"x" * 30_000 + b'"'
 
@@ -184,8 +184,8 @@ async def test_a_directory_that_cannot_be_synced_leaves_the_outcome_unknown(stor
 
 PRUNE = """
 import asyncio, os, signal, sys
-from leftoff.stores.files import FileStore
-from leftoff.testing import a_write
+from midturn.stores.files import FileStore
+from midturn.testing import a_write
 
 async def main(root, moment):
     store = await FileStore.open(root)

@@ -14,7 +14,7 @@ import pytest
 import redis
 from tools.servers import Proxy, Redis, RedisCluster, RedisSentinel, certificates, redis_binaries
 
-from leftoff.errors import (
+from midturn.errors import (
     Conflict,
     OutcomeUnknown,
     SessionDeleted,
@@ -23,13 +23,13 @@ from leftoff.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from leftoff.records import Head, Kind
-from leftoff.stores import redis_check, redis_server
-from leftoff.stores.redis import ABANDONED, RedisStore
-from leftoff.stores.redis_url import parse
-from leftoff.testing import a_row, a_write
-from leftoff.testing.samples import HOSTILE_IDS
-from leftoff.testing.subject import snapshot, timeless
+from midturn.records import Head, Kind
+from midturn.stores import redis_check, redis_server
+from midturn.stores.redis import ABANDONED, RedisStore
+from midturn.stores.redis_url import parse
+from midturn.testing import a_row, a_write
+from midturn.testing.samples import HOSTILE_IDS
+from midturn.testing.subject import snapshot, timeless
 
 SECRET = "s3cr3t-pa55"
 REDIS, *_, VALKEY = [*redis_binaries(), *redis_binaries()]
@@ -254,7 +254,7 @@ async def test_a_damaged_head_is_named_and_left_out_of_lists(server, store, pref
         assert server.execute("ZRANGE", key, 0, -1) == [member]
 
 
-async def test_a_head_of_a_newer_leftoff_is_not_touched(server, store, prefix):
+async def test_a_head_of_a_newer_midturn_is_not_touched(server, store, prefix):
     member = b"h2 1 1 1 1 idle =t something\n{}\n"
     server.execute("ZADD", key_of(prefix, "case-42"), 0, member)
     for call in (store.head("case-42"), store.write(a_write(seq=1)), store.delete("case-42")):

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.errors import (
+from midturn.errors import (
     Conflict,
-    LeftoffError,
+    MidturnError,
     OutcomeUnknown,
     StateInvalid,
     StoreFull,
     StoreUnavailable,
     UnknownVersion,
 )
-from leftoff.records import Kind
-from leftoff.stores import sqlite
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.stores.sqlite_errors import translated
-from leftoff.testing import a_row, a_write
+from midturn.records import Kind
+from midturn.stores import sqlite
+from midturn.stores.sqlite import SqliteStore
+from midturn.stores.sqlite_errors import translated
+from midturn.testing import a_row, a_write
 
 CANARY = b"the customer's secret"
 
@@ -113,7 +113,7 @@ async def refused(path, error=StoreUnavailable):
     with pytest.raises(error) as caught:
         await SqliteStore.open(path, deadline=5.0)
     async with asyncio.timeout(5.0):
-        while any(thread.name == "leftoff-sqlite" for thread in threading.enumerate()):  # noqa: ASYNC110
+        while any(thread.name == "midturn-sqlite" for thread in threading.enumerate()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert str(path.parent) in str(caught.value)
     return str(caught.value)
@@ -211,8 +211,8 @@ async def test_closing_leaves_one_file_and_no_thread(path):
 async def test_a_process_ends_without_closing(path):
     script = """
 import asyncio, sys
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.testing import a_write
+from midturn.stores.sqlite import SqliteStore
+from midturn.testing import a_write
 stores = []
 async def main():
     stores.append(await SqliteStore.open(sys.argv[1]))
@@ -247,10 +247,10 @@ async def test_another_programs_database_is_left_as_it_is(path, mode):
         assert other.stdout.readline() == "held\n"
         before = everything(path.parent)
         assert len(before) == (3 if mode == "WAL" else 1)
-        assert "not made by leftoff" in await refused(path)
+        assert "not made by midturn" in await refused(path)
         assert everything(path.parent) == before
     before = everything(path.parent)
-    assert "not made by leftoff" in await refused(path)
+    assert "not made by midturn" in await refused(path)
     assert everything(path.parent) == before
 
 
@@ -269,7 +269,7 @@ async def test_a_newer_schema_is_left_as_it_is(path, version):
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    assert "upgrade leftoff" in await refused(path, UnknownVersion)
+    assert "upgrade midturn" in await refused(path, UnknownVersion)
     assert path.read_bytes() == before
 
 
@@ -368,9 +368,9 @@ async def test_a_file_with_tables_and_views_of_the_users_comes_to_the_newest_sch
 async def test_many_processes_make_the_file_together(path):
     script = """
 import asyncio, sys
-from leftoff.errors import Conflict
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.testing import a_row, a_write
+from midturn.errors import Conflict
+from midturn.stores.sqlite import SqliteStore
+from midturn.testing import a_row, a_write
 async def main(path, name):
     print("ready", flush=True)
     sys.stdin.readline()
@@ -556,8 +556,8 @@ async def test_a_forked_child_is_told_to_open_the_store_itself(store):
 async def test_what_a_killed_process_was_told_is_there(path):
     script = """
 import asyncio, sys
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.testing import a_row, a_write
+from midturn.stores.sqlite import SqliteStore
+from midturn.testing import a_row, a_write
 async def main(path):
     store = await SqliteStore.open(path)
     seq = 0
@@ -753,7 +753,7 @@ def test_every_error_of_sqlite_becomes_one_of_ours(path, session):
         error = sqlite3.OperationalError("message")
         error.sqlite_errorcode, error.sqlite_errorname = code, f"SQLITE_{code}"
         found = translated(error, path, session, writing=False)
-        assert isinstance(found, LeftoffError), code
+        assert isinstance(found, MidturnError), code
         assert found.session == session
         assert str(found)
     of_python = sqlite3.OperationalError("of Python")
@@ -772,9 +772,9 @@ def test_a_failing_disk_makes_the_outcome_unknown_only_at_the_commit(path, writi
 async def test_after_a_failing_disk_reading_tells_what_opening_again_tells(path, when):
     script = """
 import asyncio, sys
-from leftoff.errors import OutcomeUnknown
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.testing import a_row, a_write
+from midturn.errors import OutcomeUnknown
+from midturn.stores.sqlite import SqliteStore
+from midturn.testing import a_row, a_write
 async def main(path):
     store = await SqliteStore.open(path)
     seq = failed = 0

@@ -14,24 +14,24 @@ import pytest
 from tools.servers import PgBouncer, Postgres, Proxy
 from tools.servers.shared import place
 
-from leftoff.errors import (
+from midturn.errors import (
     Conflict,
-    LeftoffError,
+    MidturnError,
     OutcomeUnknown,
     SessionDeleted,
     StateInvalid,
     StoreFull,
     StoreUnavailable,
 )
-from leftoff.records import Kind
-from leftoff.store import Transactional
-from leftoff.stores.postgres import PostgresStore
-from leftoff.stores.postgres_pool import HELD, SIZE
-from leftoff.stores.postgres_transaction import first_word
-from leftoff.stores.sqlite import SqliteStore
-from leftoff.testing import a_row, a_write
-from leftoff.testing.subject import snapshot
-from leftoff.urls import open_store
+from midturn.records import Kind
+from midturn.store import Transactional
+from midturn.stores.postgres import PostgresStore
+from midturn.stores.postgres_pool import HELD, SIZE
+from midturn.stores.postgres_transaction import first_word
+from midturn.stores.sqlite import SqliteStore
+from midturn.testing import a_row, a_write
+from midturn.testing.subject import snapshot
+from midturn.urls import open_store
 
 pytestmark = pytest.mark.xdist_group("transactions")
 
@@ -52,7 +52,7 @@ def bouncer():
 
 
 class Place:
-    """A database with a table of the caller's, on which leftoff has a store."""
+    """A database with a table of the caller's, on which midturn has a store."""
 
     def __init__(self, kind, folder, name):
         self.kind = "sqlite" if kind == "sqlite" else "postgres"
@@ -76,7 +76,7 @@ class Place:
             await store.close()
 
     def sql(self, statement):
-        """What a program that knows nothing of leftoff finds."""
+        """What a program that knows nothing of midturn finds."""
         if self.kind == "postgres":
             return server().execute(statement)
         with closing(sqlite3.connect(self.path)) as db:
@@ -274,7 +274,7 @@ async def test_a_statement_cannot_end_the_transaction(at, store, statement):
     async with store.transaction() as transaction:
         await transaction.execute(at.insert, (1, "pump"))
         if not (at.kind == "sqlite" and statement.lstrip().startswith(";")):  # which is an empty statement there
-            with pytest.raises(StateInvalid, match="begun and ended by leftoff"):
+            with pytest.raises(StateInvalid, match="begun and ended by midturn"):
                 await transaction.execute(statement)
         with pytest.raises((at.error, sqlite3.Warning)):
             await transaction.execute(f"SELECT 1; {statement.replace('-- why', '')}")
@@ -354,8 +354,8 @@ async def test_a_closed_store_begins_none(at):
 
 CHILD = """
 import asyncio, os, signal, sys
-from leftoff.testing import a_row, a_write
-from leftoff.urls import open_store
+from midturn.testing import a_row, a_write
+from midturn.urls import open_store
 
 async def main(url, insert, moment):
     store = await open_store(url)
@@ -460,7 +460,7 @@ async def test_a_file_that_another_process_holds_is_waited_for_until_the_deadlin
     assert file.orders() == ["pump"]
 
 
-async def test_the_tables_of_leftoff_are_not_written(file):
+async def test_the_tables_of_midturn_are_not_written(file):
     async with file.opened() as store:
         await store.write(a_write(rows=[a_row(1)]))
         before = await snapshot(store, "case-42")
@@ -472,7 +472,7 @@ async def test_the_tables_of_leftoff_are_not_written(file):
                 "DROP TABLE sessions",
                 "ALTER TABLE rows RENAME TO lost",
             ):
-                with pytest.raises(StateInvalid, match="leftoff's own"):
+                with pytest.raises(StateInvalid, match="midturn's own"):
                     await transaction.execute(statement)
             assert await transaction.execute("SELECT count(*) FROM sessions") == [(1,)]
             await transaction.execute("CREATE TABLE sessions_of_mine (n)")
@@ -487,7 +487,7 @@ async def test_a_statement_that_rolls_back_by_itself_ends_the_transaction(file):
             await transaction.execute(file.insert, (1, "pump"))
             with pytest.raises(sqlite3.IntegrityError):
                 await transaction.execute(f"INSERT OR ROLLBACK INTO {file.table} VALUES (1, 'again')")
-            with pytest.raises(LeftoffError, match="the database has rolled the transaction back"):
+            with pytest.raises(MidturnError, match="the database has rolled the transaction back"):
                 await (
                     transaction.execute(file.insert, (2, "hose")) if last == "execute" else transaction.write(a_write())
                 )

@@ -2,8 +2,8 @@
 
 from benchmarks.servers import recorded, replay
 
-from leftoff.records import Kind
-from leftoff.stores.memory import MemoryStore
+from midturn.records import Kind
+from midturn.stores.memory import MemoryStore
 
 
 async def test_the_writes_of_turns_can_be_given_to_any_store():

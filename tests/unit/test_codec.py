@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leftoff.codec import MAX_BYTES, MAX_DEPTH, decode, decode_foreign, encode
-from leftoff.errors import LeftoffError, StateInvalid
+from midturn.codec import MAX_BYTES, MAX_DEPTH, decode, decode_foreign, encode
+from midturn.errors import MidturnError, StateInvalid
 
 NAN, INFINITY = float("nan"), float("inf")
 HALF = "\ud800"
@@ -204,7 +204,7 @@ def test_only_strings_are_keys(key):
 def test_the_first_problem_is_named_from_the_callers_path():
     error = refusal({"a": [0, {"b c": NAN}], "z": HALF}, path="turn 7")
     assert error.path == "turn 7.a[1].b c"
-    assert isinstance(error, LeftoffError)
+    assert isinstance(error, MidturnError)
 
 
 def test_the_largest_value_comes_back_and_one_byte_more_is_refused():

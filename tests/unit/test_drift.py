@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leftoff import codec
-from leftoff.drift import Drift, compare, digest, migration_code, variable
+from midturn import codec
+from midturn.drift import Drift, compare, digest, migration_code, variable
 
 REFUND = {"description": "Pay back.", "parameters": {"properties": {"order": {"type": "string"}}}, "strict": False}
 REPORT = {
@@ -33,7 +33,7 @@ def setup(*agents, versions=None, **more):
     return {
         "agents": {f"participants/{each['name']}": each for each in agents},
         "teams": {"": team(*(each["name"] for each in agents), **more)},
-        "versions": versions or {"autogen": "0.7.5", "leftoff": "0.1.0"},
+        "versions": versions or {"autogen": "0.7.5", "midturn": "0.1.0"},
     }
 
 
@@ -362,7 +362,7 @@ def test_message_types_of_a_team():
 
 
 def test_other_versions():
-    before = setup(versions={"autogen": "0.7.4", "leftoff": "0.1.0"})
+    before = setup(versions={"autogen": "0.7.4", "midturn": "0.1.0"})
     change = told(before, setup())
     assert (change.what, change.text, change.breaking) == ("version", "AutoGen 0.7.4 before, 0.7.5 now", False)
     assert digest(before) == digest(setup())
@@ -380,7 +380,7 @@ def test_the_code_of_a_migration():
     before = setup(agent("ann"), agent("triage", tools={"refund": REFUND}))
     after = setup(agent("ann"), agent("router", tools={"pay": REFUND}), graph=GRAPH)
     assert migration_code(compare(before, after), name="support", version=2) == (
-        '# where support = leftoff.Blueprint("support", ...) stands: version=3\n'
+        '# where support = midturn.Blueprint("support", ...) stands: version=3\n'
         "@support.migration(2, 3)\n"
         "def from_2_to_3(state):\n"
         "    # agent triage removed from team desk, agent router added in its place\n"

@@ -1,4 +1,4 @@
-"""``import leftoff`` loads nothing else until a name is used, and has every public name."""
+"""``import midturn`` loads nothing else until a name is used, and has every public name."""
 
 import ast
 import subprocess
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-import leftoff
+import midturn
 
 
 def test_importing_it_loads_neither_asyncio_nor_autogen_nor_itself():
-    code = "import sys; before = {*sys.modules}; import leftoff; print(*({*sys.modules} - before))"
+    code = "import sys; before = {*sys.modules}; import midturn; print(*({*sys.modules} - before))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "leftoff" in found
-    assert not [name for name in found if name.startswith(("asyncio", "autogen", "orjson", "leftoff."))]
+    assert "midturn" in found
+    assert not [name for name in found if name.startswith(("asyncio", "autogen", "orjson", "midturn."))]
 
 
 def test_type_checkers_see_the_names_that_it_has():
-    tree = ast.parse(Path(leftoff.__file__).read_text())
+    tree = ast.parse(Path(midturn.__file__).read_text())
     seen = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    assert {*seen} - {"annotations", "import_module", "TYPE_CHECKING", "Any"} == {*leftoff.__all__}
+    assert {*seen} - {"annotations", "import_module", "TYPE_CHECKING", "Any"} == {*midturn.__all__}
 
 
-@pytest.mark.parametrize("name", leftoff.__all__)
+@pytest.mark.parametrize("name", midturn.__all__)
 def test_every_name_is_there(name):
-    assert getattr(leftoff, name) is not None
-    assert name in dir(leftoff)
+    assert getattr(midturn, name) is not None
+    assert name in dir(midturn)
 
 
 def test_another_name_is_not_there():
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
-        leftoff.Sesion  # noqa: B018 - it is what fails
+        midturn.Sesion  # noqa: B018 - it is what fails

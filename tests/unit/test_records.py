@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from leftoff.errors import StateInvalid
-from leftoff.records import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
-from leftoff.testing import a_row, a_write
-from leftoff.testing.samples import HOSTILE_IDS
+from midturn.errors import StateInvalid
+from midturn.records import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
+from midturn.testing import a_row, a_write
+from midturn.testing.samples import HOSTILE_IDS
 
 
 @pytest.mark.parametrize("session", [*HOSTILE_IDS, "case-42", "x" * MAX_ID], ids=ascii)

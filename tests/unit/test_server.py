@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from leftoff.errors import OutcomeUnknown, StoreFull
-from leftoff.stores.memory import MemoryStore
-from leftoff.stores.server import ServerStore, Unreached
-from leftoff.testing import a_write
+from midturn.errors import OutcomeUnknown, StoreFull
+from midturn.stores.memory import MemoryStore
+from midturn.stores.server import ServerStore, Unreached
+from midturn.testing import a_write
 
 
 class Flaky(ServerStore):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leftoff import codec, state, turns
-from leftoff.bodies import Bodies
-from leftoff.codec import difference
-from leftoff.errors import StateInvalid
-from leftoff.records import Kind, Row
-from leftoff.state import LONG, MAX_SHARING, Append, Archive, Grown, plain
+from midturn import codec, state, turns
+from midturn.bodies import Bodies
+from midturn.codec import difference
+from midturn.errors import StateInvalid
+from midturn.records import Kind, Row
+from midturn.state import LONG, MAX_SHARING, Append, Archive, Grown, plain
 
 
 def bodies_of(values):
@@ -63,7 +63,7 @@ class Stored:
         return packed, new
 
     def read(self, number, archive=None, *, later=False):
-        """A checkpoint as ``leftoff.history.read_checkpoint`` reads it; ``later`` rows may be there already."""
+        """A checkpoint as ``midturn.history.read_checkpoint`` reads it; ``later`` rows may be there already."""
         archive = Archive() if archive is None else archive
         at = self.checkpoints[number]
         bodies = [row for row in self.bodies if later or row.n < at.bodies]

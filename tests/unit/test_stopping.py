@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from leftoff.stopping import each, settled, stop_of, unless
+from midturn.stopping import each, settled, stop_of, unless
 
 
 class Work:

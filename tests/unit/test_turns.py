@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftoff import turns
-from leftoff.errors import StateInvalid, UnknownVersion
-from leftoff.records import FORMAT, Kind, Row
-from leftoff.state import Append
-from leftoff.turns import CallRow, CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
+from midturn import turns
+from midturn.errors import StateInvalid, UnknownVersion
+from midturn.records import FORMAT, Kind, Row
+from midturn.state import Append
+from midturn.turns import CallRow, CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
 
 SMALLEST = {
     Progress: Progress(),

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from leftoff.uncollected import uncollected
+from midturn.uncollected import uncollected
 
 
 @pytest.fixture(autouse=True)

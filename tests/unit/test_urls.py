@@ -2,9 +2,9 @@
 
 import pytest
 
-import leftoff
-from leftoff.errors import StoreUnavailable
-from leftoff.urls import locate, without_secrets
+import midturn
+from midturn.errors import StoreUnavailable
+from midturn.urls import locate, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_password_is_not_shown(url, shown):
 
 async def test_options_may_be_given_by_name():
     with pytest.raises(StoreUnavailable, match="replicas= is part of strict mode"):
-        async with leftoff.open("redis://127.0.0.1:1/0", replicas=1):
+        async with midturn.open("redis://127.0.0.1:1/0", replicas=1):
             pass
     with pytest.raises(StoreUnavailable, match="strict= must be true or false"):
-        async with leftoff.open("redis://127.0.0.1:1/0?prefix=x", strict="yes"):
+        async with midturn.open("redis://127.0.0.1:1/0?prefix=x", strict="yes"):
             pass
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        async with leftoff.open("redis://127.0.0.1:1/0", strict=True, replicas=1):
+        async with midturn.open("redis://127.0.0.1:1/0", strict=True, replicas=1):
             pass
 
 
@@ -67,5 +67,5 @@ async def test_options_may_be_given_by_name():
 def test_a_store_without_options_refuses_them(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreUnavailable, match="has no option strict"):
-        leftoff.open(url, strict=True)
+        midturn.open(url, strict=True)
     assert list(tmp_path.iterdir()) == []

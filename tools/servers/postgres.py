@@ -18,7 +18,7 @@ import psycopg
 
 from .process import HOST, Folder, Server, ServerFailed, ServerMissing, plain_user, run, wait_until
 
-NAME = "leftoff"
+NAME = "midturn"
 """Of the user, who may do everything, and of the database."""
 
 DEFAULTS = {

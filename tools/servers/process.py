@@ -113,7 +113,7 @@ class Folder:
         base = Path(tempfile.gettempdir())
         if user is not None and not all(step.stat().st_mode & 0o001 for step in (base, *base.parents)):
             base = Path("/tmp")  # noqa: S108 - the one folder that every user can reach
-        self.path = Path(tempfile.mkdtemp(prefix=f"leftoff-{name}-", dir=base))
+        self.path = Path(tempfile.mkdtemp(prefix=f"midturn-{name}-", dir=base))
         if user is not None:
             os.chown(self.path, user.pw_uid, user.pw_gid)
         self._owner = os.getpid()

@@ -31,7 +31,7 @@ def place(kind: str, where: Path) -> str:
 
 @cache
 def _postgres() -> str:
-    if url := os.environ.get("LEFTOFF_TEST_POSTGRES_URL"):
+    if url := os.environ.get("MIDTURN_TEST_POSTGRES_URL"):
         return url
     server = Postgres()
     server.start()
@@ -40,7 +40,7 @@ def _postgres() -> str:
 
 @cache
 def _redis() -> str:
-    if url := os.environ.get("LEFTOFF_TEST_REDIS_URL"):
+    if url := os.environ.get("MIDTURN_TEST_REDIS_URL"):
         return url
     server = Redis()
     server.start()

@@ -1,4 +1,4 @@
-"""The tables in Postgres as an older leftoff made them."""
+"""The tables in Postgres as an older midturn made them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 
 def make_tables(url: str, schema: str, upto: int) -> None:
     """Apply the migrations up to a number, in a schema that does not exist yet."""
-    read = files("leftoff.stores").joinpath
+    read = files("midturn.stores").joinpath
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
         connection.execute(f"SET search_path TO {schema}, pg_temp".encode())

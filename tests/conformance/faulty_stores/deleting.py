@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from leftoff.errors import Conflict, SessionDeleted
+from midturn.errors import Conflict, SessionDeleted
 
 
 @mutant("test_a_deleted_session_leaves_only_a_head_that_says_so")

@@ -4,8 +4,8 @@ import time
 from dataclasses import replace
 
 from faulty_stores.kept import PLACES, Kept, mutant
-from leftoff.errors import Conflict
-from leftoff.stores.memory import MemoryStore
+from midturn.errors import Conflict
+from midturn.stores.memory import MemoryStore
 
 
 @mutant("test_another_handle_sees_a_write_at_once")

@@ -2,7 +2,7 @@
 
 import threading
 
-from leftoff.stores.memory import MemoryStore
+from midturn.stores.memory import MemoryStore
 
 MUTANTS = {}
 PLACES = {}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from leftoff.records import Kind
+from midturn.records import Kind
 
 
 class _Pruned(Kept):

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from leftoff.errors import Conflict
+from midturn.errors import Conflict
 
 
 @mutant("test_a_race_from_one_seq_has_one_winner", "test_a_race_between_handles_has_one_winner")

@@ -4,7 +4,7 @@ import unicodedata
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from leftoff.records import Kind
+from midturn.records import Kind
 
 
 @mutant("test_rows_come_back_as_the_very_bytes")

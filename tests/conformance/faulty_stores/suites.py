@@ -3,7 +3,7 @@
 from contextlib import asynccontextmanager
 
 from faulty_stores import MUTANTS, Kept
-from leftoff.testing import StoreConformance
+from midturn.testing import StoreConformance
 
 
 def proof(name, kind, caught_by=()):

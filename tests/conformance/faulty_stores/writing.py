@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from leftoff.errors import Conflict
+from midturn.errors import Conflict
 
 
 @mutant("test_a_new_session_has_no_head_to_come_after")

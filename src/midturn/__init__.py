@@ -1,0 +1,81 @@
+"""midturn: durable AutoGen agents and teams. Kill it mid-turn, and any other process finishes the turn."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from midturn.autogen import State as State
+    from midturn.autogen import TurnResult as TurnResult
+    from midturn.autogen import replayed as replayed
+    from midturn.blueprint import Blueprint as Blueprint
+    from midturn.calling import call_key as call_key
+    from midturn.calling import human as human
+    from midturn.calling import transaction as transaction
+    from midturn.drift import Change as Change
+    from midturn.drift import Drift as Drift
+    from midturn.effects import Call as Call
+    from midturn.effects import tool as tool
+    from midturn.errors import Conflict as Conflict
+    from midturn.errors import Drifted as Drifted
+    from midturn.errors import InDoubt as InDoubt
+    from midturn.errors import LeaseLost as LeaseLost
+    from midturn.errors import MidturnError as MidturnError
+    from midturn.errors import MigrationFailed as MigrationFailed
+    from midturn.errors import MissingExtra as MissingExtra
+    from midturn.errors import MissingMigration as MissingMigration
+    from midturn.errors import NotKept as NotKept
+    from midturn.errors import OutcomeUnknown as OutcomeUnknown
+    from midturn.errors import ReplayDiverged as ReplayDiverged
+    from midturn.errors import SessionBusy as SessionBusy
+    from midturn.errors import SessionDeleted as SessionDeleted
+    from midturn.errors import StateInvalid as StateInvalid
+    from midturn.errors import StoreFull as StoreFull
+    from midturn.errors import StoreUnavailable as StoreUnavailable
+    from midturn.errors import TurnFailed as TurnFailed
+    from midturn.errors import UnknownVersion as UnknownVersion
+    from midturn.history import Checkpoint as Checkpoint
+    from midturn.history import Turn as Turn
+    from midturn.opening import OpenStore as OpenStore
+    from midturn.opening import SessionInfo as SessionInfo
+    from midturn.opening import open as open
+    from midturn.questions import Question as Question
+    from midturn.questions import Waiting as Waiting
+    from midturn.replaying import Replay as Replay
+    from midturn.session import Session as Session
+
+__version__ = "0.1.0"
+
+# Loaded when it is first used: a program that only catches an error, or marks a tool, need not wait for the rest.
+_PLACES = {
+    "autogen": "State TurnResult replayed",
+    "blueprint": "Blueprint",
+    "calling": "call_key human transaction",
+    "drift": "Change Drift",
+    "effects": "Call tool",
+    "errors": (
+        "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotKept "
+        "OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable TurnFailed "
+        "UnknownVersion"
+    ),
+    "history": "Checkpoint Turn",
+    "opening": "OpenStore SessionInfo open",
+    "questions": "Question Waiting",
+    "replaying": "Replay",
+    "session": "Session",
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
+__all__ = list(_PLACE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"midturn.{_PLACE_OF[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACE_OF})

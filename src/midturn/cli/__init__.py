@@ -1,0 +1,93 @@
+"""The ``midturn`` command. This is the one place where errors become lines for people and exit codes for scripts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from itertools import takewhile
+from typing import Any
+
+import click
+
+import midturn
+from midturn.cli import failures
+from midturn.cli.answer import answer, discard
+from midturn.cli.chat import chat
+from midturn.cli.check import check
+from midturn.cli.copy import copy
+from midturn.cli.db import db
+from midturn.cli.demo import demo
+from midturn.cli.look import ls, show
+from midturn.cli.migrate import migrate, rollback
+from midturn.cli.move import export, import_, rm
+from midturn.cli.output import note
+from midturn.cli.resume import resume
+from midturn.stores.server import durability
+
+
+class _Risks(logging.Handler):
+    """Tells of a store that keeps nothing. What others may lose is told by ``midturn db status``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+_RISKS = _Risks(logging.ERROR)
+
+
+class _Cli(click.Group):
+    """A group whose errors are reported by :mod:`midturn.cli.failures`."""
+
+    def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
+        words: list[str] = sys.argv[1:] if args is None else list(args)
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end a command
+        try:
+            code = super().main(words, *rest, **extra | {"standalone_mode": False})
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - report() raises those it does not know
+            # Read from the words because an error of parsing comes before any option is known.
+            flags = set(takewhile(lambda word: word != "--", words))
+            code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
+        sys.exit(code)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
+        return list(self.commands)  # in the order in which a newcomer meets them
+
+
+@click.group(
+    cls=_Cli,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(midturn.__version__, prog_name="midturn")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Durable AutoGen agents and teams: kill it mid-turn, and any other process finishes the turn.
+
+    Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
+    session or checkpoint, 4 the session is busy or waits for an answer, 130 interrupted by Ctrl-C, 143 by SIGTERM.
+    """
+    durability.addHandler(_RISKS)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (
+    demo,
+    chat,
+    ls,
+    show,
+    import_,
+    export,
+    copy,
+    rm,
+    resume,
+    answer,
+    discard,
+    check,
+    migrate,
+    rollback,
+    db,
+):
+    main.add_command(_command)

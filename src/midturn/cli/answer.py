@@ -1,0 +1,187 @@
+"""``midturn answer`` and ``midturn discard``: a turn that waits for a human goes on, or is given up."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from midturn.cli.app import load_app
+from midturn.cli.calls import Done, open_turn, print_calls
+from midturn.cli.conversation import Conversation
+from midturn.cli.options import busy_option, command_line, common, timeout_option, traceback_option
+from midturn.cli.output import clean, note, print_json, say
+from midturn.cli.places import existing, find_session
+from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
+from midturn.cli.signals import run, stoppable
+from midturn.codec import decode_foreign, is_object
+from midturn.errors import Conflict, StateInvalid
+
+if TYPE_CHECKING:
+    from midturn import OpenStore
+    from midturn.options import Busy
+    from midturn.questions import Question
+
+_WHY = {
+    "waiting": "waits for an answer",
+    "running": "was interrupted",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+}
+"""How an open turn stands."""
+
+
+def _arguments(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        found = decode_foreign(value.encode("utf-8", "surrogatepass"), "--arguments")
+    except StateInvalid as error:
+        raise click.BadParameter(error.differences[0][1]) from None
+    if not is_object(found):
+        raise click.BadParameter("not a JSON object")
+    return found
+
+
+@click.command()
+@click.argument("session")
+@click.argument("answer", required=False)
+@click.option("--question", metavar="ID", help="The question that is meant; needed if there are several.")
+@click.option(
+    "--arguments", metavar="JSON", callback=_arguments, help="With approve: an object of arguments to change."
+)
+@click.option("--app", metavar="APP", help="What runs the session, as in `midturn chat`: the turn goes on at once.")
+@timeout_option
+@busy_option
+@traceback_option
+@common
+def answer(
+    *,
+    session: str,
+    answer: str | None,
+    question: str | None,
+    arguments: dict[str, Any] | None,
+    app: str | None,
+    timeout: float,
+    busy: Busy,
+    url: str,
+    as_json: bool,
+    trace: bool,  # noqa: ARG001 - read from the words, as for every command
+) -> None:
+    """Answer what the open turn of a session asks.
+
+    Without ANSWER: what the turn has done, what is asked, by which agent, and what can be answered.
+
+    ANSWER is any text for an agent that stands for a human; approve or deny: REASON for a tool that wants approval;
+    retry, done: RESULT or fail for a call of which a crash left open what became of it.
+
+    With --app the turn goes on and is printed. Without, the answer is recorded, and `midturn resume` goes on.
+    """
+    if answer is None and (question is not None or arguments is not None or app is not None):
+        raise click.UsageError("--question, --arguments and --app go with an ANSWER")
+    what = None if app is None else load_app(app)
+
+    async def reply(text: str) -> None:
+        async with existing(url) as store:
+            ledger = (await find_session(store, session)).ledger
+            case = store.session(session, what, busy=busy, timeout=timeout)
+            try:
+                if app is None:
+                    await stoppable(case.answer(text, question=question, arguments=arguments))
+                    _recorded(session, *await _after(store, session), url=url, as_json=as_json)
+                else:
+                    conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+                    conversation.announce(ledger, timeout if busy == "wait" else 0.0)
+                    await conversation.answer(text, question=question, arguments=arguments)
+            except (StateInvalid, Conflict) as error:
+                if (isinstance(error, Conflict) or error.path in ("question", "answer", "arguments")) and not as_json:
+                    error.add_note(f"see what is asked: {command_line('answer', session, url=url)}")
+                raise
+
+    if answer is None:
+        _look(session, url=url, as_json=as_json)
+    else:
+        run(reply(answer))
+
+
+@click.command()
+@click.argument("session")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@timeout_option
+@busy_option
+@common
+def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as_json: bool) -> int:
+    """Give up the open turn of a session.
+
+    It may wait for an answer, have failed, or have been interrupted. The session is as it was before the turn; what its
+    tools have done stays done.
+    """
+
+    async def look() -> tuple[int, str | None]:
+        async with existing(url) as store:
+            progress = (await find_session(store, session)).ledger.progress
+            return progress.turn, progress.open
+
+    async def give_up() -> bool:
+        async with existing(url) as store:
+            return await stoppable(store.session(session, busy=busy, timeout=timeout).discard())
+
+    turn, opened = run(look())
+    if opened is not None and not yes:
+        if not sys.stdin.isatty():
+            words = command_line("discard", session, url=url, flags=("--yes",))
+            raise click.UsageError(f"nobody can be asked whether this is meant; type {words}")
+        if not click.confirm(clean(f"Give up turn {turn} of {session}, which {_WHY[opened]}?"), err=True):
+            note("nothing was given up")
+            return 1
+    given = opened is not None and run(give_up())
+    if as_json:
+        print_json({"session": session, "turn": turn if given else None})
+    elif given:
+        say(f"gave up turn {turn} of {session}; the session is as it was before it")
+    else:
+        say(f"nothing to give up: the last turn of {session} is complete")
+    return 0
+
+
+def _look(session: str, *, url: str, as_json: bool) -> None:
+    """Print what is asked."""
+
+    async def read() -> tuple[int, list[Done], tuple[Question, ...]]:
+        async with existing(url) as store:
+            ledger = (await find_session(store, session)).ledger
+            if ledger.progress.open != "waiting":
+                return ledger.progress.turn, [], ()
+            return ledger.progress.turn, *await open_turn(ledger)
+
+    turn, calls, questions = run(read())
+    if as_json:
+        asked = {"turn": turn if questions else None, "waiting": questions_json(questions)}
+        print_json({"session": session} | asked | {"calls": [dataclasses.asdict(call) for call in calls]})
+    elif not questions:
+        say(f"nothing is asked: no turn of {session} waits for an answer")
+    else:
+        print_calls(turn, calls)
+        say(f"turn {turn} of {session} waits for {waits(questions)}")
+        print_questions(questions)
+        print_ways(session, questions, url=url)
+
+
+async def _after(store: OpenStore, session: str) -> tuple[int, tuple[Question, ...]]:
+    """The open turn, and what is still asked."""
+    ledger = (await find_session(store, session)).ledger
+    return ledger.progress.turn, await open_questions(ledger)
+
+
+def _recorded(session: str, turn: int, left: tuple[Question, ...], *, url: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"session": session, "turn": turn, "recorded": True, "waiting": questions_json(left)})
+    elif left:
+        say(f"recorded; turn {turn} still waits for {waits(left)}")
+        print_questions(left)
+        print_ways(session, left, url=url)
+    else:
+        say("recorded")
+        note(f"go on with turn {turn}: {command_line('resume', 'APP', session, url=url)}")

@@ -1,0 +1,111 @@
+"""APP: from ``module:attribute`` to something that a session can run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+import pkgutil
+import sys
+import traceback
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from midturn.blueprint import Blueprint
+from midturn.cli.failures import AppInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def load_app(name: str) -> Any:
+    """What APP names; the current directory is searched first, as ``python -m`` does.
+
+    Raises:
+        AppInvalid: there is no such thing, it cannot be imported, or it is of another kind.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise AppInvalid(f"APP is module:attribute, such as app:support; {name!r} is not")
+    if module.endswith(".py"):
+        raise AppInvalid(f"APP names a module, not a file: {module.removesuffix('.py').replace('/', '.')}:{attribute}")
+    here = os.getcwd()  # noqa: PTH109 - sys.path is made of strings
+    sys.path.insert(0, here)
+    found = _import(module, here)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise AppInvalid(f"{module} has no {attribute!r}{_instead(part, _public(found))}")
+        found = getattr(found, part)
+    _check(found, name)
+    # A team logs its agents' errors with tracebacks, which we report ourselves; an app that sets up logging gets them.
+    logging.getLogger("autogen_core").addHandler(logging.NullHandler())
+    return found
+
+
+def load_blueprint(name: str) -> Blueprint:
+    """The Blueprint that APP names.
+
+    Raises:
+        AppInvalid: it names something else.
+    """
+    found = load_app(name)
+    if not isinstance(found, Blueprint):
+        error = AppInvalid(f"{name} is not a Blueprint, so it has no version")
+        error.add_note('make it one: support = midturn.Blueprint("support", build_team, version=2)')
+        raise error
+    return found
+
+
+def is_live(what: object) -> bool:
+    """Whether this is an agent or a team rather than something that builds one."""
+    from midturn.autogen import AutoGen
+
+    return AutoGen().is_live(what)
+
+
+def broken(doing: str, error: BaseException) -> AppInvalid:
+    """For an app that raised before there was a turn."""
+    invalid = AppInvalid(f"{doing} failed: {type(error).__name__}: {error}")
+    invalid.add_note("--traceback shows where")
+    return invalid
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether midturn's own code raised it, which is a bug and not the app's fault."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("midturn.")
+
+
+def _import(module: str, here: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            near = _instead(module, [found.name for found in pkgutil.iter_modules([here])])
+            raise AppInvalid(f"there is no module {module!r} in {here} or among the installed ones{near}") from None
+        raise broken(f"importing {module}", error) from error
+    except (Exception, SystemExit) as error:
+        raise broken(f"importing {module}", error) from error
+
+
+def _check(what: object, name: str) -> None:
+    if isinstance(what, Blueprint) or is_live(what):
+        return
+    if not callable(what):
+        raise AppInvalid(f"{name} is a {type(what).__name__}, not a Blueprint, a factory, an agent or a team")
+    try:
+        inspect.signature(what).bind()
+    except TypeError as error:
+        raise AppInvalid(f"{name} cannot be called without arguments, as a factory is: {error}") from None
+    except ValueError:
+        return  # it does not tell its arguments
+
+
+def _public(what: object) -> list[str]:
+    return [name for name in dir(what) if not name.startswith("_")]
+
+
+def _instead(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

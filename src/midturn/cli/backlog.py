@@ -1,0 +1,159 @@
+"""Finishing the turns of many sessions, one after the other."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rich.progress import Progress
+
+from midturn.blueprint import Blueprint
+from midturn.cli.app import broken
+from midturn.cli.conversation import result_json
+from midturn.cli.failures import Interrupted, facts, report
+from midturn.cli.options import command_line
+from midturn.cli.output import console, note, print_json, say
+from midturn.cli.places import existing, look_up
+from midturn.cli.questions import open_questions, questions_json, summary
+from midturn.cli.signals import handling
+from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
+from midturn.records import Kind
+from midturn.turns import TurnRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from midturn import OpenStore
+    from midturn.ledger import Ledger
+    from midturn.questions import Question
+    from midturn.records import Status
+
+
+class Backlog:
+    """The sessions that crashed workers left behind, and what became of them."""
+
+    def __init__(self, app: str, what: Any, *, failed: bool, as_json: bool, trace: bool) -> None:
+        """``failed`` says that turns which failed are tried again, too."""
+        self._app = app
+        self._blueprint = what if isinstance(what, Blueprint) else Blueprint("", what)
+        self._failed = failed
+        self._as_json = as_json
+        self._trace = trace
+        hows = ("finished", "failed", "busy", "skipped", "waiting")
+        self._score: dict[str, list[dict[str, Any]]] = {how: [] for how in hows}
+        self._asked: list[Question] = []
+        """What those that wait are waiting for."""
+
+    async def finish(self, url: str, *, labels: Mapping[str, str], prefix: str) -> int:
+        """Finish what can be finished, and print it; the exit code."""
+        statuses: tuple[Status, ...] = ("running", "failed") if self._failed else ("running",)
+        async with existing(url) as store:
+            ids = [
+                info.id
+                for status in statuses
+                async for info in store.sessions(status=status, labels=labels, prefix=prefix)
+            ]
+            if ids:
+                await self._try_to_build()
+            # What agents print must not go where the bar is.
+            bar = Progress(console=console(err=True), transient=True, redirect_stdout=False, disable=self._quiet(ids))
+            with bar, handling(self._leaving(bar)):
+                for session in bar.track(ids, description="resuming"):
+                    await self._settle(store, session)
+            waiting = [info.id async for info in store.sessions(status="waiting", labels=labels, prefix=prefix)]
+            for session in waiting:
+                await self._see(store, session)
+        if self._as_json:
+            print_json(self._score)
+            return 1 if self._score["failed"] else 0
+        say(self._summary() or "nothing to finish")
+        if self._asked:
+            note(f"those that wait: {summary(self._asked)}")
+            note(f"see which: {command_line('ls', url=url, flags=['--status', 'waiting'])}")
+        return 1 if self._score["failed"] else 0
+
+    async def _try_to_build(self) -> None:
+        """Find out that APP does not work before any turn fails because of it."""
+        try:
+            await self._blueprint.build()
+        except Exception as error:
+            raise broken(self._app, error) from error
+
+    async def _settle(self, store: OpenStore, session: str) -> None:
+        try:
+            ledger = await look_up(store, session)
+            opened = ledger.progress.open
+            if owner := ledger.busy():
+                self._leave_to(session, owner)
+            elif opened is None or (opened != "running" and not self._failed):
+                self._skip(session, "finished by another worker meanwhile")
+            elif name := await self._stranger(ledger):
+                self._skip(session, f"left alone: it was begun by the blueprint {name!r}")
+            elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
+                if result.waiting is not None:
+                    return  # it is seen with the others that wait
+                self._count("finished", f"{session}: turn {result.turn} is complete", result_json(session, result))
+            else:
+                self._skip(session, "finished by another worker meanwhile")
+        except SessionBusy as busy:
+            self._leave_to(session, busy.owner)
+        except (SessionDeleted, UnknownVersion) as error:  # it is not one for this worker, or not any more
+            self._skip(session, str(error))
+        except MidturnError as error:
+            self._fail(session, error)
+        except Exception as error:  # noqa: BLE001 - from the factory: it does not keep the others from being finished
+            self._fail(session, broken(self._app, error))
+
+    async def _see(self, store: OpenStore, session: str) -> None:
+        """Count a session whose turn waits, if it is one of the blueprint's."""
+        with suppress(MidturnError):  # deleted meanwhile, or damaged, which is no matter of this turn
+            ledger = await look_up(store, session)
+            if await self._stranger(ledger) is None and (questions := await open_questions(ledger)):
+                self._asked += questions
+                found = {"session": session, "turn": ledger.progress.turn, "questions": questions_json(questions)}
+                self._score["waiting"].append(found)
+
+    def _fail(self, session: str, error: Exception) -> None:
+        self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
+        if not self._as_json:
+            report(error, as_json=False, trace=self._trace)
+
+    async def _stranger(self, ledger: Ledger) -> str | None:
+        """The name of another blueprint that began the turn."""
+        row = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
+        return None if row is None or row.blueprint in ("", self._blueprint.name) else row.blueprint
+
+    def _skip(self, session: str, why: str) -> None:
+        self._count("skipped", f"{session}: {why}", {"session": session, "reason": why})
+
+    def _leave_to(self, session: str, owner: str) -> None:
+        self._count(
+            "busy", f"{session}: left to the worker that holds it ({owner})", {"session": session, "owner": owner}
+        )
+
+    def _count(self, how: str, text: str, found: dict[str, Any]) -> None:
+        self._score[how].append(found)
+        if not self._as_json:
+            note(text)
+
+    def _summary(self) -> str:
+        return ", ".join(f"{len(found)} {how}" for how, found in self._score.items() if found)
+
+    def _quiet(self, ids: list[str]) -> bool:
+        return self._as_json or len(ids) == 1
+
+    def _leaving(self, bar: Progress) -> Callable[[int, object], NoReturn]:
+        """A signal handler that ends the process like a crash.
+
+        The turn that runs is not told: it stays interrupted, so that the next resume finishes it. A cancelled one would
+        count as reported to somebody.
+        """
+
+        def leave(number: int, _frame: object) -> NoReturn:
+            bar.stop()
+            stop = Interrupted(number, f"stopped: {self._summary() or 'nothing was finished'}")
+            stop.add_note("the rest is still there for the next resume --all")
+            os._exit(report(stop, as_json=self._as_json))
+
+        return leave

@@ -1,0 +1,159 @@
+"""``midturn chat``: one turn, or a conversation."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+import midturn
+from midturn.cli.app import load_app
+from midturn.cli.conversation import Conversation
+from midturn.cli.failures import AppInvalid, Interrupted, report
+from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from midturn.cli.output import note
+from midturn.cli.places import look_up
+from midturn.cli.questions import prompt
+from midturn.cli.signals import ask, run, someone_else_reads
+from midturn.errors import Conflict, MidturnError, StateInvalid
+from midturn.records import NO_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+    from typing import Any
+
+    from midturn.options import Busy
+    from midturn.questions import Question
+
+
+@click.command()
+@click.argument("app")
+@click.argument("session")
+@click.argument("task", required=False)
+@label_option("Label the session; may be given several times.")
+@click.option("--key", help="A name for the turn: the same key and TASK again give the recorded answer.")
+@timeout_option
+@busy_option
+@traceback_option
+@common
+def chat(
+    *,
+    app: str,
+    session: str,
+    task: str | None,
+    labels: dict[str, str],
+    key: str | None,
+    timeout: float,
+    busy: Busy,
+    url: str,
+    as_json: bool,
+    trace: bool,
+) -> None:
+    """Talk to APP in a session that remembers.
+
+    APP is module:attribute, looked for in the current directory first: a Blueprint, a function that builds an agent or
+    a team, or an agent or a team.
+
+    With TASK it is one turn. Without, a conversation until /exit or the end of the input; from a pipe, each line is a
+    task. Ctrl-C stops the turn and leaves the session as it was before it.
+
+    A turn that needs an answer from a human asks at the terminal. It is stored while it waits: leave with /exit, Ctrl-D
+    or Ctrl-C, and answer later, also with `midturn answer`.
+    """
+    if task is None and key is not None:
+        raise click.UsageError("--key names one turn, so it needs a TASK")
+    if task is not None and not task.strip():
+        raise click.UsageError("TASK is empty")
+    if task is None and as_json and sys.stdin.isatty():
+        raise click.UsageError("--json needs a TASK, or tasks from a pipe, one per line")
+    what = load_app(app)
+
+    async def talk() -> None:
+        async with midturn.open(url) as store:
+            ledger = await look_up(store, session)
+            merged = {**(ledger.head.labels if ledger.head is not None else NO_LABELS), **labels} if labels else None
+            case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)
+            asks = sys.stdin.isatty() and not as_json
+            conversation = Conversation(store, case, app=app, url=url, as_json=as_json, asks=asks)
+            patience = timeout if busy == "wait" else 0.0
+            if task is not None:
+                await conversation.catch_up(patience)
+                if await _answer(conversation):
+                    await conversation.turn(task, key)
+                    await _answer(conversation)
+            elif sys.stdin.isatty():
+                note(f"session {session}, {ledger.progress.turn} turns so far; /exit or Ctrl-D ends")
+                await _converse(conversation, patience, trace=trace)
+            else:
+                await conversation.catch_up(patience)
+                while (line := ask()) is not None:
+                    if line.strip():
+                        await conversation.turn(line.strip())
+
+    run(talk())
+
+
+async def _converse(conversation: Conversation, patience: float, *, trace: bool) -> None:
+    """A person at a terminal: a turn that is stopped or fails comes back to the prompt."""
+
+    async def attempt(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Interrupted as stop:
+            if stop.number != signal.SIGINT or conversation.live.asks or someone_else_reads():
+                raise  # what asks still reads the terminal: the next line typed would go there
+            report(stop, as_json=False)
+        except (MidturnError, AppInvalid) as error:
+            report(error, as_json=False, trace=trace)
+
+    await attempt(conversation.catch_up(patience))
+    while True:
+        questions = await conversation.asked()
+        line = _typed(conversation, questions)
+        if line is None:
+            return
+        if questions:
+            await attempt(conversation.answer(line, question=questions[0].id))
+        else:
+            await attempt(conversation.turn(line))
+
+
+async def _answer(conversation: Conversation) -> bool:
+    """Have the open turn's questions answered at the terminal; false if the person leaves before."""
+    while questions := await conversation.asked():
+        line = _typed(conversation, questions)
+        if line is None:
+            return False
+        try:
+            await conversation.answer(line, question=questions[0].id)
+        except (StateInvalid, Conflict) as error:
+            if not await conversation.asked():
+                raise
+            report(error, as_json=False)
+    return True
+
+
+def _typed(conversation: Conversation, questions: Sequence[Question]) -> str | None:
+    """A line that somebody typed; ``None`` if they leave, and they are told how to go on then.
+
+    Raises:
+        Interrupted: by a signal; it says the same.
+    """
+    ways = conversation.ways(questions) if questions else []
+    line: str | None = ""
+    while line is not None and not line:
+        try:
+            line = ask(prompt(questions) if questions else "> ")
+        except Interrupted as stop:
+            left = Interrupted(stop.number, conversation.next_line)
+            for way in ways:
+                left.add_note(way)
+            raise left from None
+        line = line if line is None else line.strip()
+    if line is not None and line != "/exit":
+        return line
+    for text in (conversation.next_line, *ways):
+        note(text)
+    return None

@@ -1,0 +1,240 @@
+"""Turns of one session, as a person sees them."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from midturn.cli.app import broken, is_ours
+from midturn.cli.failures import AppInvalid, Interrupted
+from midturn.cli.messages import Live
+from midturn.cli.options import command_line
+from midturn.cli.output import note, print_json, say
+from midturn.cli.places import look_up
+from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
+from midturn.cli.signals import stoppable
+from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, SessionBusy, StateInvalid, TurnFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+
+    from midturn import OpenStore, Session
+    from midturn.autogen import Event, TurnResult
+    from midturn.execution import Diverged
+    from midturn.ledger import Ledger
+    from midturn.questions import Question
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """A session that APP runs; its turns are printed as they happen."""
+
+    def __init__(
+        self,
+        store: OpenStore,
+        case: Session[Event, TurnResult],
+        *,
+        app: str,
+        url: str,
+        as_json: bool,
+        asks: bool = False,
+    ) -> None:
+        """``asks`` says that somebody is there to be asked, so it need not be said how else to answer."""
+        self._store = store
+        self._case = case
+        self._app = app
+        self._url = url
+        self._as_json = as_json
+        self._asks = asks
+        self._waits = False
+        """Whether the open turn waited for an answer when it was last looked at."""
+        self.live = Live()
+
+    async def asked(self) -> tuple[Question, ...]:
+        """What has to be answered before the turn that was shown last can go on; nothing if nobody is there for it."""
+        look = self._waits and self._asks
+        questions = await open_questions(await look_up(self._store, self._case.id)) if look else ()
+        self._waits = bool(questions)
+        return questions
+
+    @property
+    def next_line(self) -> str:
+        """What to type to go on."""
+        if self._url.startswith("memory:"):
+            return "memory:// forgets it with this process"
+        return f"continue: {command_line('chat', self._app, self._case.id, url=self._url)}"
+
+    def ways(self, questions: Sequence[Question]) -> list[str]:
+        """What to type to answer later, or not at all."""
+        if self._url.startswith("memory:"):
+            return []
+        line = answer_line(self._case.id, questions, url=self._url, app=self._app)
+        return [f"answer: {line}", f"give the turn up: {self._discard}"]
+
+    @property
+    def _again(self) -> str:
+        return f"try it again: {self._resume_line}"
+
+    @property
+    def _resume_line(self) -> str:
+        return command_line("resume", self._app, self._case.id, url=self._url)
+
+    @property
+    def _discard(self) -> str:
+        return command_line("discard", self._case.id, url=self._url)
+
+    async def catch_up(self, patience: float) -> None:
+        """Finish a turn that another process left behind, saying so; one that waits is only shown to who is asked."""
+        ledger = await look_up(self._store, self._case.id)
+        opened = self.announce(ledger, patience)
+        if opened == "running":
+            self._note(f"turn {ledger.progress.turn} was interrupted; it is finished first")
+        if opened == "running" or (opened == "waiting" and self._asks):
+            result = await self._resume()
+            if result is not None and not self._as_json:
+                self._show(result)
+
+    async def finish(self, patience: float, *, diverged: Diverged = "raise") -> None:
+        """Finish or repeat the open turn and print it; raises as :meth:`turn`."""
+        self.announce(await look_up(self._store, self._case.id), patience)
+        result = await self._resume(diverged)
+        if result is not None:
+            self._show(result)
+        elif self._as_json:
+            print_json({"session": self._case.id, "turn": None})
+        else:
+            say(f"nothing to finish: the last turn of {self._case.id} is complete")
+
+    async def turn(self, task: str, key: str | None = None) -> None:
+        """Run a turn and print it.
+
+        Raises:
+            Interrupted: by a signal; the turn was cancelled and the session is as it was before.
+            AppInvalid: the agent or team could not be built.
+        """
+        from autogen_agentchat.messages import TextMessage
+
+        message = TextMessage(content=task, source="user")
+        self.live = Live(message.id)
+        result = await self._watch(self._run(message, key))
+        recorded = key is not None and not self.live.heard and result.waiting is None
+        if recorded:
+            self.live = Live(result.messages[0].id)  # the task, as it was delivered first
+        self._show(result, "this was" if recorded else "saved as")
+
+    async def answer(
+        self, text: str, *, question: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Answer what the open turn asks, and print how it goes on; raises as :meth:`turn`."""
+        self.live.again()
+        try:
+            result = await self._watch(self._case.answer(text, question=question, arguments=arguments))
+        except (Conflict, StateInvalid, AppInvalid) as error:
+            progress = (await look_up(self._store, self._case.id)).progress
+            if progress.open == "running":  # it is answered, now or before
+                error.add_note(f"go on with turn {progress.turn}: {self._resume_line}")
+            raise
+        if result is not None:
+            self._show(result)
+
+    def announce(self, ledger: Ledger, patience: float) -> str | None:
+        """Say if another worker is waited for; otherwise, how the open turn stands, if there is one."""
+        if owner := ledger.busy():
+            if patience:
+                self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
+            return None
+        return ledger.progress.open
+
+    async def _resume(self, diverged: Diverged = "raise") -> TurnResult | None:
+        self.live = Live()
+        return await self._watch(self._case.resume(diverged=diverged))
+
+    def _show(self, result: TurnResult, kept: str = "saved as") -> None:
+        """Print a result, or what was not printed of it yet."""
+        self._waits = result.waiting is not None
+        if self._as_json:
+            print_json(result_json(self._case.id, result))
+            return
+        for message in result.messages:
+            self.live.show(message.dump())
+        self.live.end()
+        if result.waiting is None:
+            note(f"{kept} checkpoint {result.checkpoint}; {self.next_line}")
+            return
+        self.live.asks = False  # nothing reads the terminal: the turn is stored
+        questions = result.waiting.questions
+        say(f"turn {result.turn} of {self._case.id} waits for {waits(questions)}")
+        print_questions(questions)
+        for way in () if self._asks else self.ways(questions):
+            note(way)
+
+    async def _run(self, message: Any, key: str | None) -> TurnResult:
+        if self._as_json:
+            return await self._case.run(message, key=key)
+        from midturn.autogen import TurnResult
+
+        async with aclosing(self._case.run_stream(message, key=key)) as stream:
+            async for item in stream:
+                if isinstance(item, TurnResult):
+                    return item
+                self.live.show(item.dump())
+        raise RuntimeError("a turn ended without a result")
+
+    async def _watch(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work on a turn; say what to do next if it does not come to its end."""
+        try:
+            return await stoppable(work)
+        except Interrupted as stop:
+            raise await self._stopped(stop.number) from None
+        except TurnFailed as error:
+            error.add_note(self._again)
+            raise
+        except ReplayDiverged as error:
+            line = command_line("resume", self._app, self._case.id, url=self._url, flags=["--continue"])
+            error.add_note(f"go on all the same, knowing that this is done: {line}")
+            error.add_note(f"give the turn up: {self._discard}")
+            raise
+        except (SessionBusy, InDoubt) as error:
+            if questions := await open_questions(await look_up(self._store, self._case.id)):
+                for way in self.ways(questions):
+                    error.add_note(way)
+            raise
+        except (MidturnError, OSError):
+            raise
+        except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed
+            if is_ours(error):
+                raise
+            raise broken(self._app, error) from error
+        finally:
+            self.live.end()
+
+    async def _stopped(self, number: int) -> Interrupted:
+        """What a signal did to the turn."""
+        progress = (await look_up(self._store, self._case.id)).progress
+        message, hint = "stopped", self.next_line
+        if progress.open == "cancelled":
+            message, hint = f"turn {progress.turn} was cancelled; the session is as it was before it", self._again
+        stop = Interrupted(number, message, session=self._case.id)
+        stop.add_note(hint)
+        return stop
+
+    def _note(self, text: str) -> None:
+        if not self._as_json:  # scripts find errors on stderr, and nothing else
+            note(text)
+
+
+def result_json(session: str, result: TurnResult) -> dict[str, Any]:
+    """A turn that ended well, or waits for an answer, for scripts."""
+    return {
+        "session": session,
+        "turn": result.turn,
+        "checkpoint": result.checkpoint,
+        "stop_reason": result.stop_reason,
+        "usage": {
+            "prompt_tokens": result.usage.prompt_tokens,
+            "completion_tokens": result.usage.completion_tokens,
+        },
+        "messages": [message.dump() for message in result.messages],
+        "waiting": questions_json(result.waiting.questions if result.waiting is not None else ()),
+    }

@@ -1,0 +1,95 @@
+"""``midturn db``: the tables of a store in a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from midturn.cli.options import command_line, common
+from midturn.cli.output import note, print_json, say
+from midturn.cli.places import existing
+from midturn.cli.signals import run
+from midturn.urls import POSTGRES, locate, postgres
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def db(context: click.Context) -> None:
+    """Look at a store's tables, and bring them to the newest version."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@db.command()
+@common
+def status(*, url: str, as_json: bool) -> None:
+    """What a store promises, and its tables' version."""
+    facts = run(_facts(url))
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        if value is not None and name not in ("risks", "upgrade"):
+            say(f"{name:9}{value}")
+    for risk in facts["risks"]:
+        say(f"risk     {risk}")
+    if facts["upgrade"]:
+        note(f"{'upgrade' if facts['version'] else 'make'} the tables: {command_line('db', 'upgrade', url=url)}")
+    elif facts["version"] and facts["version"] > facts["newest"]:
+        note("a newer midturn made the tables: upgrade midturn")
+
+
+@db.command()
+@common
+def upgrade(*, url: str, as_json: bool) -> None:
+    """Make the tables in Postgres, or upgrade them.
+
+    The role needs the right to create a schema. The roles of the workers do not: give them what the how-to says. Stop
+    workers of an older midturn first.
+    """
+    before, after = run(_upgrade(url))
+    if as_json:
+        print_json({"before": before, "version": after})
+    elif before == after:
+        say(f"nothing to do: the tables have version {after}")
+    else:
+        say(f"upgraded the tables from version {before} to {after}" if before else f"made the tables, version {after}")
+
+
+async def _facts(url: str) -> dict[str, Any]:
+    scheme, path = locate(url)
+    if scheme in POSTGRES:
+        store = await postgres().connect(url)
+        try:
+            return {
+                "store": scheme,
+                "place": store.place,
+                "server": f"PostgreSQL {store.server}",
+                "profile": store.profile,
+                "risks": store.risks,
+                "schema": store.schema,
+                "version": store.version,
+                "newest": store.newest,
+                "upgrade": store.version < store.newest,
+            }
+        finally:
+            await store.close()
+    async with existing(url) as opened:
+        found = opened.store
+        facts = {"store": scheme, "place": getattr(found, "place", path and str(path)), "server": None}
+        facts |= {"profile": found.profile, "risks": getattr(found, "risks", [])}
+        return facts | {"schema": None, "version": None, "newest": None, "upgrade": False}
+
+
+async def _upgrade(url: str) -> tuple[int, int]:
+    scheme, _ = locate(url)
+    if scheme not in POSTGRES:
+        raise click.UsageError(f"a {scheme}:// store has no tables to upgrade; opening it does what is needed")
+    store = await postgres().connect(url)
+    try:
+        before = store.version
+        await store.upgrade()
+        return before, store.version
+    finally:
+        await store.close()

@@ -1,0 +1,21 @@
+"""``midturn demo``."""
+
+from __future__ import annotations
+
+import click
+
+from midturn.cli.options import json_option
+from midturn.cli.output import console
+from midturn.cli.signals import run
+
+
+@click.command()
+@json_option
+def demo(*, as_json: bool) -> int:
+    """Kill an agent in mid-turn and see it go on.
+
+    Another process finishes the turn. The demo has a store of its own.
+    """
+    from midturn.demo.show import run_demo
+
+    return run(run_demo(console(), as_json=as_json))

@@ -1,0 +1,284 @@
+"""``midturn migrate`` and ``midturn rollback``: many sessions to the version of a Blueprint, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import aclosing
+from difflib import unified_diff
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from midturn.cli.app import broken, load_blueprint
+from midturn.cli.failures import Interrupted, NotFound
+from midturn.cli.options import command_line, common, label_option, traceback_option
+from midturn.cli.output import clean, complain, console, dump_json, note, print_json, say
+from midturn.cli.places import existing
+from midturn.cli.signals import run, stoppable
+from midturn.errors import MidturnError, StoreFull, StoreUnavailable
+from midturn.records import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    import midturn
+    from midturn.bulk import Result, Worker
+
+MAX_LINES = 40
+"""Lines of a sample that are shown."""
+
+GO_ON = "run the same again: it goes on where it stopped"
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _bulk(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that both commands have."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only say what would become of the sessions."),
+        click.option("--session", "sessions", metavar="ID", multiple=True, help="Only this session; repeatable."),
+        label_option("Only sessions with this label; may be given several times."),
+        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop when N sessions are changed."),
+        click.option(
+            "--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="How many sessions at a time."
+        ),
+        click.option(
+            "--samples", type=click.IntRange(min=0), default=3, show_default=True, help="How many changes to show."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("app")
+@click.option("--run", "name", metavar="NAME", help="What to call this run, for rollback.  [default: BLUEPRINT-vN]")
+@traceback_option
+@_bulk
+@common
+def migrate(
+    *,
+    app: str,
+    name: str | None,
+    dry_run: bool,
+    sessions: tuple[str, ...],
+    labels: dict[str, str],
+    limit: int | None,
+    jobs: int,
+    samples: int,
+    url: str,
+    as_json: bool,
+    trace: bool,  # noqa: ARG001 - read where errors are reported
+) -> int:
+    """Bring sessions to the version of the Blueprint APP.
+
+    Sessions are migrated on their own when they are next used; this does it for all of them now. Each gets a new
+    checkpoint, and the one before stays as it is. Sessions of other blueprints are left alone, those of none unless
+    they are named with --session. So are those whose last turn is not done: they are migrated when it goes on, or when
+    another takes its place. Sessions that a worker holds are tried again at the end. A run that was stopped or killed
+    goes on where it stopped when it is started again. The exit code is 1 if some failed or stayed busy.
+    """
+    blueprint = load_blueprint(app)
+    from midturn.autogen import AutoGen
+    from midturn.bulk import MigrationRun
+
+    name = name or f"{blueprint.name}-v{blueprint.version}"
+
+    async def worker(store: midturn.OpenStore) -> Worker:
+        migration = MigrationRun(store.store, blueprint, AutoGen(), run=name, dry_run=dry_run, adopt=bool(sessions))
+        try:
+            await migration.build()
+        except MidturnError:
+            raise
+        except Exception as error:
+            raise broken(app, error) from error
+        return migration
+
+    undo = command_line("rollback", name, url=url)
+    score = _Score("migrated", undo, dry_run=dry_run, samples=samples, as_json=as_json)
+    return run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@_bulk
+@common
+def rollback(
+    *,
+    name: str,
+    dry_run: bool,
+    sessions: tuple[str, ...],
+    labels: dict[str, str],
+    limit: int | None,
+    jobs: int,
+    samples: int,
+    url: str,
+    as_json: bool,
+) -> int:
+    """Undo the migration RUN, as midturn migrate has named it.
+
+    Each of its sessions gets a new checkpoint with the state and the version from before. Sessions that have gone on
+    since are left alone and reported. Those that were migrated when they were used belong to no run. The exit code is
+    1 if some could not be undone.
+    """
+    from midturn.bulk import RollbackRun
+
+    async def worker(store: midturn.OpenStore) -> Worker:
+        return RollbackRun(store.store, run=name, dry_run=dry_run)
+
+    score = _Score("rolled back", None, dry_run=dry_run, samples=samples, as_json=as_json)
+    code = run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))
+    if score.is_untouched:
+        error = NotFound(f"no session was migrated in a run {name!r}")
+        error.add_note("midturn migrate says how to undo it; midturn show SESSION shows what was migrated")
+        raise error
+    return code
+
+
+class _Score:
+    """What became of the sessions; only those that need a person are kept by name."""
+
+    def __init__(self, done: str, undo: str | None, *, dry_run: bool, samples: int, as_json: bool) -> None:
+        self._bad = ("busy", "failed") if undo else ("busy", "failed", "open")
+        """What is not to be: an open turn is migrated when it goes on, but nothing undoes a migration then."""
+        self._done = f"would be {done}" if dry_run else done
+        self._next = f"to undo it: {undo}" if undo else "newer code migrates them again when they are next used"
+        if dry_run:
+            self._next = "nothing was written"
+        self._samples = samples
+        self._as_json = as_json
+        self._counts = dict.fromkeys(("changed", "unchanged", "open", "busy", "failed"), 0)
+        self._unchanged: Counter[str] = Counter()
+        """Why, as far as there is more to say of it."""
+        self._told: set[str] = set()
+        self._left: list[dict[str, str]] = []
+        self._shown: list[dict[str, str]] = []
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether there was nothing to do."""
+        return not any(count for how, count in self._counts.items() if how != "unchanged")
+
+    async def bulk(
+        self,
+        url: str,
+        make: Callable[[midturn.OpenStore], Any],
+        *,
+        jobs: int,
+        sessions: Sequence[str],
+        labels: Mapping[str, str],
+        limit: int | None,
+    ) -> int:
+        """Do it, and print the score; the exit code."""
+        if sessions and labels:
+            raise click.UsageError("give --session or --label, not both")
+        async with existing(url) as store:
+            for id_ in sessions:
+                if await store.store.head(check_id(id_)) is None:
+                    raise NotFound(f"there is no session {id_!r}", session=id_)
+            workers = [await make(store) for _ in range(jobs)]
+            try:
+                await stoppable(self._each(store, workers, list(dict.fromkeys(sessions)), labels, limit))
+            except Interrupted as stop:
+                end = Interrupted(stop.number, f"stopped: {self._summary()}")
+                end.add_note(GO_ON)
+                raise end from None
+            except (StoreFull, StoreUnavailable) as error:  # the others would fare no better
+                error.add_note(f"{self._summary()}; {GO_ON}")
+                raise
+            finally:
+                if self._as_json:
+                    print_json(
+                        {
+                            **self._counts,
+                            "reasons": dict(self._unchanged),
+                            "left": self._left,
+                            "samples": self._shown,
+                        }
+                    )
+        if not self._as_json:
+            self._print(limit)
+        return 1 if any(self._counts[how] for how in self._bad) else 0
+
+    def _print(self, limit: int | None) -> None:
+        say(self._summary())
+        for reason, count in self._unchanged.items():
+            note(f"unchanged: {count} {reason}")
+        if limit is not None and self._counts["changed"] >= limit:
+            note("stopped at the limit; there may be more")
+        if self._counts["changed"]:
+            note(self._next)
+
+    async def _each(
+        self,
+        store: midturn.OpenStore,
+        workers: Sequence[Worker],
+        sessions: Sequence[str],
+        labels: Mapping[str, str],
+        limit: int | None,
+    ) -> None:
+        from midturn.bulk import in_bulk
+
+        async def ids() -> AsyncGenerator[str, None]:
+            if sessions:
+                for id_ in sessions:
+                    yield id_
+                return
+            async with aclosing(store.sessions(labels=labels)) as listed:
+                async for info in listed:
+                    yield info.id
+
+        err = console(err=True)
+        quiet = self._as_json or not err.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=err, transient=True, disable=quiet) as bar:
+            total = None if quiet else sum([1 async for _ in ids()])
+            task = bar.add_task("looking", total=total)
+
+            def tell(result: Result) -> None:
+                self._count(result)
+                bar.update(task, advance=1, description=f"{self._done} {self._counts['changed']}")
+
+            await in_bulk(ids(), workers, tell, limit=limit)
+
+    def _count(self, result: Result) -> None:
+        self._counts[result.became] += 1
+        if result.became == "changed":
+            if len(self._shown) < self._samples:
+                self._show(result)
+        elif result.became == "unchanged":
+            if result.reason:
+                self._unchanged[result.reason] += 1
+        else:
+            self._left.append({"session": result.session, "became": result.became, "reason": result.reason})
+            if not self._as_json:
+                self._complain(result)
+
+    def _complain(self, result: Result) -> None:
+        reason, *more = result.reason.splitlines()
+        if result.became != "failed":
+            note(f"{result.session}: {reason}")
+            return
+        new = [line for line in more if "\n".join(more) not in self._told]  # what helps one helps all
+        self._told.add("\n".join(more))
+        complain(f"{result.session}: {reason}", *new)
+
+    def _show(self, result: Result) -> None:
+        before, after = (dump_json(tree, indent=2).splitlines() for tree in (result.before, result.after))
+        lines = list(islice(unified_diff(before, after, n=2, lineterm=""), 2, None))
+        self._shown.append({"session": result.session, "diff": "\n".join(lines)})
+        if not self._as_json:
+            say(f"{result.session}:", style="bold")
+            for each in lines[:MAX_LINES]:
+                say(Text(clean(each), style=COLOURS.get(each[:1], "")))
+            if len(lines) > MAX_LINES:
+                note(f"and {len(lines) - MAX_LINES} lines more; --json has all of them")
+            if not lines:
+                note("only the version changes")
+
+    def _summary(self) -> str:
+        counts = [f"{self._done} {self._counts['changed']}", f"unchanged {self._counts['unchanged']}"]
+        counts += [f"{how} {self._counts[how]}" for how in ("open", "busy", "failed") if self._counts[how]]
+        return ", ".join(counts)

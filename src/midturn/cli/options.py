@@ -1,0 +1,71 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from midturn.opening import DEFAULT_URL
+from midturn.urls import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def _labels(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        if not value.partition("=")[0] or "=" not in value:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+    return dict(cast("tuple[str, str]", tuple(value.split("=", 1))) for value in values)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+store_option = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    default=DEFAULT_URL,
+    envvar="MIDTURN_URL",
+    show_default=True,
+    show_envvar=True,
+    help="The store: sqlite:///file.db, file:///directory, postgresql://..., redis://...",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait while another worker holds the session.",
+)
+busy_option = click.option(
+    "--busy",
+    type=click.Choice(["wait", "raise"]),
+    default="wait",
+    show_default=True,
+    help="What to do while another worker holds the session.",
+)
+traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show where the agent's own code failed.")
+
+
+def label_option(about: str) -> Callable[[Function], Function]:
+    """``--label``, which may be given several times."""
+    return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=_labels, help=about)
+
+
+def common(command: Function) -> Function:
+    """The options that every command on a store has."""
+    return store_option(json_option(command))
+
+
+def command_line(verb: str, *words: str, url: str, flags: Sequence[str] = ()) -> str:
+    """A line to type; it names the store only if the same shell would not use it anyway, and never a password."""
+    store = [] if url == (os.environ.get("MIDTURN_URL") or DEFAULT_URL) else ["--store", without_secrets(url)]
+    if any(word.startswith("-") for word in words):
+        return shlex.join(["midturn", verb, *flags, *store, "--", *words])
+    return shlex.join(["midturn", verb, *words, *flags, *store])

@@ -1,0 +1,174 @@
+"""The one JSON codec: strict both ways, the same for every store."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard
+
+import orjson
+
+from midturn.errors import StateInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+MAX_DEPTH = 100
+MAX_BYTES = 64 * 1024 * 1024
+"""The largest single value: four copies of it fit into a small worker's memory while it is written."""
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value is an object."""
+    return type(value) is dict
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is an array."""
+    return type(value) is list
+
+
+def encode(value: object, path: str = "$") -> bytes:
+    """JSON bytes of a plain value.
+
+    Raises:
+        StateInvalid: the value would not come back exactly as it is; ``path`` names the part.
+    """
+    check(value, path)
+    return encode_checked(value, path)
+
+
+def encode_checked(value: object, path: str = "$") -> bytes:
+    """JSON bytes of a value whose parts were checked already."""
+    data = orjson.dumps(value)
+    if len(data) > MAX_BYTES:
+        message = f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}"
+        raise StateInvalid(message, path=path)
+    return data
+
+
+def decode(data: bytes, what: str) -> Any:
+    """The value of JSON bytes that midturn wrote; ``what`` names them in the error."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        message = f"not JSON: {error}"
+        raise StateInvalid(message, path=what) from None
+
+
+def decode_foreign(data: bytes, what: str) -> Any:
+    """The value of JSON bytes from outside, refusing what a lenient reader would repair: NaN, duplicate keys."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            [(twice, _)] = Counter(name for name, _ in items).most_common(1)
+            message = f"the key {twice!r} stands twice in one object"
+            raise StateInvalid(message, path=what)
+        return found
+
+    def constant(name: str) -> NoReturn:
+        message = f"{name} is not a JSON number"
+        raise StateInvalid(message, path=what)
+
+    try:
+        value = json.loads(data, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        message = f"nested deeper than {MAX_DEPTH} levels"
+        raise StateInvalid(message, path=what) from None
+    except ValueError as error:  # also not UTF-8, and integers of thousands of digits
+        message = f"not JSON: {error}"
+        raise StateInvalid(message, path=what) from None
+    check(value, f"{what} $")
+    return value
+
+
+def check(value: object, path: str = "$") -> None:
+    """Refuse a value that JSON cannot carry exactly, naming the part.
+
+    Raises:
+        StateInvalid: with the path of the part and the reason.
+    """
+    if not _good(value, MAX_DEPTH):
+        part, problem = next(iter(_problems(value, path, MAX_DEPTH)))
+        raise StateInvalid(problem, path=part)
+
+
+def difference(one: Json, other: Json, path: str = "$") -> str | None:
+    """Where two values differ first, if they do."""
+    if is_object(one) and is_object(other):
+        for key in sorted({*one, *other}):
+            if key not in one or key not in other:
+                return f"{path}.{key}"
+            if found := difference(one[key], other[key], f"{path}.{key}"):
+                return found
+        return None
+    if is_array(one) and is_array(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=False)):
+            if found := difference(left, right, f"{path}[{index}]"):
+                return found
+        return None if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
+    return None if one == other and type(one) is type(other) else path
+
+
+def _good(value: object, depth: int) -> bool:
+    if type(value) is str:
+        return value.isascii() or _is_unicode(value)
+    if is_object(value):
+        return depth > 0 and all(map(_is_key, value)) and _are_good(value.values(), depth - 1)
+    if is_array(value):
+        return depth > 0 and _are_good(value, depth - 1)
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) is bool
+
+
+def _are_good(items: Iterable[object], depth: int) -> bool:
+    for item in items:  # noqa: SIM110 - there are thousands of short ones, for which a generator takes twice as long
+        if not _good(item, depth):
+            return False
+    return True
+
+
+def _is_key(key: object) -> bool:
+    return type(key) is str and (key.isascii() or _is_unicode(key))
+
+
+def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]:
+    if (is_object(value) or is_array(value)) and depth == 0:
+        yield path, f"nested deeper than {MAX_DEPTH} levels"
+    elif is_object(value):
+        for key, item in value.items():
+            if not _is_key(key):
+                # The repr of a foreign object may fail; that of an integer of thousands of digits does.
+                shown = ascii(key) if type(key) is str else f"a {_name(key)}"
+                yield path, f"{shown} cannot be the key of a JSON object"
+            else:
+                yield from _problems(item, f"{path}.{key}", depth - 1)
+    elif is_array(value):
+        for index, item in enumerate(value):
+            yield from _problems(item, f"{path}[{index}]", depth - 1)
+    elif not _good(value, depth):
+        if type(value) is str:
+            yield path, "half of a surrogate pair is not a character"
+        elif type(value) is int:
+            yield path, "an integer beyond 64 bits"
+        else:
+            yield path, f"{value} is not a JSON number" if type(value) is float else f"a {_name(value)} is not JSON"
+
+
+def _name(value: object) -> str:
+    return type(value).__name__
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

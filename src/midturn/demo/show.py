@@ -1,0 +1,165 @@
+"""``midturn demo``: a support case that survives the death of its process, with a control that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+import midturn
+from midturn.demo.local_server import local_server
+from midturn.demo.model import FACT, MODEL_URL, QUESTION, choose
+from midturn.demo.worker import CASE
+from midturn.errors import MidturnError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+KEYWORD = "email"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the demo has shown."""
+
+    model: str
+    answer: str
+    remembered: bool
+    control_answer: str
+    control_knew: bool
+    history: list[dict[str, Any]]
+
+
+async def run_demo(console: Console, *, as_json: bool) -> int:
+    """Show it, and return 0 if the answer came from memory; with ``as_json`` print the report alone."""
+    report = await _demo(_Quiet() if as_json else _Aloud(console))
+    if as_json:
+        console.print_json(json.dumps(asdict(report)))
+    return 0 if report.remembered else 1
+
+
+class _Quiet:
+    """Says nothing."""
+
+    def step(self, text: str) -> None: ...
+
+    def line(self, who: str, text: str, style: str = "") -> None: ...
+
+    def history(self, turns: list[midturn.Turn]) -> None: ...
+
+
+class _Aloud(_Quiet):
+    """Tells people what happens, as it happens."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def step(self, text: str) -> None:
+        self._console.print(Text(f"\n{text}", style="bold"))
+
+    def line(self, who: str, text: str, style: str = "") -> None:
+        self._console.print(Text.assemble((f"  {who:<15}", "cyan"), (text, style)))
+
+    def history(self, turns: list[midturn.Turn]) -> None:
+        table = Table("turn", "status", "customer", "support_agent")
+        for turn in turns:
+            table.add_row(str(turn.number), turn.status, _text(turn.task, 0), _text(turn.messages, -1))
+        self._console.print(table)
+
+
+async def _demo(out: _Quiet) -> Report:
+    with tempfile.TemporaryDirectory(prefix="midturn-demo-") as folder, ExitStack() as stack:
+        choice = choose()
+        out.line("model", choice.notice)
+        environment = dict(os.environ)
+        if choice.kind == "local" and choice.base_url is None:
+            environment[MODEL_URL] = stack.enter_context(local_server())
+        url = f"sqlite:///{Path(folder, 'demo.db')}"
+
+        out.step("1. A process is told a fact.")
+        worker = await _start(out, environment, "tell", url, FACT)
+        out.line("customer", FACT)
+        told = await _answer(worker)
+        out.line("support_agent", told["answer"], "green")
+        out.line("midturn", f"saved as checkpoint {told['checkpoint']}", "dim")
+
+        out.step("2. Another process is asked, and killed with SIGKILL in the middle of the turn.")
+        worker = await _start(out, environment, "tell", url, QUESTION)
+        out.line("customer", QUESTION)
+        await _line(worker)
+        os.kill(worker.pid, signal.SIGKILL)
+        out.line(f"process {worker.pid}", f"killed (exit code {await worker.wait()}), before the answer", "red")
+
+        out.step("3. A third process finds the turn and finishes it, from memory.")
+        worker = await _start(out, environment, "finish", url)
+        finished = await _answer(worker)
+        out.line("support_agent", finished["answer"], "bold green")
+        out.line("midturn", f"saved as checkpoint {finished['checkpoint']}", "dim")
+
+        out.step("4. The control: a process without that store gets the same question.")
+        worker = await _start(out, environment, "tell", "memory://", QUESTION)
+        out.line("customer", QUESTION)
+        control = (await _answer(worker))["answer"]
+        knew = KEYWORD in control.lower()
+        out.line("support_agent", control, "yellow")
+        out.line("", "It guessed right, by luck." if knew else "It cannot know.", "dim")
+
+        out.step(f"The history of {CASE}:")
+        async with midturn.open(url) as store:
+            turns = [turn async for turn in store.session(CASE).history()]
+        out.history(turns)
+    return Report(
+        model=choice.model,
+        answer=finished["answer"],
+        remembered=KEYWORD in finished["answer"].lower(),
+        control_answer=control,
+        control_knew=knew,
+        history=[asdict(turn) for turn in turns],
+    )
+
+
+async def _start(out: _Quiet, environment: dict[str, str], *arguments: str) -> asyncio.subprocess.Process:
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "midturn.demo.worker",
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out.line(f"process {worker.pid}", "started", "dim")
+    return worker
+
+
+async def _line(worker: asyncio.subprocess.Process) -> dict[str, Any]:
+    """What the worker says next."""
+    line = await worker.stdout.readline() if worker.stdout is not None else b""
+    if not line:
+        problem = await worker.stderr.read() if worker.stderr is not None else b""
+        last = problem.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise MidturnError(f"a process of the demo ended without an answer: {last[0]}")
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+async def _answer(worker: asyncio.subprocess.Process) -> dict[str, Any]:
+    """The worker's answer, once it has ended."""
+    while (said := await _line(worker))["event"] != "done":
+        pass
+    await worker.wait()
+    return said
+
+
+def _text(messages: Any, index: int) -> str:
+    return str(messages[index].get("content", "")) if messages else ""

@@ -1,0 +1,129 @@
+"""What an open turn asks of people, and what can be answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from midturn.codec import check, encode, is_object
+from midturn.errors import StateInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from midturn.codec import Json
+
+Asked: TypeAlias = Literal["human", "approval", "doubt"]
+"""``human``: an agent that stands for a person. ``approval``: may this tool act? ``doubt``: did it?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Something that a human has to say before a turn can go on."""
+
+    id: str
+    kind: Asked
+    question: str
+    agent: str
+    """The path of the agent: ``participants/ann``; empty for a single agent."""
+    tool: str | None = None
+    arguments: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The open questions of a turn, oldest first. Its own attributes are those of the first one."""
+
+    questions: tuple[Question, ...]
+
+    @property
+    def id(self) -> str:
+        return self.questions[0].id
+
+    @property
+    def kind(self) -> Asked:
+        return self.questions[0].kind
+
+    @property
+    def question(self) -> str:
+        return self.questions[0].question
+
+    @property
+    def agent(self) -> str:
+        return self.questions[0].agent
+
+    @property
+    def tool(self) -> str | None:
+        return self.questions[0].tool
+
+    @property
+    def arguments(self) -> Mapping[str, Json] | None:
+        return self.questions[0].arguments
+
+
+def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] | None) -> dict[str, Any]:
+    """An answer as it is recorded: a decision and what belongs to it.
+
+    Raises:
+        StateInvalid: this cannot be answered to the question.
+    """
+    if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise StateInvalid(f"must be a string, not {type(answer).__name__}", path="answer")
+    check(answer, "answer")
+    if arguments is not None:
+        _check_arguments(question, arguments)
+    if question.kind == "human":
+        return {"decision": "said", "text": answer}
+    decision, _, text = (part.strip() for part in answer.partition(":"))
+    given = bool(text)
+    match question.kind, decision.lower():
+        case "approval", "approve" if not given:
+            return {"decision": "approve", "arguments": None if arguments is None else dict(arguments)}
+        case "approval", "deny" if arguments is None:
+            return {"decision": "deny", "text": text}
+        case "approval", "deny":
+            raise StateInvalid("a call that is denied has none", path="arguments")
+        case "doubt", ("retry" | "fail") as word if not given:
+            return {"decision": word}
+        case "doubt", "done" if given:
+            return {"decision": "done", "text": text}
+        case "approval", _:
+            raise StateInvalid(f"is {answer!r}; it can be 'approve', 'deny' or 'deny: <reason>'", path="answer")
+        case _:
+            raise StateInvalid(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
+
+
+def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
+    check(arguments, "arguments")
+    if not is_object(arguments) or question.kind != "approval":
+        raise StateInvalid("only a tool's approval can change its arguments, with an object of them", path="arguments")
+    known = question.arguments or {}
+    if unknown := [name for name in arguments if name not in known]:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise StateInvalid(f"the call has no {', '.join(unknown)}; {has}", path="arguments")
+
+
+def decided(answer: Mapping[str, Any]) -> str:
+    """An answer as it is recorded, in the words in which it was given."""
+    text, arguments = answer.get("text"), answer.get("arguments")
+    said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
+    return said if arguments is None else f"{said}, with {encode(arguments).decode()}"
+
+
+FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."
+"""What a model is told of a call in doubt that nobody could clear up."""
+
+
+def may(call: str) -> str:
+    """Ask for approval of a call."""
+    return f"May {call} be called?"
+
+
+def did(call: str) -> str:
+    """Ask what became of a call."""
+    return f"{call} was interrupted. Did it take effect?"
+
+
+def denied(reason: str) -> str:
+    """What a model is told of a call that was not approved."""
+    return f"This call was not allowed: {reason}" if reason else "This call was not allowed."

@@ -1,0 +1,99 @@
+"""``memory://``: sessions in this process, gone with it. For tests and for trying things out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from midturn.errors import Conflict, SessionDeleted, StoreUnavailable
+from midturn.records import NO_LABELS, Head, Kind, Row, Status, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from midturn.store import Profile
+
+
+class MemoryStore:
+    """A store in two dicts."""
+
+    profile: Profile = "volatile"
+
+    def __init__(self) -> None:
+        self._heads: dict[str, Head] = {}
+        self._rows: dict[str, dict[tuple[Kind, int], Row]] = {}
+        self._closed = False
+
+    async def head(self, session: str) -> Head | None:
+        self._check_open()
+        head = self._heads.get(session)
+        return head and replace(head, now=time.time())
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        self._check_open()
+        now = time.time()
+        found = [
+            replace(head, now=now)
+            for session, head in sorted(self._heads.items())
+            if session > after
+            and session.startswith(prefix)
+            and (head.status == status if status else head.status != "deleted")
+            and labels.items() <= head.labels.items()
+        ]
+        return found[:limit]
+
+    async def write(self, write: Write) -> Head:
+        self._check_open()
+        old = self._heads.get(write.session)
+        if old is not None and old.status == "deleted":
+            raise SessionDeleted.of(write.session)
+        if not write.follows(old):
+            raise Conflict.of(write.session)
+        rows = self._rows.get(write.session, {})
+        new = {(row.kind, row.n): row for row in write.rows}
+        if rows.keys() & new.keys() or len(new) < len(write.rows):
+            raise Conflict.of(write.session)
+        now = time.time()
+        head = write.head(now=now, created=old.created if old else now)
+        self._heads[write.session] = head
+        kept = self._rows.setdefault(write.session, {})
+        kept.update(new)
+        if write.prune:
+            for key in [key for key in kept if key[0] is Kind.CALL and key[1] < write.prune]:
+                del kept[key]
+        return head
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        self._check_open()
+        rows = self._rows.get(session, {})
+        return sorted(
+            (row for row in rows.values() if row.kind is kind and start <= row.n and (stop is None or row.n < stop)),
+            key=lambda row: row.n,
+        )
+
+    async def delete(self, session: str) -> bool:
+        self._check_open()
+        head = self._heads.get(session)
+        if head is None or head.status == "deleted":
+            return False
+        self._rows.pop(session, None)
+        self._heads[session] = head.deleted(now=time.time())
+        return True
+
+    async def close(self) -> None:
+        self._heads.clear()
+        self._rows.clear()
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable.closed()

@@ -1,0 +1,37 @@
+"""What an error of SQLite's means."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from midturn.errors import Conflict, MidturnError, OutcomeUnknown, StateInvalid, StoreFull, StoreUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def code(error: sqlite3.Error) -> int | None:
+    """SQLite's primary result code; ``None`` if Python could not read what SQLite gave it."""
+    found: int | None = getattr(error, "sqlite_errorcode", None)
+    return found if found is None else found & 0xFF
+
+
+def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing: bool) -> MidturnError:
+    """The error of midturn's; ``writing`` says whether the change may have taken effect."""
+    kind: type[MidturnError] = StoreUnavailable
+    match code(error):
+        case sqlite3.SQLITE_CONSTRAINT if session is not None:
+            return Conflict.of(session)
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | None:
+            message = "not a SQLite database, or a damaged one; restore a backup or choose another file"
+            return StateInvalid(message, path=str(path), session=session)
+        case sqlite3.SQLITE_FULL:
+            kind, message = StoreFull, f"no space is left for {path}; free some and try again"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            message = f"{path} cannot be opened for writing; let this user read and write it and its directory"
+        case sqlite3.SQLITE_IOERR if writing:
+            kind, message = OutcomeUnknown, f"the disk failed while {path} was written; read the session again"
+        case _:
+            message = f"{path} cannot be used: {error}; check the disk"
+    return kind(f"{message} ({error.sqlite_errorname})", session=session)

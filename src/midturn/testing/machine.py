@@ -1,0 +1,334 @@
+"""A store against a plain dict, in every order of calls that Hypothesis can think of."""
+# ruff: noqa: S101, PLR2004 - a state machine asserts, and its numbers are limits
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from midturn.codec import encode
+from midturn.errors import Conflict, MidturnError, SessionDeleted
+from midturn.records import Head, Kind, Row, Status, Write
+from midturn.store import DEADLINE
+from midturn.testing.racing import interrupt, settle
+from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
+from midturn.testing.subject import Subject, snapshot, timeless
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from midturn.store import Store
+
+T = TypeVar("T")
+
+MAX_HANDLES = 3
+STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(
+    lambda some: st.lists(st.sampled_from(some) | text, min_size=3, max_size=7, unique=True)
+)
+# Few keys and values, so that filters find something.
+label_sets = st.dictionaries(st.sampled_from(["team", "tier", "a.b"]), st.sampled_from(["claims", "gold", "", "'%"]))
+# Short ones: what a store does with bytes hardly depends on them, and Hypothesis prints them.
+payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000]) | text.map(encode)
+# Few kinds and numbers, so that rows collide.
+numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
+rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.LOG, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
+plans = st.builds(
+    Write,
+    session=st.just(""),
+    seq=st.just(0),
+    epoch=st.integers(0, 2**40),
+    status=st.sampled_from(STATUSES),
+    labels=label_sets,
+    owner=st.none() | text,
+    lease=st.sampled_from([0.0, 0.5, 3_600.0]),
+    token=text,
+    data=payloads | st.binary(max_size=9),
+    rows=st.lists(rows, max_size=4).map(tuple),
+    prune=st.just(0) | numbers,
+)
+anything = st.integers(0, 1_000)
+
+
+@dataclass(slots=True)
+class Known:
+    """What the model knows of a session."""
+
+    head: Head
+    rows: dict[tuple[Kind, int], Row]
+
+
+class StoreMachine(Subject, RuleBasedStateMachine):
+    """Subclass it, say how the store is opened, and give its ``TestCase`` to pytest.
+
+    class MyMachine(StoreMachine):
+        @asynccontextmanager
+        async def open_store(self, where):
+            store = await MyStore.open(where)
+            try:
+                yield store
+            finally:
+                await store.close()
+
+    TestMyMachine = MyMachine.TestCase
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A loop of its own, never the thread's current one: the machine is driven by synchronous code.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._folder = tempfile.TemporaryDirectory(prefix="midturn-machine-")
+        self._handles: list[tuple[Store, AsyncExitStack]] = []
+        self._abandoned: list[AsyncExitStack] = []
+        self._known: dict[str, Known] = {}
+        self._ids: list[str] = []
+        self._touched = ""
+        self._tokens = 0
+
+    @initialize(ids=id_lists, first=st.lists(plans, max_size=3))
+    def begin(self, ids: list[str], first: list[Write]) -> None:
+        """A few ids, one handle, and some sessions."""
+        self._ids = ids
+        self._open()
+        for which, plan in enumerate(first):
+            self._race([self._planned(plan, which)], 0)
+
+    def teardown(self) -> None:
+        """Leave nothing behind."""
+        for stack in [*self._abandoned, *(stack for _, stack in self._handles)]:
+            self._run(stack.aclose())
+        self._runner.close()
+        self._folder.cleanup()
+
+    # What the store is asked to do
+
+    @rule(which=anything, handle=anything, plan=plans, off=st.sampled_from([0, 0, 0, 0, 0, -1, 1, -1_000]))
+    def write(self, which: int, handle: int, plan: Write, off: int) -> None:
+        """With the right seq, or another; with new rows, or rows that are there."""
+        self._race([self._planned(plan, which, off=off)], handle)
+
+    @rule(which=anything, handle=anything, rivals=st.lists(plans, min_size=2, max_size=4))
+    def race(self, which: int, handle: int, rivals: list[Write]) -> None:
+        """Several writers see the same seq, each on a handle of its own if there are so many."""
+        self._race([self._planned(plan, which) for plan in rivals], handle)
+
+    @rule(which=anything, handle=anything, other=anything, plan=plans, after=st.integers(0, 7))
+    def interrupted_write(self, which: int, handle: int, other: int, plan: Write, after: int) -> None:
+        """The writer is cancelled, and another finds out what became of its write."""
+        write = self._planned(plan, which)
+        if self._verdict(write) is not None:
+            return
+
+        async def calls() -> Head:
+            await interrupt(self._store(handle).write(write), after=after)
+            return await settle(self._store(other), write.session, write.seq, write.token)
+
+        head = self._run(calls())
+        fence = replace(write, epoch=head.epoch, status=head.status, labels={}, owner=None, token=head.token)
+        fence = replace(fence, data=head.data, rows=(), prune=0)
+        self._accept(write if head.token == write.token else fence, head)
+
+    @rule(which=anything, handle=anything)
+    def delete(self, which: int, handle: int) -> None:
+        """A session, an unknown one or a deleted one."""
+        session = self._session(which)
+        known = self._known.get(session)
+        found = known is not None and known.head.status != "deleted"
+        assert self._run(self._store(handle).delete(session)) is found
+        if found and known is not None:
+            head = self._run(self._store(handle).head(session))
+            assert head is not None
+            assert head.updated >= known.head.updated
+            assert timeless(head) == timeless(known.head.deleted(now=head.updated))
+            self._known[session] = Known(timeless(head), {})
+
+    # What the store is asked
+
+    @rule(which=anything, handle=anything, row=anything, start=st.integers(-1, 1), length=st.none() | st.integers(0, 3))
+    def read_rows(self, which: int, handle: int, row: int, start: int, length: int | None) -> None:
+        """In a range that begins or ends beside a row."""
+        session = self._session(which)
+        known = self._known.get(session)
+        there = _in_order(known) if known else ()
+        near = there[row % len(there)] if there else Row(kind=Kind.BODY, n=1, data=b"")
+        first = max(0, near.n + start)
+        stop = None if length is None else first + length
+        expected = [row for row in there if row.kind is near.kind and first <= row.n and (stop is None or row.n < stop)]
+        assert list(self._run(self._store(handle).rows(session, near.kind, start=first, stop=stop))) == expected
+
+    @rule(
+        handle=anything,
+        prefix=st.sampled_from(["", "%", "_", "*", "a%", "a_", "[a", "C"]) | st.tuples(anything, st.integers(1, 4)),
+        after=st.none() | anything,
+        limit=st.integers(1, 5),
+    )
+    def list_by_prefix(self, handle: int, prefix: str | tuple[int, int], after: int | None, limit: int) -> None:
+        """From a given id on, by the beginning of an id or by what a pattern would match."""
+        start = "" if after is None else self._session(after)
+        literal = prefix if isinstance(prefix, str) else self._session(prefix[0])[: prefix[1]]
+        expected = [head for head in self._listed(None) if head.session > start and head.session.startswith(literal)]
+        found = self._run(self._store(handle).heads(after=start, limit=limit, prefix=literal))
+        assert [timeless(head) for head in found] == expected[:limit]
+
+    @rule(
+        handle=anything,
+        of=st.lists(anything, max_size=2),
+        status=st.none() | st.sampled_from([*STATUSES, "deleted"]),
+        limit=st.integers(1, 5),
+    )
+    def list_by_labels(self, handle: int, of: list[int], status: Status | None, limit: int) -> None:
+        """By the labels of a session, or by those of two."""
+        labels: dict[str, str] = {}
+        for which in of:
+            known = self._known.get(self._session(which))
+            labels |= known.head.labels if known else {"team": "none"}
+        expected = [head for head in self._listed(status) if labels.items() <= head.labels.items()]
+        found = self._run(self._store(handle).heads(limit=limit, status=status, labels=labels))
+        assert [timeless(head) for head in found] == expected[:limit]
+
+    # What happens to its handles
+
+    @precondition(lambda self: self.shared and len(self._handles) < MAX_HANDLES)
+    @rule()
+    def another_handle(self) -> None:
+        """A second process comes."""
+        self._open()
+
+    @precondition(lambda self: len(self._handles) > 1)
+    @rule(handle=anything)
+    def close_a_handle(self, handle: int) -> None:
+        """One process of several ends."""
+        _, stack = self._handles.pop(handle % len(self._handles))
+        self._run(stack.aclose())
+
+    @precondition(lambda self: self.durable)
+    @rule()
+    def reopen(self) -> None:
+        """All processes end, and one starts."""
+        while self._handles:
+            self._run(self._handles.pop()[1].aclose())
+        self._open()
+        self._compare_all()
+
+    @precondition(lambda self: self.durable and self.shared)
+    @rule()
+    def crash(self) -> None:
+        """All processes die without closing anything, and one starts."""
+        self._abandoned += [stack for _, stack in self._handles]
+        self._handles.clear()
+        self._open()
+        self._compare_all()
+
+    # What always holds
+
+    @invariant()
+    def every_head_is_as_the_model_says(self) -> None:
+        """On every handle."""
+        for store, _ in self._handles:
+            for status in (None, "deleted"):
+                found = self._run(store.heads(limit=1_000, status=status))
+                assert [timeless(head) for head in found] == self._listed(status)
+
+    @invariant()
+    def the_last_session_is_as_the_model_says(self) -> None:
+        """Its head and all its rows."""
+        if self._touched:
+            self._compare(self._touched)
+
+    def _compare_all(self) -> None:
+        for session in self._ids:
+            self._compare(session)
+
+    def _compare(self, session: str) -> None:
+        known = self._known.get(session)
+        expected = (known.head, _in_order(known)) if known else (None, ())
+        for store, _ in self._handles:
+            assert self._run(snapshot(store, session)) == expected
+
+    # The model
+
+    def _listed(self, status: Status | None) -> list[Head]:
+        heads = [self._known[session].head for session in sorted(self._known)]
+        return [head for head in heads if (head.status == status if status else head.status != "deleted")]
+
+    def _planned(self, plan: Write, which: int, *, off: int = 0) -> Write:
+        """The plan as a write of one of the sessions, with a token of its own."""
+        session = self._session(which)
+        known = self._known.get(session)
+        self._tokens += 1
+        seq = max(0, (known.head.seq if known else 0) + off)
+        return replace(plan, session=session, seq=seq, token=f"{plan.token}-{self._tokens}")
+
+    def _verdict(self, write: Write) -> type[MidturnError] | None:
+        """The error that the write must raise."""
+        known = self._known.get(write.session)
+        if known and known.head.status == "deleted":
+            return SessionDeleted
+        new = {(row.kind, row.n) for row in write.rows}
+        collides = len(new) < len(write.rows) or (known is not None and not new.isdisjoint(known.rows))
+        return Conflict if collides or write.seq != (known.head.seq if known else 0) else None
+
+    def _race(self, writes: list[Write], handle: int) -> None:
+        """Start all writes at once; one of those that may succeed does, and the others say why not."""
+        verdicts = [self._verdict(write) for write in writes]
+
+        async def calls() -> list[Head | BaseException]:
+            stores = [self._store(handle + number) for number in range(len(writes))]
+            starts = (store.write(write) for store, write in zip(stores, writes, strict=True))
+            return await asyncio.gather(*starts, return_exceptions=True)
+
+        won: list[tuple[Write, Head]] = []
+        for write, verdict, result in zip(writes, verdicts, self._run(calls()), strict=True):
+            if isinstance(result, Head):
+                assert verdict is None, f"accepted instead of {verdict.__name__}"
+                won.append((write, result))
+            else:
+                assert type(result) is (verdict or Conflict), repr(result)
+                assert result.session == write.session
+        assert len(won) == (1 if None in verdicts else 0)
+        for write, head in won:
+            self._accept(write, head)
+
+    def _accept(self, write: Write, head: Head) -> None:
+        """Take a write that the store acknowledged into the model, if its head is the one that the write makes."""
+        known = self._known.get(write.session)
+        created = known.head.created if known else head.updated
+        assert timeless(head) == timeless(write.head(now=head.updated, created=created))
+        assert head.updated >= (known.head.updated if known else 0.0)
+        rows = (known.rows if known else {}) | {(row.kind, row.n): row for row in write.rows}
+        left = {key: row for key, row in rows.items() if row.kind is not Kind.CALL or row.n >= write.prune}
+        self._known[write.session] = Known(timeless(head), left)
+
+    # The store
+
+    def _session(self, which: int) -> str:
+        self._touched = self._ids[which % len(self._ids)]
+        return self._touched
+
+    def _store(self, handle: int) -> Store:
+        return self._handles[handle % len(self._handles)][0]
+
+    def _open(self) -> None:
+        stack = AsyncExitStack()
+        opening = stack.enter_async_context(self.open_store(Path(self._folder.name) / "store"))
+        self._handles.append((self._run(opening), stack))
+
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        async def limited() -> T:
+            async with asyncio.timeout(DEADLINE):
+                return await work
+
+        return self._runner.run(limited())
+
+
+def _in_order(known: Known) -> Sequence[Row]:
+    return tuple(known.rows[key] for key in sorted(known.rows))

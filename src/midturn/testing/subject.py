@@ -1,0 +1,71 @@
+"""The store that is being proved, and how the tests look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+import pytest_asyncio
+
+from midturn.records import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from midturn.records import Head, Row
+    from midturn.store import Store
+
+
+class Subject:
+    """Says how the store is opened and what it claims; a store's own tests override only this."""
+
+    shared: ClassVar[bool] = True
+    """Two handles on one place work on the same data."""
+    durable: ClassVar[bool] = True
+    """What was acknowledged is there again when the place is opened anew."""
+
+    def open_store(self, where: Path) -> AbstractAsyncContextManager[Store]:
+        """A handle on the data at ``where``, closed on leaving; the first one makes an empty store there.
+
+        ``where`` does not exist yet, its folder does. A store that keeps nothing in files derives a name from it.
+        """
+        raise NotImplementedError
+
+
+class Suite(Subject):
+    """What every topic of the suite has at hand."""
+
+    pytestmark = pytest.mark.asyncio
+
+    @pytest.fixture
+    def where(self, tmp_path: Path) -> Path:
+        """A new place, deep enough that an id can try to climb out of it."""
+        folder = tmp_path / "outer" / "inner"
+        folder.mkdir(parents=True)
+        return folder / "store"
+
+    @pytest_asyncio.fixture
+    async def store(self, where: Path) -> AsyncIterator[Store]:
+        """A handle on a new store."""
+        async with self.open_store(where) as store:
+            yield store
+
+
+def timeless(head: Head) -> Head:
+    """The head without the moment at which it was read."""
+    return replace(head, now=0.0)
+
+
+async def snapshot(store: Store, session: str) -> tuple[Head | None, tuple[Row, ...]]:
+    """All that a store says about a session, for comparing."""
+    head = await store.head(session)
+    rows = [row for kind in Kind for row in await store.rows(session, kind)]
+    return head and timeless(head), tuple(rows)
+
+
+async def ids(store: Store, *, prefix: str = "") -> list[str]:
+    """The ids that a store lists."""
+    return [head.session for head in await store.heads(limit=10_000, prefix=prefix)]
