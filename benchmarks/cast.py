@@ -14,8 +14,8 @@ from autogen_core.models import CreateResult, RequestUsage
 
 import midturn
 from benchmarks.workload import AGENTS
-from midturn.codec import encode
 from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.record.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,18 +29,18 @@ import midturn
 from benchmarks.long_session import SEED, SIZE, Watched
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen import parts
-from midturn.autogen.journaling import Run
+from midturn.autogen.calls.journaling import Run
+from midturn.autogen.parts import walk as parts
 from midturn.demo.scripted import ScriptedChatCompletionClient
-from midturn.diverging import Divergence
 from midturn.framework import Answer, Request
-from midturn.journal import Journal
-from midturn.ledger import Ledger
-from midturn.recorded import Recorded
-from midturn.state import Archive
+from midturn.journal.divergence import Divergence
+from midturn.journal.journal import Journal
+from midturn.journal.recorded import Recorded
+from midturn.lease.ledger import Ledger
+from midturn.record.packing import Archive
+from midturn.record.rows import Progress
 from midturn.stores.memory import MemoryStore
-from midturn.turns import Progress
-from midturn.urls import open_store
+from midturn.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator

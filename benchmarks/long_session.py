@@ -20,13 +20,13 @@ import midturn
 from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen import AutoGen
-from midturn.session import Session
+from midturn.autogen.adapter import AutoGen
+from midturn.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from midturn.records import Head, Write
+    from midturn.record.head import Head, Write
     from midturn.store import Store
 
 SIZE = 1024

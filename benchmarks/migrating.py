@@ -17,8 +17,8 @@ from tools.servers import shared
 import midturn
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen import AutoGen
-from midturn.bulk import MigrationRun, RollbackRun, in_bulk
+from midturn.autogen.adapter import AutoGen
+from midturn.maintenance.migrating import MigrationRun, RollbackRun, in_bulk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

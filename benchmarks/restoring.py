@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from midturn.opening import OpenStore
+    from midturn.sessions.opening import OpenStore
 
 TIMES = 5
 """How often each is timed."""

@@ -21,18 +21,18 @@ from benchmarks.long_session import SEED, SIZE
 from benchmarks.restoring import restore_times
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen import AutoGen
-from midturn.options import Options
-from midturn.session import Session
+from midturn.autogen.adapter import AutoGen
+from midturn.sessions.session import Session
 from midturn.stores.memory import MemoryStore
-from midturn.stores.postgres import PostgresStore
-from midturn.stores.postgres_pool import SIZE as CONNECTIONS
-from midturn.stores.redis import RedisStore
+from midturn.stores.postgres.pool import SIZE as CONNECTIONS
+from midturn.stores.postgres.store import PostgresStore
+from midturn.stores.redis.store import RedisStore
+from midturn.turns.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from midturn.records import Write
+    from midturn.record.head import Write
     from midturn.store import Store
 
 SESSIONS = 64

@@ -19,15 +19,15 @@ import midturn
 from benchmarks.restoring import TIMES, restore_times, timed, timed_alone
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen import AutoGen
-from midturn.session import Session
+from midturn.autogen.adapter import AutoGen
+from midturn.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from autogen_agentchat.teams import BaseGroupChat
 
-    from midturn.records import Head, Write
+    from midturn.record.head import Head, Write
     from midturn.store import Store
 
 SIZE = 1024

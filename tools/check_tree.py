@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_LINES = 400
+MAX_LINES = 600
 SKIPPED_FOLDERS = frozenset({".git", ".venv", "build", "dist", "node_modules", "__pycache__"})
 
 # path -> why the file is better whole than split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midturn.records import Kind, Write
+from midturn.record.head import Kind, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,8 +27,8 @@ import model
 from rich.console import Console
 
 import midturn
-from midturn.records import Kind, Write
-from midturn.stores.sqlite import SqliteStore
+from midturn.record.head import Kind, Write
+from midturn.stores.sqlite.store import SqliteStore
 
 MOMENTS = ("as it begins", "as it ends", "while recorded", "once recorded")
 TOOLS = ("look_up_claim", "look_up_policy", "reserve", "pay_out")

@@ -6,17 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from midturn.autogen import State as State
-    from midturn.autogen import TurnResult as TurnResult
-    from midturn.autogen import replayed as replayed
-    from midturn.blueprint import Blueprint as Blueprint
-    from midturn.calling import call_key as call_key
-    from midturn.calling import human as human
-    from midturn.calling import transaction as transaction
-    from midturn.drift import Change as Change
-    from midturn.drift import Drift as Drift
-    from midturn.effects import Call as Call
-    from midturn.effects import tool as tool
+    from midturn.autogen.adapter import State as State
+    from midturn.autogen.adapter import TurnResult as TurnResult
+    from midturn.autogen.adapter import replayed as replayed
     from midturn.errors import Conflict as Conflict
     from midturn.errors import Drifted as Drifted
     from midturn.errors import InDoubt as InDoubt
@@ -35,35 +27,43 @@ if TYPE_CHECKING:
     from midturn.errors import StoreUnavailable as StoreUnavailable
     from midturn.errors import TurnFailed as TurnFailed
     from midturn.errors import UnknownVersion as UnknownVersion
-    from midturn.history import Checkpoint as Checkpoint
-    from midturn.history import Turn as Turn
-    from midturn.opening import OpenStore as OpenStore
-    from midturn.opening import SessionInfo as SessionInfo
-    from midturn.opening import open as open
+    from midturn.history.checkpoints import Checkpoint as Checkpoint
+    from midturn.history.turns import Turn as Turn
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
-    from midturn.replaying import Replay as Replay
-    from midturn.session import Session as Session
+    from midturn.sessions.opening import OpenStore as OpenStore
+    from midturn.sessions.opening import SessionInfo as SessionInfo
+    from midturn.sessions.opening import open as open
+    from midturn.sessions.session import Session as Session
+    from midturn.tools import Call as Call
+    from midturn.tools import call_key as call_key
+    from midturn.tools import human as human
+    from midturn.tools import tool as tool
+    from midturn.tools import transaction as transaction
+    from midturn.turns.replay import Replay as Replay
+    from midturn.versions.blueprint import Blueprint as Blueprint
+    from midturn.versions.drift import Change as Change
+    from midturn.versions.drift import Drift as Drift
 
 __version__ = "0.1.0"
 
 # Loaded when it is first used: a program that only catches an error, or marks a tool, need not wait for the rest.
 _PLACES = {
-    "autogen": "State TurnResult replayed",
-    "blueprint": "Blueprint",
-    "calling": "call_key human transaction",
-    "drift": "Change Drift",
-    "effects": "Call tool",
+    "autogen.adapter": "State TurnResult replayed",
     "errors": (
         "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotKept "
         "OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable TurnFailed "
         "UnknownVersion"
     ),
-    "history": "Checkpoint Turn",
-    "opening": "OpenStore SessionInfo open",
+    "history.checkpoints": "Checkpoint",
+    "history.turns": "Turn",
     "questions": "Question Waiting",
-    "replaying": "Replay",
-    "session": "Session",
+    "sessions.opening": "OpenStore SessionInfo open",
+    "sessions.session": "Session",
+    "tools": "Call call_key human tool transaction",
+    "turns.replay": "Replay",
+    "versions.blueprint": "Blueprint",
+    "versions.drift": "Change Drift",
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 __all__ = list(_PLACE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,4 +1,4 @@
-"""What midturn needs of an agent framework. :mod:`midturn.autogen` is the one there is."""
+"""What midturn needs of an agent framework. :mod:`midturn.autogen.adapter` is the one there is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
-    from midturn.codec import Json
-    from midturn.effects import Call, Effect, tool
     from midturn.questions import Waiting
-    from midturn.turns import What
+    from midturn.record.codec import Json
+    from midturn.record.rows import Effect, What
+    from midturn.tools import Call, tool
 
 EventT_co = TypeVar("EventT_co", covariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from midturn.codec import check, encode, is_object
 from midturn.errors import StateInvalid
+from midturn.record.codec import check, encode, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from midturn.codec import Json
+    from midturn.record.codec import Json
 
 Asked: TypeAlias = Literal["human", "approval", "doubt"]
 """``human``: an agent that stands for a person. ``approval``: may this tool act? ``doubt``: did it?"""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from midturn.records import NO_LABELS
+from midturn.record.head import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from midturn.records import Head, Kind, Row, Status, Write
+    from midturn.record.head import Head, Kind, Row, Status, Write
 
 Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
 """What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs
@@ -23,7 +23,7 @@ DEADLINE = 30.0
 class Store(Protocol):
     """Sessions by id: a head that is swapped atomically, and immutable rows beside it.
 
-    All ids were checked by :func:`midturn.records.check_id`. Every method may raise
+    All ids were checked by :func:`midturn.record.head.check_id`. Every method may raise
     :class:`~midturn.errors.StoreUnavailable` within the deadline and :class:`~midturn.errors.StateInvalid` for a
     stored record that is damaged; damage to one session does not touch another.
     Two ids are the same session only if they are equal character by character.

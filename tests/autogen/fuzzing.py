@@ -9,9 +9,9 @@ from itertools import count, pairwise
 from autogen_agentchat.messages import TextMessage
 
 import midturn
-from midturn.autogen import AutoGen
-from midturn.autogen.resuming import INTERRUPTED
-from midturn.state import plain
+from midturn.autogen.adapter import AutoGen
+from midturn.autogen.state.resuming import INTERRUPTED
+from midturn.record.packing import as_json
 
 VALUES = ("text", "", 7, -1, 1.5, None, True, False, [], {}, ["text"], [{}], {"content": "text"})
 """One or more of each JSON type."""
@@ -181,7 +181,7 @@ async def state_of(build, use):
 async def captured(live):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", midturn.NotKept)
-        return json.loads(json.dumps(plain(await AutoGen().capture(live))))
+        return json.loads(json.dumps(as_json(await AutoGen().capture(live))))
 
 
 def related(path, place):

@@ -18,22 +18,21 @@ from autogen_core.models import AssistantMessage, UserMessage
 from kinds import KINDS, TASKS, assistant, round_robin
 from scripted import Scripted
 
-from midturn import state
-from midturn.autogen import AutoGen
-from midturn.bodies import Bodies
-from midturn.state import Archive, Grown
+from midturn.autogen.adapter import AutoGen
+from midturn.record.bodies import Bodies
+from midturn.record.packing import Archive, Grown, as_json, restore
 
 
-def as_json(value):
+def copied(value):
     return json.loads(json.dumps(value))
 
 
 async def saved(live):
-    return as_json(await live.save_state())
+    return copied(await live.save_state())
 
 
 async def captured(live):
-    return as_json(state.plain(await AutoGen().capture(live)))["state"]
+    return copied(as_json(await AutoGen().capture(live)))["state"]
 
 
 def grown(tree):
@@ -85,7 +84,7 @@ class Packing:
         self._logs.append(packed.appends)
         bodies = Bodies()
         bodies.extend(self._bodies)
-        return state.restore(
+        return restore(
             skeleton=packed.skeleton,
             spans=packed.spans,
             bodies=bodies,
@@ -159,9 +158,9 @@ async def test_what_was_captured_does_not_change_with_an_agent_that_hands_out_it
     live = Counting()
     await live.run(task="one")
     tree = await AutoGen().capture(live)
-    before = as_json(state.plain(tree))
+    before = copied(as_json(tree))
     await live.run(task="two")
-    assert as_json(state.plain(tree)) == before
+    assert copied(as_json(tree)) == before
 
 
 class Summing(AssistantAgent):

@@ -41,12 +41,12 @@ from pydantic import BaseModel
 from scripted import Scripted
 
 import midturn
-from midturn import codec
-from midturn.autogen import hiding as hidden_texts
-from midturn.autogen.fingerprint import fingerprint
-from midturn.autogen.hiding import hiding
-from midturn.autogen.parts import settle, walk
-from midturn.drift import Drift, compare, digest
+from midturn.autogen.fingerprint import hiding as hidden_texts
+from midturn.autogen.fingerprint.fingerprint import fingerprint
+from midturn.autogen.fingerprint.hiding import hiding
+from midturn.autogen.parts.walk import settle, walk
+from midturn.record import codec
+from midturn.versions.drift import Drift, compare, digest
 
 SK = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -20,8 +20,8 @@ from kinds import assistant
 from scripted import Scripted
 
 import midturn
-from midturn.autogen import parts
-from midturn.records import Kind
+from midturn.autogen.parts import walk as parts
+from midturn.record.head import Kind
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from kinds import assistant
 from scripted import Scripted, remembered
 
 import midturn
-from midturn.autogen import AutoGen, parts
+from midturn.autogen.adapter import AutoGen
+from midturn.autogen.parts import walk as parts
 
 
 def with_canvas():

@@ -29,7 +29,7 @@ from scripted import Scripted
 
 import midturn
 from midturn.autogen import private, private_config
-from midturn.autogen.kinds import KNOWN_CONTEXTS
+from midturn.autogen.parts.kinds import KNOWN_CONTEXTS
 
 SOURCES = [Path(module.__file__) for module in (private, private_config)]
 PACKAGE = Path(midturn.__file__).parent

@@ -20,10 +20,10 @@ from generated_parts import timeless
 from kinds import transcript
 
 import midturn
-import midturn.autogen
-import midturn.stores.files
+import midturn.autogen.adapter
+import midturn.stores.files.store
 import midturn.stores.memory
-import midturn.stores.sqlite
+import midturn.stores.sqlite.store
 from midturn.framework import Loaded
 
 
@@ -128,7 +128,7 @@ def said(result):
 
 def do_no_more_than_autogen():
     """Have midturn keep what AutoGen keeps, and restore it as AutoGen does."""
-    framework = midturn.autogen.AutoGen
+    framework = midturn.autogen.adapter.AutoGen
     capture_all = framework.capture
 
     async def capture(self, live):

@@ -8,7 +8,7 @@ import termios
 from multiprocessing.connection import Connection
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", "midturn.autogen", "autogen_agentchat.teams"])
+FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", "midturn.autogen.adapter", "autogen_agentchat.teams"])
 
 
 class Forked:

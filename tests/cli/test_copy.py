@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 import midturn
-from midturn import copying
+from midturn.maintenance import copying
 
 WAYS = {"sqlite to files": ("old.db", "file://new"), "files to sqlite": ("file://old", "new.db")}
 NOTHING = {"copied": [], "unchanged": [], "deletions": [], "busy": [], "failed": []}
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_not_missed_in_silence(cli, place):
 
 SLOW = """
 import sys
-from midturn import copying
+from midturn.maintenance import copying
 from midturn.cli import main
 
 copying.CHUNK = 1

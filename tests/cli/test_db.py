@@ -5,7 +5,7 @@ import json
 import pytest
 from tools.servers.shared import STORES, place
 
-from midturn.stores.postgres_schema import NEWEST
+from midturn.stores.postgres.schema import NEWEST
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tools.servers import PgBouncer, Postgres, Redis, RedisCluster, postgres_bin
 from tools.servers.postgres import major
 from tools.servers.shared import place
 
+from midturn.stores.registry import open_store
 from midturn.testing import StoreConformance
-from midturn.urls import open_store
 
 
 @asynccontextmanager

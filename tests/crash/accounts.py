@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from midturn.history import read_bodies
-from midturn.ledger import Ledger
-from midturn.recorded import digest, read
+from midturn.history.checkpoints import read_bodies
+from midturn.journal.recorded import digest, read
+from midturn.lease.ledger import Ledger
 
 CODE = "execute_code_blocks"
 

@@ -9,7 +9,7 @@ import pytest
 from accounts import check_lines, lines_of, made
 
 import midturn
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 WORKERS = 4

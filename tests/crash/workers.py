@@ -30,16 +30,16 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, R
 from durable_cast import DURABLE, blueprint
 
 import midturn
-import midturn.autogen
-import midturn.ledger
-import midturn.stores.files
-import midturn.stores.sqlite
-from midturn import turns
-from midturn.records import Kind
-from midturn.stores.postgres import PostgresStore
-from midturn.stores.postgres_pool import Pool
-from midturn.stores.redis import RedisStore
-from midturn.stores.redis_server import Server
+import midturn.autogen.adapter
+import midturn.lease.ledger
+import midturn.stores.files.store
+import midturn.stores.sqlite.store
+from midturn.record.head import Kind
+from midturn.record.rows import CallRow, decode_record
+from midturn.stores.postgres.pool import Pool
+from midturn.stores.postgres.store import PostgresStore
+from midturn.stores.redis.server import Server
+from midturn.stores.redis.store import RedisStore
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
@@ -146,7 +146,7 @@ class Faults:
         # Before a request nothing has been sent, after it the server has answered and the worker has not heard.
         Pool.use = self.around_async("request", Pool.use)
         Server.run = self.around_async("request", Server.run)
-        autogen = midturn.autogen.AutoGen
+        autogen = midturn.autogen.adapter.AutoGen
         autogen.capture = self.around_async("capture", autogen.capture)
         autogen.fit = self.around_async("fit", autogen.fit)
         autogen.load = self.around_async("load", autogen.load)
@@ -260,7 +260,7 @@ def build(spec, faults):
 async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
-        midturn.ledger.LEASE = spec["lease"]
+        midturn.lease.ledger.LEASE = spec["lease"]
     for server in (PostgresStore, RedisStore) if "deadline" in spec else ():
         server.open.__func__.__kwdefaults__["deadline"] = spec["deadline"]
     ticks = Ticks()
@@ -307,7 +307,7 @@ def written(change):
         if row.kind is Kind.CHECKPOINT:
             points.append("checkpoint")
         elif row.kind is Kind.CALL:
-            call = turns.decode(turns.CallRow, row.data, "a call")
+            call = decode_record(CallRow, row.data, "a call")
             if call.stage == "started":
                 points.append("start")
             elif call.stage == "done" and call.what in ("human", "approval", "doubt"):

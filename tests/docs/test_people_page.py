@@ -65,6 +65,6 @@ async def test_the_page_runs_from_top_to_bottom(tmp_path, capsys):
 
 
 def _first_write():
-    from midturn.records import Write
+    from midturn.record.head import Write
 
     return Write(session="other", seq=0, epoch=1, status="idle", token="t", data=b'{"v":1}')

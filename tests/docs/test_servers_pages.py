@@ -11,8 +11,8 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from tools.servers import Postgres, Redis, redis_binaries
 
 import midturn
-from midturn.stores.postgres import PostgresStore
-from midturn.stores.redis_url import parse
+from midturn.stores.postgres.store import PostgresStore
+from midturn.stores.redis.url import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 

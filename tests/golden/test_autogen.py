@@ -12,7 +12,7 @@ from autogen_kinds import AFTER, FACT, KINDS, QUESTION, Cast
 from gap_teams import refusing
 
 import midturn
-from midturn.autogen import older
+from midturn.autogen.state import older
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "autogen").glob("*/*.json"))

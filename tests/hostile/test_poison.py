@@ -7,7 +7,7 @@ from autogen_agentchat.messages import TextMessage
 from autogen_core.models import RequestUsage
 
 import midturn
-from midturn.codec import decode_foreign
+from midturn.record.codec import decode_foreign
 
 
 def deep(levels, wrap):

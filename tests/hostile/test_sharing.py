@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import sharing
 
 FORKS = multiprocessing.get_context("forkserver")  # from one that has AutoGen imported
-FORKS.set_forkserver_preload(["sharing", "midturn.autogen"])
+FORKS.set_forkserver_preload(["sharing", "midturn.autogen.adapter"])
 
 
 def share(what, url):

@@ -7,8 +7,8 @@ import pytest
 from tools.servers.shared import place
 
 import midturn
-import midturn.ledger
-from midturn.autogen import sites
+import midturn.lease.ledger
+from midturn.autogen.calls import sites
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen")), str(HERE.with_name("session"))]
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def dead(monkeypatch):
     """Whoever held a lease is dead: tests in one process cannot kill it to show that."""
-    monkeypatch.setattr(midturn.ledger, "is_dead", lambda _owner: True)
+    monkeypatch.setattr(midturn.lease.ledger, "is_dead", lambda _owner: True)
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@
 from generated_parts import timeless
 from kinds import transcript
 
-from midturn.autogen import AutoGen
+from midturn.autogen.adapter import AutoGen
 from midturn.errors import StoreUnavailable
-from midturn.session import Session
+from midturn.sessions.session import Session
 
 
 class Mortal:

@@ -24,7 +24,7 @@ from kinds import assistant
 from scripted import Scripted, calls, remembered
 
 import midturn
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 
 class Flaky:
@@ -395,7 +395,7 @@ async def test_the_time_that_a_turn_took_before_it_was_interrupted_counts(memory
     from autogen_agentchat.conditions import TimeoutTermination
     from autogen_agentchat.teams import RoundRobinGroupChat
 
-    from midturn.journal import Journal
+    from midturn.journal.journal import Journal
 
     model = Flaky(remembered, 2)
 

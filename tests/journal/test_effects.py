@@ -235,7 +235,7 @@ async def test_a_client_that_two_agents_share_is_called_by_each_under_its_own_pa
         return RoundRobinGroupChat([AssistantAgent(name, **same) for name in ("ann", "bob")], max_turns=2)
 
     await memory.session("case", build).run(task="one")
-    from midturn.records import Kind
+    from midturn.record.head import Kind
 
     rows = await memory.store.rows("case", Kind.CALL)
     assert [path for row in rows for path in ("participants/ann", "participants/bob") if path in row.data.decode()] == [

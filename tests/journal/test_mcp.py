@@ -20,9 +20,9 @@ from scripted import Scripted
 from test_calls import Flaky
 
 import midturn
-from midturn.autogen import AutoGen
+from midturn.autogen.adapter import AutoGen
 from midturn.errors import StoreUnavailable
-from midturn.session import Session
+from midturn.sessions.session import Session
 
 GONE = StdioServerParams(command="/nowhere/bank")
 

@@ -12,17 +12,17 @@ from interrupting import Mortal
 from scripted import Scripted, remembered
 
 import midturn
-from midturn import recorded
-from midturn.autogen import AutoGen
-from midturn.diverging import Divergence
+from midturn.autogen.adapter import AutoGen
 from midturn.errors import StoreUnavailable
 from midturn.framework import Answer, Request
-from midturn.history import read_bodies
-from midturn.journal import Journal
-from midturn.ledger import Ledger
-from midturn.recorded import Recorded, digest
-from midturn.session import Session
-from midturn.state import Archive
+from midturn.history.checkpoints import read_bodies
+from midturn.journal import recorded
+from midturn.journal.divergence import Divergence
+from midturn.journal.journal import Journal
+from midturn.journal.recorded import Recorded, digest
+from midturn.lease.ledger import Ledger
+from midturn.record.packing import Archive
+from midturn.sessions.session import Session
 from midturn.stores.memory import MemoryStore
 
 LONG = bool(os.environ.get("MIDTURN_LONG"))

@@ -10,7 +10,7 @@ from test_every_write import INPUTS, LEFT_OUT
 
 import midturn
 from midturn.errors import StateInvalid
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 
 @pytest.mark.parametrize("kind", sorted(FUZZED.keys() - LEFT_OUT))

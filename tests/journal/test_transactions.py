@@ -12,7 +12,7 @@ from scripted import Scripted
 
 import midturn
 from midturn.errors import StateInvalid
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 
 class Bank(Desk):
@@ -141,7 +141,7 @@ async def test_one_that_has_lost_its_lease_has_done_nothing(bank):
 
         done = False
 
-    real = midturn.ledger.Ledger._apply
+    real = midturn.lease.ledger.Ledger._apply
 
     async def apply(self, write, progress, to):
         if to is not store and not Thief.done:
@@ -150,7 +150,7 @@ async def test_one_that_has_lost_its_lease_has_done_nothing(bank):
         return await real(self, write, progress, to)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(midturn.ledger.Ledger, "_apply", apply)
+        patch.setattr(midturn.lease.ledger.Ledger, "_apply", apply)
         with pytest.raises(midturn.LeaseLost):
             await bank.session("case", desk).run(task="please")
     assert await refunds(bank) == []

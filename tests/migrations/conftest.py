@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import midturn
-import midturn.ledger
+import midturn.lease.ledger
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), *(str(HERE.with_name(name)) for name in ("autogen", "session", "journal"))]

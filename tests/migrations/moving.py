@@ -17,7 +17,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import AssistantMessage, CreateResult, FunctionExecutionResultMessage, RequestUsage
 from scripted import Scripted
 
-from midturn.autogen.view import State, fill
+from midturn.autogen.edits import State, fill
 
 FACT = "The customer prefers email."
 

@@ -10,12 +10,12 @@ from tools.many import multiply
 from tools.servers.shared import DURABLE, place
 
 import midturn
-from midturn import bulk
-from midturn.autogen import AutoGen
-from midturn.bulk import MigrationRun, RollbackRun, in_bulk
+from midturn.autogen.adapter import AutoGen
 from midturn.errors import StateInvalid, StoreFull
-from midturn.ledger import Ledger
-from midturn.records import Kind
+from midturn.lease.ledger import Ledger
+from midturn.maintenance import migrating as bulk
+from midturn.maintenance.migrating import MigrationRun, RollbackRun, in_bulk
+from midturn.record.head import Kind
 
 
 @pytest.fixture(params=DURABLE)

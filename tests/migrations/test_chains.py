@@ -13,10 +13,10 @@ from scripted import Scripted, calls, remembered
 from tools.many import multiply
 
 import midturn
-from midturn import state
-from midturn.autogen import AutoGen
-from midturn.bulk import MigrationRun
-from midturn.migrations import migrate
+from midturn.autogen.adapter import AutoGen
+from midturn.maintenance.migrating import MigrationRun
+from midturn.record.packing import as_json
+from midturn.versions.migrations import migrate
 
 LONG = bool(os.environ.get("MIDTURN_LONG"))
 
@@ -134,7 +134,7 @@ async def fitted(spec, tree):
     """The tree as what is built has it."""
     framework, live = AutoGen(), spec.build()
     tree = await framework.fill(live, tree)
-    return tree, state.plain((await framework.load(live, await framework.fit(live, tree))).captured)
+    return tree, as_json((await framework.load(live, await framework.fit(live, tree))).captured)
 
 
 @pytest.mark.timeout(7_200 if LONG else 300)

@@ -24,7 +24,7 @@ from moving import (
 )
 
 import midturn
-from midturn.autogen.view import FRESH, State, fill
+from midturn.autogen.edits import FRESH, State, fill
 
 
 @pytest.fixture

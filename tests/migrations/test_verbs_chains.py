@@ -6,7 +6,7 @@ import random
 import pytest
 from moving import World, asking_selector, go_on, graph, magentic, ran, round_robin, swarm
 
-from midturn.autogen.view import State
+from midturn.autogen.edits import State
 
 KINDS = ["RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "MagenticOneGroupChat", "GraphFlow"]
 CHAINS = 300 if os.environ.get("MIDTURN_LONG") else 15

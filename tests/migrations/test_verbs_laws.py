@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midturn.autogen.view import State, mentions
+from midturn.autogen.edits import State, mentions
 
 AGENTS = ["ann", "bob", "cid"]
 TOOLS = ["look", "weigh"]

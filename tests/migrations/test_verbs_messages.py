@@ -28,7 +28,7 @@ from moving import (
 from pydantic import BaseModel
 
 import midturn
-from midturn.autogen.view import State
+from midturn.autogen.edits import State
 
 SECRET = "4111-1111"
 

@@ -20,7 +20,7 @@ from moving import FACT, World, acceptable, agent_tool, go_on, magentic, nested,
 from pydantic import BaseModel
 
 import midturn
-from midturn.autogen.view import State, mentions
+from midturn.autogen.edits import State, mentions
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from kinds import transcript
 from scripted import Scripted, remembered
 
 import midturn
-from midturn.records import Write
+from midturn.record.head import Write
 
 
 class Steps:

@@ -8,10 +8,10 @@ from autogen_core import CancellationToken
 from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, transcript
 
-from midturn import ordering
-from midturn.autogen import AutoGen
-from midturn.options import Options
-from midturn.session import Session
+from midturn.autogen.adapter import AutoGen
+from midturn.journal import order as ordering
+from midturn.sessions.session import Session
+from midturn.turns.options import Options
 
 SOON = 10
 """Seconds that no run takes that was cancelled."""

@@ -9,9 +9,10 @@ from cast import Gate, agents, crash, expected, numbers, said
 from tools.servers.shared import place
 
 import midturn
-from midturn import copying, turns
 from midturn.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
-from midturn.records import Kind, Row, Write
+from midturn.maintenance import copying
+from midturn.record.head import Kind, Row, Write
+from midturn.record.rows import encode_record, progress_of
 
 PAIRS = ["file sqlite", "sqlite file", "sqlite postgres", "postgres redis", "redis file"]
 LABELS = {"team": "claims", "näme": "ü"}
@@ -330,7 +331,7 @@ async def test_a_turn_that_is_tried_again_in_the_source_changes_the_copy(both):
         await source.session("case", agents(ValueError("broken"))[0]).run(task="one")
     await transfer(source, target)
     head = await source.store.head("case")
-    running = turns.encode(replace(turns.progress_of(head), open="running"))
+    running = encode_record(replace(progress_of(head), open="running"))
     write = Write(session="case", seq=head.seq, epoch=head.epoch, status="running", token="gone", data=running)
     await source.store.write(write)
     epoch = (await target.store.head("case")).epoch
@@ -509,7 +510,7 @@ async def test_the_session_of_a_dead_worker_is_not_busy(both, monkeypatch):
     await source.store.write(held)
     with pytest.raises(SessionBusy):
         await transfer(source, target)
-    monkeypatch.setattr("midturn.ledger.is_dead", lambda owner: owner == "o")
+    monkeypatch.setattr("midturn.lease.ledger.is_dead", lambda owner: owner == "o")
     assert await transfer(source, target) == "copied"
     head = await target.store.head("case")
     assert (head.owner, head.expires, head.epoch) == (None, 0.0, 10)

@@ -4,9 +4,9 @@ import pytest
 from cast import agents
 from kinds import KINDS
 
-from midturn.autogen import AutoGen
-from midturn.options import Options
-from midturn.session import Session
+from midturn.autogen.adapter import AutoGen
+from midturn.sessions.session import Session
+from midturn.turns.options import Options
 
 
 class Counting:

@@ -13,10 +13,10 @@ from scripted import calls
 
 import midturn
 from midturn.errors import Conflict, OutcomeUnknown, StoreUnavailable
-from midturn.ledger import Ledger
-from midturn.records import Kind, Row
+from midturn.lease.ledger import Ledger
+from midturn.record.head import Kind, Row
+from midturn.record.rows import Progress
 from midturn.stopping import stop_of
-from midturn.turns import Progress
 
 
 async def test_another_blueprint_cannot_run_the_session(store):
@@ -180,8 +180,8 @@ async def test_one_who_waits_for_a_session_that_is_always_in_use_comes_in_betwee
     await memory.save("case", assistant())
     for phase in range(10):
         store = Crowded(await memory.store.head("case"), turn, moment=turn / 25, phase=turn * phase / 10 + 0.01)
-        monkeypatch.setattr("midturn.ledger.asyncio.sleep", store.sleep)
-        monkeypatch.setattr("midturn.ledger.time.monotonic", lambda store=store: store.now)
+        monkeypatch.setattr("midturn.lease.ledger.asyncio.sleep", store.sleep)
+        monkeypatch.setattr("midturn.lease.ledger.time.monotonic", lambda store=store: store.now)
         ledger = Ledger(store, "case")
         await ledger.refresh()
         await ledger.wait(30.0, stop_of(None))
@@ -196,7 +196,7 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
         await case.run(f"task {number} " * 10)
     rows = await memory.store.rows("case", Kind.BODY)
     head = await memory.store.head("case")
-    monkeypatch.setattr("midturn.history.MANY", many)
+    monkeypatch.setattr("midturn.history.checkpoints.MANY", many)
     assert (await memory.session("case", assistant).at(3).state()) == await case.at(3).state()
     reading = memory.store.rows
     for gone in rows:

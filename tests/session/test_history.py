@@ -34,7 +34,7 @@ async def test_the_history_says_what_happened_in_each_turn(store):
     assert first.started <= first.ended <= second.started <= second.ended
     assert (second.number, second.status, second.messages) == (2, "failed", ())
     assert second.error == "ConnectionError: 503"
-    assert (await session.at(1).turn()) == first
+    assert (await session.turn(1)) == first
 
 
 async def test_a_checkpoint_that_does_not_exist_is_named(store):
@@ -46,8 +46,8 @@ async def test_a_checkpoint_that_does_not_exist_is_named(store):
     for number in (0, 2, -1):
         with pytest.raises(midturn.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
             await session.at(number).state()
-        with pytest.raises(midturn.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
-            await session.at(number).turn()
+        with pytest.raises(midturn.StateInvalid, match=f"turn {number}: session 'case' has no such turn"):
+            await session.turn(number)
 
 
 async def test_the_history_of_a_session_that_never_ran_is_empty(store):

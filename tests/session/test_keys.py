@@ -207,7 +207,7 @@ async def test_keys_of_one_session_are_unknown_to_another(store):
 
 
 async def test_keys_that_fall_on_the_same_number_are_kept_apart(store, monkeypatch):
-    monkeypatch.setattr("midturn.turns.key_number", lambda key: 7)
+    monkeypatch.setattr("midturn.lease.ledger.key_number", lambda key: 7)
     factory, model = agents()
     session = store.session("case", factory)
     first = [await session.run(task=task, key=task) for task in ("one", "two", "three")]

@@ -6,7 +6,7 @@ import pytest
 from cast import Gate, agents, crash, expected, numbers, said
 
 import midturn
-from midturn.ledger import Ledger
+from midturn.lease.ledger import Ledger
 
 
 async def test_two_session_objects_take_turns(store):
@@ -132,7 +132,7 @@ async def test_saving_by_hand_waits_for_a_busy_session(store):
 
 
 async def test_a_long_turn_keeps_its_lease(store, monkeypatch):
-    monkeypatch.setattr("midturn.ledger.LEASE", 0.3)
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.3)
 
     async def slowly(messages):
         await asyncio.sleep(1)
@@ -173,7 +173,7 @@ async def test_a_worker_that_was_taken_over_cannot_commit(store):
 
 
 async def test_a_worker_that_was_taken_over_is_told_at_its_next_renewal(store, monkeypatch):
-    monkeypatch.setattr("midturn.ledger.LEASE", 0.1)
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.1)
     gate = Gate()
     factory, _ = agents(gate)
     zombie = asyncio.create_task(store.session("case", factory).run(task="one"))
@@ -204,8 +204,8 @@ async def test_a_worker_that_was_taken_over_cannot_record_a_failure(store):
 
 
 async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_counts_once(store, monkeypatch):
-    monkeypatch.setattr("midturn.ledger.LEASE", 0.05)
-    monkeypatch.setattr("midturn.ledger.Holding._begin", lambda self: None)  # as in a process that is paused
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.05)
+    monkeypatch.setattr("midturn.lease.ledger.Holding._begin", lambda self: None)  # as in a process that is paused
     gate = Gate()
     factory, model = agents(gate)
     session = store.session("case", factory)

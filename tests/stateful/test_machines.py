@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings
 from tools.servers.shared import EMBEDDED, STORES, place
 
+from midturn.stores.registry import open_store
 from midturn.testing import StoreMachine
-from midturn.urls import open_store
 
 pytestmark = pytest.mark.timeout(7_200)  # MIDTURN_LONG=1 takes its time
 

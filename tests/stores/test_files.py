@@ -21,7 +21,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from midturn.codec import encode
 from midturn.errors import (
     MidturnError,
     OutcomeUnknown,
@@ -31,10 +30,12 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from midturn.records import Head, Kind
-from midturn.stores import files, lines
-from midturn.stores.files import FileStore
-from midturn.stores.lines import MAX_NAME, SUFFIX, name_of
+from midturn.record.codec import encode
+from midturn.record.head import Head, Kind
+from midturn.stores.files import lines
+from midturn.stores.files import store as files
+from midturn.stores.files.lines import MAX_NAME, SUFFIX, name_of
+from midturn.stores.files.store import FileStore
 from midturn.testing import a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
 
@@ -499,7 +500,7 @@ async def test_foreign_files_and_links_are_left_alone(store, root, tmp_path):
 RIVAL = """
 import asyncio, sys
 from midturn.errors import Conflict
-from midturn.stores.files import FileStore
+from midturn.stores.files.store import FileStore
 from midturn.testing import a_row, a_write
 
 async def main(root, name):

@@ -26,15 +26,16 @@ from midturn.errors import (
     TurnFailed,
     UnknownVersion,
 )
-from midturn.ledger import Ledger
-from midturn.records import Kind
-from midturn.stores import postgres_pool, postgres_schema
-from midturn.stores.postgres import PostgresStore
-from midturn.stores.postgres_pool import SIZE
-from midturn.stores.postgres_write import MOST_ROWS
-from midturn.stores.server import Tries
+from midturn.lease.ledger import Ledger
+from midturn.record.head import Kind
+from midturn.record.rows import Progress, encode_record
+from midturn.stores.postgres import pool as postgres_pool
+from midturn.stores.postgres import schema as postgres_schema
+from midturn.stores.postgres.pool import SIZE
+from midturn.stores.postgres.store import PostgresStore
+from midturn.stores.postgres.write import MOST_ROWS
+from midturn.stores.retrying import Tries
 from midturn.testing import a_row, a_write
-from midturn.turns import Progress, encode
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -788,7 +789,7 @@ async def test_a_deletion_beside_a_write_leaves_no_row(server, url, schema):
             write = a_write(session, 1, rows=[a_row(n) for n in range(20)])
             results = await asyncio.gather(store.write(write), store.delete(session), return_exceptions=True)
             assert results[1] is True
-            assert isinstance(results[0], SessionDeleted | midturn.records.Head)
+            assert isinstance(results[0], SessionDeleted | midturn.record.head.Head)
         assert server.execute(f"SELECT count(*) FROM {schema}.rows") == [(0,)]
 
 
@@ -866,7 +867,7 @@ async def test_people_can_look_with_sql(server, url, schema):
 @pytest.mark.parametrize(("status", "shown"), [("running", "running"), ("waiting", "waiting"), ("failed", "running")])
 async def test_a_turn_that_waits_for_a_human_is_shown_so(server, url, schema, status, shown):
     async with opened(url) as store:
-        data = encode(Progress(turn=2, checkpoint=1, open="waiting" if status == "waiting" else "running"))
+        data = encode_record(Progress(turn=2, checkpoint=1, open="waiting" if status == "waiting" else "running"))
         rows = [a_row(n, b'{"v":1,"at":1.0}', kind=Kind.TURN) for n in (1, 2)]
         done = a_row(1, b'{"v":1,"at":2.0}', kind=Kind.CHECKPOINT)
         await store.write(a_write(status=status, data=data, rows=[*rows, done]))

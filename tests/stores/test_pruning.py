@@ -13,11 +13,11 @@ import pytest
 from tools.servers.shared import place
 
 from midturn.errors import OutcomeUnknown, StateInvalid, StoreFull
-from midturn.records import Kind
-from midturn.stores import files
-from midturn.stores.files import FileStore
-from midturn.stores.lines import name_of
-from midturn.stores.postgres import PostgresStore
+from midturn.record.head import Kind
+from midturn.stores.files import store as files
+from midturn.stores.files.lines import name_of
+from midturn.stores.files.store import FileStore
+from midturn.stores.postgres.store import PostgresStore
 from midturn.testing import a_row, a_write
 from midturn.testing.subject import snapshot
 
@@ -184,7 +184,7 @@ async def test_a_directory_that_cannot_be_synced_leaves_the_outcome_unknown(stor
 
 PRUNE = """
 import asyncio, os, signal, sys
-from midturn.stores.files import FileStore
+from midturn.stores.files.store import FileStore
 from midturn.testing import a_write
 
 async def main(root, moment):

@@ -23,10 +23,11 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from midturn.records import Head, Kind
-from midturn.stores import redis_check, redis_server
-from midturn.stores.redis import ABANDONED, RedisStore
-from midturn.stores.redis_url import parse
+from midturn.record.head import Head, Kind
+from midturn.stores.redis import durability as redis_check
+from midturn.stores.redis import server as redis_server
+from midturn.stores.redis.store import ABANDONED, RedisStore
+from midturn.stores.redis.url import parse
 from midturn.testing import a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
 from midturn.testing.subject import snapshot, timeless

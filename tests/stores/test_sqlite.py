@@ -26,10 +26,10 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from midturn.records import Kind
-from midturn.stores import sqlite
-from midturn.stores.sqlite import SqliteStore
-from midturn.stores.sqlite_errors import translated
+from midturn.record.head import Kind
+from midturn.stores.sqlite import store as sqlite
+from midturn.stores.sqlite.errors import translated
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_row, a_write
 
 CANARY = b"the customer's secret"
@@ -211,7 +211,7 @@ async def test_closing_leaves_one_file_and_no_thread(path):
 async def test_a_process_ends_without_closing(path):
     script = """
 import asyncio, sys
-from midturn.stores.sqlite import SqliteStore
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_write
 stores = []
 async def main():
@@ -335,7 +335,7 @@ async def test_a_migration_is_whole_or_not_at_all(path, monkeypatch):
         await store.write(a_write())
     fresh = query(path, "SELECT sql FROM sqlite_schema")
     newest = sqlite.SCHEMA
-    next_ = f"sqlite_{newest + 1:04}.sql"
+    next_ = f"sqlite/{newest + 1:04}.sql"
     monkeypatch.setattr(sqlite, "SCHEMA", newest + 1)
     for script in ("CREATE TABLE more (n);\nCREATE TABLE more (n);\n", "CREATE TABLE more (n);\nnonsense;\n"):
         monkeypatch.setattr(sqlite, "script", {next_: script}.__getitem__)
@@ -369,7 +369,7 @@ async def test_many_processes_make_the_file_together(path):
     script = """
 import asyncio, sys
 from midturn.errors import Conflict
-from midturn.stores.sqlite import SqliteStore
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_row, a_write
 async def main(path, name):
     print("ready", flush=True)
@@ -556,7 +556,7 @@ async def test_a_forked_child_is_told_to_open_the_store_itself(store):
 async def test_what_a_killed_process_was_told_is_there(path):
     script = """
 import asyncio, sys
-from midturn.stores.sqlite import SqliteStore
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_row, a_write
 async def main(path):
     store = await SqliteStore.open(path)
@@ -773,7 +773,7 @@ async def test_after_a_failing_disk_reading_tells_what_opening_again_tells(path,
     script = """
 import asyncio, sys
 from midturn.errors import OutcomeUnknown
-from midturn.stores.sqlite import SqliteStore
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_row, a_write
 async def main(path):
     store = await SqliteStore.open(path)

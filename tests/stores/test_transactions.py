@@ -23,15 +23,15 @@ from midturn.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from midturn.records import Kind
+from midturn.record.head import Kind
 from midturn.store import Transactional
-from midturn.stores.postgres import PostgresStore
-from midturn.stores.postgres_pool import HELD, SIZE
-from midturn.stores.postgres_transaction import first_word
-from midturn.stores.sqlite import SqliteStore
+from midturn.stores.postgres.pool import HELD, SIZE
+from midturn.stores.postgres.store import PostgresStore
+from midturn.stores.postgres.transaction import first_word
+from midturn.stores.registry import open_store
+from midturn.stores.sqlite.store import SqliteStore
 from midturn.testing import a_row, a_write
 from midturn.testing.subject import snapshot
-from midturn.urls import open_store
 
 pytestmark = pytest.mark.xdist_group("transactions")
 
@@ -355,7 +355,7 @@ async def test_a_closed_store_begins_none(at):
 CHILD = """
 import asyncio, os, signal, sys
 from midturn.testing import a_row, a_write
-from midturn.urls import open_store
+from midturn.stores.registry import open_store
 
 async def main(url, insert, moment):
     store = await open_store(url)

@@ -2,7 +2,7 @@
 
 from benchmarks.servers import recorded, replay
 
-from midturn.records import Kind
+from midturn.record.head import Kind
 from midturn.stores.memory import MemoryStore
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from midturn.codec import MAX_BYTES, MAX_DEPTH, decode, decode_foreign, encode
 from midturn.errors import MidturnError, StateInvalid
+from midturn.record.codec import MAX_BYTES, MAX_DEPTH, decode, decode_foreign, encode
 
 NAN, INFINITY = float("nan"), float("inf")
 HALF = "\ud800"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from midturn import codec
-from midturn.drift import Drift, compare, digest, migration_code, variable
+from midturn.record import codec
+from midturn.versions.drift import Drift, compare, digest, migration_code, variable
 
 REFUND = {"description": "Pay back.", "parameters": {"properties": {"order": {"type": "string"}}}, "strict": False}
 REPORT = {

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from midturn.owner import is_dead, new_owner
+from midturn.lease.process import is_dead, new_owner
 
-SAY_OWNER = "import midturn.owner, sys; print(midturn.owner.new_owner(), flush=True); sys.stdin.read()"
+SAY_OWNER = "import midturn.lease.process, sys; print(midturn.lease.process.new_owner(), flush=True); sys.stdin.read()"
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_process_with_any_name_has_an_owner_that_lives(name):
     code = f"""
 import ctypes, sys
 ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)
-from midturn.owner import is_dead, new_owner
+from midturn.lease.process import is_dead, new_owner
 owner = new_owner()
 assert not is_dead(owner), owner
 print(owner, flush=True)

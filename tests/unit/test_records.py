@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from midturn.errors import StateInvalid
-from midturn.records import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
+from midturn.record.head import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
 from midturn.testing import a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
 

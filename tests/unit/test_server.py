@@ -6,7 +6,7 @@ import pytest
 
 from midturn.errors import OutcomeUnknown, StoreFull
 from midturn.stores.memory import MemoryStore
-from midturn.stores.server import ServerStore, Unreached
+from midturn.stores.retrying import ServerStore, Unreached
 from midturn.testing import a_write
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from midturn import codec, state, turns
-from midturn.bodies import Bodies
-from midturn.codec import difference
 from midturn.errors import StateInvalid
-from midturn.records import Kind, Row
-from midturn.state import LONG, MAX_SHARING, Append, Archive, Grown, plain
+from midturn.record import codec
+from midturn.record.bodies import Bodies
+from midturn.record.codec import difference
+from midturn.record.head import Kind, Row
+from midturn.record.packing import LONG, MAX_SHARING, Append, Archive, Grown, as_json, restore
+from midturn.record.rows import decode_appends, plain_appends
 
 
 def bodies_of(values):
@@ -39,7 +40,7 @@ class Checkpoint:
 
 def appending(appends):
     """What of a checkpoint's row says what it appended."""
-    return orjson.dumps({"v": 1, "appends": turns.plain_appends(appends)})
+    return orjson.dumps({"v": 1, "appends": plain_appends(appends)})
 
 
 class Stored:
@@ -71,11 +72,11 @@ class Stored:
         archive.logs = at.logs
         known = read_bodies(bodies)
         archive.learn_bodies(known)
-        return state.restore(
+        return restore(
             skeleton=at.skeleton,
             spans=[(log, length) for log, length in at.spans],
             bodies=known,
-            logs=[turns.decode_appends(row) for row in logs],
+            logs=[decode_appends(row) for row in logs],
             archive=archive,
         )
 
@@ -324,7 +325,7 @@ def test_a_list_whose_last_item_is_replaced_every_turn_comes_back_at_each_checkp
 def test_no_log_takes_its_beginning_from_a_longer_row_than_the_limit():
     begin = [text("beginning")]
     stored = packed_one_after_another([{"messages": [*begin, text(f"draft {turn}")]} for turn in range(50)])
-    appends = [append for row in stored.logs for append in turns.decode_appends(row)]
+    appends = [append for row in stored.logs for append in decode_appends(row)]
     depths = {}
     for append in appends:
         depths[append.log] = 0 if append.parent is None else depths[append.parent] + 1
@@ -379,7 +380,7 @@ def test_live_lists_come_back_and_only_new_items_are_dumped(states):
             expected += len(items) - len(old) if items[: len(old)] == old else len(items)
         assert dumping.count == expected
         before = now
-        assert exact(stored.read(number)) == exact(plain(tree))
+        assert exact(stored.read(number)) == exact(as_json(tree))
 
 
 def test_a_restored_archive_that_adopts_the_live_lists_dumps_only_new_items():
@@ -496,7 +497,7 @@ def test_a_missing_row_of_logs_is_found(missing):
 def test_a_shortened_log_is_found():
     stored, _ = sample()
     for number, row in enumerate(stored.logs):
-        appends = turns.decode_appends(row)
+        appends = decode_appends(row)
         for index, append in enumerate(appends):
             shorter = [*appends[:index], append._replace(bodies=append.bodies[:-1]), *appends[index + 1 :]]
             damaged, _ = sample()
@@ -510,7 +511,7 @@ def test_a_shortened_log_is_found():
 @pytest.mark.parametrize("start", [0, 1, 3, 10**6])
 def test_an_append_in_the_wrong_place_is_found(start):
     stored, _ = sample()
-    [first, *others] = turns.decode_appends(stored.logs[1])
+    [first, *others] = decode_appends(stored.logs[1])
     assert (first.log, first.start) == (0, 2)
     stored.logs[1] = replace(stored.logs[1], data=appending([first._replace(start=start), *others]))
     with pytest.raises(StateInvalid):
@@ -522,7 +523,7 @@ def test_logs_that_take_their_beginning_from_themselves_or_nowhere_are_found(par
     values = [["content"], [0, "x"]]
     logs = [[Append(log=0, start=1, bodies=[1], parent=1), Append(log=1, start=1, bodies=[1], parent=parent)]]
     with pytest.raises(StateInvalid):
-        state.restore(skeleton=0, spans=[(0, 2)], bodies=bodies_of(values), logs=logs, archive=Archive())
+        restore(skeleton=0, spans=[(0, 2)], bodies=bodies_of(values), logs=logs, archive=Archive())
 
 
 @pytest.mark.parametrize("skeleton", [-1, 10**6])
@@ -551,12 +552,12 @@ def test_a_list_that_the_checkpoint_does_not_name_is_found():
 @pytest.mark.parametrize("number", [-1, 10**6])
 def test_a_body_number_out_of_range_is_found(number):
     stored, _ = sample()
-    [first, *others] = turns.decode_appends(stored.logs[2])
+    [first, *others] = decode_appends(stored.logs[2])
     bodies = [number, *first.bodies[1:]]
-    logs = [turns.decode_appends(row) for row in stored.logs[:2]] + [[first._replace(bodies=bodies), *others]]
+    logs = [decode_appends(row) for row in stored.logs[:2]] + [[first._replace(bodies=bodies), *others]]
     at = stored.checkpoints[2]
     with pytest.raises(StateInvalid):
-        state.restore(skeleton=at.skeleton, spans=at.spans, bodies=stored.known(), logs=logs, archive=Archive())
+        restore(skeleton=at.skeleton, spans=at.spans, bodies=stored.known(), logs=logs, archive=Archive())
 
 
 @pytest.mark.parametrize(
@@ -606,7 +607,7 @@ def test_a_skeleton_that_names_a_list_wrongly_is_found(index):
     logs = [[Append(log=0, start=0, bodies=[1])]]
     values = [["content"], [0, "x"], {"messages": {"$log": index}}]
     with pytest.raises(StateInvalid) as caught:
-        state.restore(skeleton=2, spans=[(0, 1)], bodies=bodies_of(values), logs=logs, archive=Archive())
+        restore(skeleton=2, spans=[(0, 1)], bodies=bodies_of(values), logs=logs, archive=Archive())
     assert caught.value.path == "$.messages"
 
 
@@ -622,7 +623,7 @@ def test_no_damage_ends_in_another_error(data):
         bodies[data.draw(st.integers(0, len(bodies) - 1))] = data.draw(damaged_values)
     stored.bodies[row] = replace(stored.bodies[row], data=orjson.dumps({"v": 1, "bodies": bodies}))
     log = data.draw(st.integers(0, 2))
-    appends = turns.decode_appends(stored.logs[log])
+    appends = decode_appends(stored.logs[log])
     index = data.draw(st.integers(0, len(appends) - 1))
     small = st.integers(0, 20)
     appends[index] = data.draw(
@@ -676,7 +677,7 @@ def test_a_difference_is_named_by_its_path(one, other, where):
 
 def test_plain_dumps_the_live_lists_wherever_they_stand():
     tree = {"a": {"b": Grown([1, 2], lambda item: {"n": item})}, "c": [1], "d": Grown([], lambda item: item)}
-    assert plain(tree) == {"a": {"b": [{"n": 1}, {"n": 2}]}, "c": [1], "d": []}
+    assert as_json(tree) == {"a": {"b": [{"n": 1}, {"n": 2}]}, "c": [1], "d": []}
 
 
 def test_a_state_that_was_not_kept_leaves_no_trace():
@@ -688,5 +689,5 @@ def test_a_state_that_was_not_kept_leaves_no_trace():
     assert [append.bodies for append in again.appends] == [lost.appends[0].bodies[1:], lost.appends[1].bodies]
     items.append(items[0])
     stored.write(archive, tree)
-    assert stored.read(1) == plain(tree)
+    assert stored.read(1) == as_json(tree)
     assert [log.log for log in again.appends] == [0, 2]

@@ -7,11 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midturn import turns
 from midturn.errors import StateInvalid, UnknownVersion
-from midturn.records import FORMAT, Kind, Row
-from midturn.state import Append
-from midturn.turns import CallRow, CheckpointRow, FailureRow, KeyRow, Progress, TurnRow
+from midturn.record.head import FORMAT, Kind, Row
+from midturn.record.packing import Append
+from midturn.record.rows import (
+    CallRow,
+    CheckpointRow,
+    FailureRow,
+    KeyRow,
+    Progress,
+    TurnRow,
+    decode_appends,
+    decode_record,
+    encode_record,
+    key_number,
+    plain_appends,
+    task_digest,
+)
 
 SMALLEST = {
     Progress: Progress(),
@@ -85,24 +97,24 @@ def shown(record):
 
 @pytest.mark.parametrize("record", EVERY, ids=shown)
 def test_a_record_comes_back_as_it_was(record):
-    assert turns.decode(type(record), turns.encode(record), "row") == record
+    assert decode_record(type(record), encode_record(record), "row") == record
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_what_has_its_default_is_left_out(cls):
-    written = json.loads(turns.encode(SMALLEST[cls]))
+    written = json.loads(encode_record(SMALLEST[cls]))
     assert set(written) == {"v"} | {field.name for field in fields(cls) if field.default is MISSING}
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_what_has_not_its_default_is_written(cls):
-    written = json.loads(turns.encode(FULL[cls]))
+    written = json.loads(encode_record(FULL[cls]))
     assert set(written) == {"v"} | {field.name for field in fields(cls)}
     assert written["v"] == FORMAT
 
 
 def test_the_bytes_of_a_checkpoint_are_these():
-    assert turns.encode(FULL[CheckpointRow]) == (
+    assert encode_record(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"appends":[[0,2,[5,6]]],"bodies":12,"at":2.5,"origin":"import",'
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
         b'"restores":2,'
@@ -113,25 +125,25 @@ def test_the_bytes_of_a_checkpoint_are_these():
 
 def test_spans_and_usage_may_be_tuples_when_they_are_written():
     row = CheckpointRow(parent=0, skeleton=0, spans=((0, 1),), bodies=1, at=1.0, messages=(3,), usage=(1, 2))
-    found = turns.decode(CheckpointRow, turns.encode(row), "row")
+    found = decode_record(CheckpointRow, encode_record(row), "row")
     assert (found.spans, found.messages, found.usage) == ([[0, 1]], [3], [1, 2])
 
 
 def test_a_run_without_a_task_is_not_one_with_no_messages():
     without, empty = TurnRow(at=1.0), TurnRow(at=1.0, task=[])
-    assert turns.decode(TurnRow, turns.encode(without), "row").task is None
-    assert turns.decode(TurnRow, turns.encode(empty), "row").task == []
+    assert decode_record(TurnRow, encode_record(without), "row").task is None
+    assert decode_record(TurnRow, encode_record(empty), "row").task == []
 
 
 def changed(record, **changes):
-    raw = json.loads(turns.encode(record)) | changes
+    raw = json.loads(encode_record(record)) | changes
     return json.dumps({name: value for name, value in raw.items() if value is not MISSING}).encode()
 
 
 @pytest.mark.parametrize("record", EVERY, ids=shown)
 def test_an_unknown_key_is_refused_by_its_path(record):
     with pytest.raises(StateInvalid) as caught:
-        turns.decode(type(record), changed(record, surprise=1), "turn 3 of 's'")
+        decode_record(type(record), changed(record, surprise=1), "turn 3 of 's'")
     assert caught.value.path == "turn 3 of 's'.surprise"
 
 
@@ -141,7 +153,7 @@ NEEDED = [(cls, field.name) for cls in CLASSES for field in fields(cls) if field
 @pytest.mark.parametrize(("cls", "name"), NEEDED)
 def test_a_missing_key_is_refused_by_its_path(cls, name):
     with pytest.raises(StateInvalid) as caught:
-        turns.decode(cls, changed(FULL[cls], **{name: MISSING}), "row")
+        decode_record(cls, changed(FULL[cls], **{name: MISSING}), "row")
     assert caught.value.path == f"row.{name}"
 
 
@@ -171,28 +183,28 @@ WRONGLY = [(cls, field.name, value) for cls in CLASSES for field in fields(cls) 
 @pytest.mark.parametrize(("cls", "name", "value"), WRONGLY)
 def test_a_value_of_the_wrong_type_is_refused_by_its_path(cls, name, value):
     with pytest.raises(StateInvalid) as caught:
-        turns.decode(cls, changed(FULL[cls], **{name: value}), "row")
+        decode_record(cls, changed(FULL[cls], **{name: value}), "row")
     assert caught.value.path == f"row.{name}"
 
 
 @pytest.mark.parametrize("usage", [[], [1], [1, 2, 3]])
 def test_a_usage_that_is_no_pair_is_refused_by_its_path(usage):
     with pytest.raises(StateInvalid) as caught:
-        turns.decode(CheckpointRow, changed(FULL[CheckpointRow], usage=usage), "row")
+        decode_record(CheckpointRow, changed(FULL[CheckpointRow], usage=usage), "row")
     assert caught.value.path == "row.usage"
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "cancelled"])
 def test_an_open_turn_has_any_of_its_statuses(status):
     progress = Progress(turn=1, open=status)
-    assert turns.decode(Progress, turns.encode(progress), "head") == progress
+    assert decode_record(Progress, encode_record(progress), "head") == progress
 
 
 @pytest.mark.parametrize("version", [FORMAT + 1, 10**6])
 @pytest.mark.parametrize("record", EVERY, ids=shown)
 def test_a_newer_version_is_refused_before_anything_else_is_looked_at(record, version):
     with pytest.raises(UnknownVersion, match="upgrade") as caught:
-        turns.decode(type(record), changed(record, v=version, surprise=1), "turn 3")
+        decode_record(type(record), changed(record, v=version, surprise=1), "turn 3")
     assert "turn 3" in str(caught.value)
 
 
@@ -215,7 +227,7 @@ def test_a_newer_version_is_refused_before_anything_else_is_looked_at(record, ve
 )
 def test_what_is_no_record_is_refused_by_its_name(data):
     with pytest.raises(StateInvalid) as caught:
-        turns.decode(Progress, data, "head of 's'")
+        decode_record(Progress, data, "head of 's'")
     assert caught.value.path == "head of 's'"
 
 
@@ -224,9 +236,9 @@ def test_no_bytes_end_in_another_error(data):
     data = data.encode(errors="replace") if isinstance(data, str) else data
     for cls in CLASSES:
         with pytest.raises((StateInvalid, UnknownVersion)):
-            turns.decode(cls, data, "row")
+            decode_record(cls, data, "row")
     with pytest.raises((StateInvalid, UnknownVersion)):
-        turns.decode_appends(Row(kind=Kind.LOG, n=1, data=data))
+        decode_appends(Row(kind=Kind.LOG, n=1, data=data))
 
 
 small = st.integers(0, 2**40)
@@ -234,24 +246,24 @@ small = st.integers(0, 2**40)
 
 @given(st.lists(st.builds(Append, log=small, start=small, bodies=st.lists(small), parent=st.none() | small)))
 def test_appends_come_back_as_they_were(appends):
-    data = turns.encode(
-        CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=turns.plain_appends(appends))
+    data = encode_record(
+        CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=plain_appends(appends))
     )
-    assert turns.decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == appends
-    old = json.dumps({"v": 1, "appends": turns.plain_appends(appends)}).encode()
-    assert turns.decode_appends(Row(kind=Kind.LOG, n=3, data=old)) == appends
+    assert decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == appends
+    old = json.dumps({"v": 1, "appends": plain_appends(appends)}).encode()
+    assert decode_appends(Row(kind=Kind.LOG, n=3, data=old)) == appends
 
 
 def test_appends_are_written_like_this():
     appends = [Append(log=0, start=2, bodies=[5, 6]), Append(log=3, start=1, bodies=[], parent=0)]
-    assert turns.plain_appends(appends) == ([0, 2, [5, 6]], [3, 1, [], 0])
+    assert plain_appends(appends) == ([0, 2, [5, 6]], [3, 1, [], 0])
 
 
 def test_a_checkpoint_that_appended_nothing_does_not_say_so():
-    row = CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=turns.plain_appends([]))
-    data = turns.encode(row)
+    row = CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=plain_appends([]))
+    data = encode_record(row)
     assert b"appends" not in data
-    assert turns.decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == []
+    assert decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == []
 
 
 @pytest.mark.parametrize(
@@ -283,14 +295,14 @@ def test_a_checkpoint_that_appended_nothing_does_not_say_so():
 def test_wrong_appends_are_refused_by_their_row(wrong, kind):
     row = Row(kind=kind, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
     with pytest.raises(StateInvalid) as caught:
-        turns.decode_appends(row)
+        decode_appends(row)
     assert caught.value.path == f"{kind.name.lower()} row 3"
 
 
 def test_appends_of_a_newer_version_are_refused():
     row = Row(kind=Kind.LOG, n=3, data=b'{"v":2,"appends":[]}')
     with pytest.raises(UnknownVersion):
-        turns.decode_appends(row)
+        decode_appends(row)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +310,13 @@ def test_appends_of_a_newer_version_are_refused():
     [("", 4119008146064567469), ("order-7", 4210103920885054652), ("Übergröße ☃", 3772880543690695009)],
 )
 def test_where_a_key_stands_is_part_of_the_storage_format(key, number):
-    assert turns.key_number(key) == number
+    assert key_number(key) == number
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_key_stands_where_every_store_can_put_it(key):
-    assert 0 <= turns.key_number(key) < 2**62
-    assert turns.key_number(key) == turns.key_number(key)
+    assert 0 <= key_number(key) < 2**62
+    assert key_number(key) == key_number(key)
 
 
 @pytest.mark.parametrize(
@@ -315,9 +327,9 @@ def test_a_key_stands_where_every_store_can_put_it(key):
     ],
 )
 def test_the_digest_of_a_task_is_part_of_the_storage_format(task, digest):
-    assert turns.task_digest(task) == digest
+    assert task_digest(task) == digest
 
 
 def test_tasks_that_differ_have_different_digests():
     tasks = [None, [], [{}], [{"a": 1}], [{"a": 1.0}], [{"a": True}], [{"a": "1"}], [{"a": 1}, {"a": 1}]]
-    assert len({turns.task_digest(task) for task in tasks}) == len(tasks)
+    assert len({task_digest(task) for task in tasks}) == len(tasks)

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from midturn.uncollected import uncollected
+from midturn.record.uncollected import uncollected
 
 
 @pytest.fixture(autouse=True)

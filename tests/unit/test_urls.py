@@ -4,7 +4,7 @@ import pytest
 
 import midturn
 from midturn.errors import StoreUnavailable
-from midturn.urls import locate, without_secrets
+from midturn.stores.registry import locate, without_secrets
 
 
 @pytest.mark.parametrize(

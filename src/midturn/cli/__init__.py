@@ -22,7 +22,7 @@ from midturn.cli.migrate import migrate, rollback
 from midturn.cli.move import export, import_, rm
 from midturn.cli.output import note
 from midturn.cli.resume import resume
-from midturn.stores.server import durability
+from midturn.stores.retrying import durability
 
 
 class _Risks(logging.Handler):

@@ -16,13 +16,13 @@ from midturn.cli.output import clean, note, print_json, say
 from midturn.cli.places import existing, find_session
 from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
 from midturn.cli.signals import run, stoppable
-from midturn.codec import decode_foreign, is_object
 from midturn.errors import Conflict, StateInvalid
+from midturn.record.codec import decode_foreign, is_object
 
 if TYPE_CHECKING:
     from midturn import OpenStore
-    from midturn.options import Busy
     from midturn.questions import Question
+    from midturn.turns.options import Busy
 
 _WHY = {
     "waiting": "waits for an answer",

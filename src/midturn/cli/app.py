@@ -12,8 +12,8 @@ import traceback
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from midturn.blueprint import Blueprint
 from midturn.cli.failures import AppInvalid
+from midturn.versions.blueprint import Blueprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,7 @@ def load_blueprint(name: str) -> Blueprint:
 
 def is_live(what: object) -> bool:
     """Whether this is an agent or a team rather than something that builds one."""
-    from midturn.autogen import AutoGen
+    from midturn.autogen.adapter import AutoGen
 
     return AutoGen().is_live(what)
 

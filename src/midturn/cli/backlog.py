@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.progress import Progress
 
-from midturn.blueprint import Blueprint
 from midturn.cli.app import broken
 from midturn.cli.conversation import result_json
 from midturn.cli.failures import Interrupted, facts, report
@@ -18,16 +17,17 @@ from midturn.cli.places import existing, look_up
 from midturn.cli.questions import open_questions, questions_json, summary
 from midturn.cli.signals import handling
 from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
-from midturn.records import Kind
-from midturn.turns import TurnRow
+from midturn.record.head import Kind
+from midturn.record.rows import TurnRow
+from midturn.versions.blueprint import Blueprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from midturn import OpenStore
-    from midturn.ledger import Ledger
+    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
-    from midturn.records import Status
+    from midturn.record.head import Status
 
 
 class Backlog:

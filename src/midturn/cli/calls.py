@@ -9,16 +9,16 @@ from rich.text import Text
 
 from midturn.cli.messages import Said, text_of
 from midturn.cli.output import say
-from midturn.codec import is_object
-from midturn.inquiry import read_open_turn
 from midturn.questions import decided
+from midturn.record.codec import is_object
+from midturn.turns.open_turn import read_open_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from midturn.ledger import Ledger
+    from midturn.journal.recorded import Entry
+    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
-    from midturn.recorded import Entry
 
 PEOPLE = ("human", "approval", "doubt")
 """Calls that were answered by people."""

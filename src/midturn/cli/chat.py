@@ -18,14 +18,14 @@ from midturn.cli.places import look_up
 from midturn.cli.questions import prompt
 from midturn.cli.signals import ask, run, someone_else_reads
 from midturn.errors import Conflict, MidturnError, StateInvalid
-from midturn.records import NO_LABELS
+from midturn.record.head import NO_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from typing import Any
 
-    from midturn.options import Busy
     from midturn.questions import Question
+    from midturn.turns.options import Busy
 
 
 @click.command()

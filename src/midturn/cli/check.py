@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from midturn import codec, drift
-from midturn.building import build, fingerprint_of
 from midturn.cli.app import broken, load_blueprint
 from midturn.cli.failures import NotFound
 from midturn.cli.options import json_option
 from midturn.cli.output import complain, note, print_json, say
 from midturn.cli.signals import run
-from midturn.codec import is_object
 from midturn.errors import MidturnError, StateInvalid
+from midturn.record import codec
+from midturn.record.codec import is_object
+from midturn.versions import drift
+from midturn.versions.blueprint import build, fingerprint_of
 
 if TYPE_CHECKING:
-    from midturn.blueprint import Blueprint
+    from midturn.versions.blueprint import Blueprint
 
 
 @click.command()
@@ -88,7 +89,7 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
 
 
 async def _fingerprint(app: str, blueprint: Blueprint) -> dict[str, Any]:
-    from midturn.autogen import AutoGen
+    from midturn.autogen.adapter import AutoGen
 
     framework = AutoGen()
     try:

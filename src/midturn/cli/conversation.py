@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from midturn import OpenStore, Session
-    from midturn.autogen import Event, TurnResult
-    from midturn.execution import Diverged
-    from midturn.ledger import Ledger
+    from midturn.autogen.adapter import Event, TurnResult
+    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
+    from midturn.turns.runner import Diverged
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ class Conversation:
     async def _run(self, message: Any, key: str | None) -> TurnResult:
         if self._as_json:
             return await self._case.run(message, key=key)
-        from midturn.autogen import TurnResult
+        from midturn.autogen.adapter import TurnResult
 
         async with aclosing(self._case.run_stream(message, key=key)) as stream:
             async for item in stream:

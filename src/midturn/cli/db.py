@@ -10,7 +10,7 @@ from midturn.cli.options import command_line, common
 from midturn.cli.output import note, print_json, say
 from midturn.cli.places import existing
 from midturn.cli.signals import run
-from midturn.urls import POSTGRES, locate, postgres
+from midturn.stores.registry import POSTGRES, locate, postgres
 
 
 @click.group(invoke_without_command=True)

@@ -21,14 +21,15 @@ from midturn.cli.places import existing, find
 from midturn.cli.questions import print_questions, print_ways, questions_json
 from midturn.cli.signals import run
 from midturn.errors import StateInvalid, UnknownVersion
-from midturn.history import Checkpoint, history
-from midturn.ledger import holder
-from midturn.records import Status
+from midturn.history.checkpoints import Checkpoint
+from midturn.history.turns import history
+from midturn.lease.ledger import holder
+from midturn.record.head import Status
 
 if TYPE_CHECKING:
     from midturn import SessionInfo, Turn
     from midturn.cli.places import Found
-    from midturn.ledger import Ledger
+    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
 
 STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}

@@ -19,13 +19,13 @@ from midturn.cli.output import clean, complain, console, dump_json, note, print_
 from midturn.cli.places import existing
 from midturn.cli.signals import run, stoppable
 from midturn.errors import MidturnError, StoreFull, StoreUnavailable
-from midturn.records import check_id
+from midturn.record.head import check_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     import midturn
-    from midturn.bulk import Result, Worker
+    from midturn.maintenance.migrating import Result, Worker
 
 MAX_LINES = 40
 """Lines of a sample that are shown."""
@@ -81,8 +81,8 @@ def migrate(
     goes on where it stopped when it is started again. The exit code is 1 if some failed or stayed busy.
     """
     blueprint = load_blueprint(app)
-    from midturn.autogen import AutoGen
-    from midturn.bulk import MigrationRun
+    from midturn.autogen.adapter import AutoGen
+    from midturn.maintenance.migrating import MigrationRun
 
     name = name or f"{blueprint.name}-v{blueprint.version}"
 
@@ -123,7 +123,7 @@ def rollback(
     since are left alone and reported. Those that were migrated when they were used belong to no run. The exit code is
     1 if some could not be undone.
     """
-    from midturn.bulk import RollbackRun
+    from midturn.maintenance.migrating import RollbackRun
 
     async def worker(store: midturn.OpenStore) -> Worker:
         return RollbackRun(store.store, run=name, dry_run=dry_run)
@@ -219,7 +219,7 @@ class _Score:
         labels: Mapping[str, str],
         limit: int | None,
     ) -> None:
-        from midturn.bulk import in_bulk
+        from midturn.maintenance.migrating import in_bulk
 
         async def ids() -> AsyncGenerator[str, None]:
             if sessions:

@@ -15,14 +15,14 @@ from midturn.cli.options import command_line, common
 from midturn.cli.output import clean, dump_json, note, print_json, say
 from midturn.cli.places import existing, find, look_up
 from midturn.cli.signals import run
-from midturn.codec import decode_foreign
 from midturn.errors import MidturnError, StateInvalid
-from midturn.history import Checkpoint
-from midturn.records import Kind, check_id
-from midturn.turns import CheckpointRow
+from midturn.history.checkpoints import Checkpoint
+from midturn.record.codec import decode_foreign
+from midturn.record.head import Kind, check_id
+from midturn.record.rows import CheckpointRow
 
 if TYPE_CHECKING:
-    from midturn.ledger import Ledger
+    from midturn.lease.ledger import Ledger
 
 
 @click.command("import")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from midturn.opening import DEFAULT_URL
-from midturn.urls import without_secrets
+from midturn.sessions.opening import DEFAULT_URL
+from midturn.stores.registry import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

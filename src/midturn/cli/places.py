@@ -10,14 +10,14 @@ import midturn
 from midturn.cli.failures import NotFound
 from midturn.cli.options import command_line
 from midturn.errors import SessionDeleted, StateInvalid
-from midturn.ledger import Ledger
-from midturn.records import check_id
-from midturn.urls import exists, locate
+from midturn.lease.ledger import Ledger
+from midturn.record.head import check_id
+from midturn.stores.registry import exists, locate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from midturn.records import Head
+    from midturn.record.head import Head
 
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
 

@@ -16,7 +16,7 @@ from midturn.cli.output import clean, line, note, say
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from midturn.ledger import Ledger
+    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
 
 ANSWERS = {

@@ -14,8 +14,8 @@ from midturn.cli.places import existing, find_session
 from midturn.cli.signals import run
 
 if TYPE_CHECKING:
-    from midturn.execution import Diverged
-    from midturn.options import Busy
+    from midturn.turns.options import Busy
+    from midturn.turns.runner import Diverged
 
 
 @click.command()

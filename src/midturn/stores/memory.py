@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midturn.errors import Conflict, SessionDeleted, StoreUnavailable
-from midturn.records import NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from midturn.errors import SessionDeleted
-from midturn.records import Kind
+from midturn.record.head import Kind
 from midturn.testing.samples import a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot, timeless
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from midturn.codec import encode
 from midturn.errors import Conflict, SessionDeleted
-from midturn.records import Head, Kind
+from midturn.record.codec import encode
+from midturn.record.head import Head, Kind
 from midturn.store import DEADLINE
 from midturn.testing.pruning import a_call, calls
 from midturn.testing.racing import interrupt, race, settle, watch

@@ -12,7 +12,7 @@ from midturn.testing.subject import Suite, ids, timeless
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from midturn.records import Status
+    from midturn.record.head import Status
     from midturn.store import Store
 
 PREFIXES = (

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from midturn.codec import encode
 from midturn.errors import Conflict, MidturnError, SessionDeleted
-from midturn.records import Head, Kind, Row, Status, Write
+from midturn.record.codec import encode
+from midturn.record.head import Head, Kind, Row, Status, Write
 from midturn.store import DEADLINE
 from midturn.testing.racing import interrupt, settle
 from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES

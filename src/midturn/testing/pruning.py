@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from midturn.errors import Conflict, SessionDeleted
-from midturn.records import Kind
+from midturn.record.head import Kind
 from midturn.testing.samples import a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot, timeless
 
 if TYPE_CHECKING:
-    from midturn.records import Row
+    from midturn.record.head import Row
     from midturn.store import Store
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from midturn.codec import decode, encode
 from midturn.errors import Conflict, SessionDeleted, StoreUnavailable
-from midturn.records import Head, Kind
+from midturn.record.codec import decode, encode
+from midturn.record.head import Head, Kind
 from midturn.store import DEADLINE
 from midturn.testing.samples import a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot, timeless

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from midturn.codec import encode
-from midturn.records import Kind
+from midturn.record.codec import encode
+from midturn.record.head import Kind
 from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from midturn.codec import encode
-from midturn.records import NO_LABELS, Kind, Row, Status, Write
+from midturn.record.codec import encode
+from midturn.record.head import NO_LABELS, Kind, Row, Status, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 import pytest_asyncio
 
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from midturn.records import Head, Row
+    from midturn.record.head import Head, Row
     from midturn.store import Store
 
 

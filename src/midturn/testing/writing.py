@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from midturn.errors import Conflict
-from midturn.records import Kind
+from midturn.record.head import Kind
 from midturn.testing.samples import SAMPLE_BYTES, a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot, timeless
 
 if TYPE_CHECKING:
-    from midturn.records import Status, Write
+    from midturn.record.head import Status, Write
     from midturn.store import Store
 
 STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")

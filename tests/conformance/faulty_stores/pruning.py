@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 
 class _Pruned(Kept):

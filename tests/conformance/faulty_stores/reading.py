@@ -4,7 +4,7 @@ import unicodedata
 from dataclasses import replace
 
 from faulty_stores.kept import Kept, mutant
-from midturn.records import Kind
+from midturn.record.head import Kind
 
 
 @mutant("test_rows_come_back_as_the_very_bytes")

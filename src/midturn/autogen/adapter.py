@@ -1,0 +1,132 @@
+"""AutoGen agents and teams for midturn; the only place that imports AutoGen."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
+
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+
+from midturn.autogen import edits as view
+from midturn.autogen import private
+from midturn.autogen.calls import running
+from midturn.autogen.calls.journaling import Run
+from midturn.autogen.edits import State
+from midturn.autogen.fingerprint import fingerprint
+from midturn.autogen.messages import conversion as messages
+from midturn.autogen.messages.conversion import TurnResult, replayed
+from midturn.autogen.parts import kinds
+from midturn.autogen.parts import walk as parts
+from midturn.autogen.state import complete, resuming, unkept
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from midturn.autogen.calls.requests import Digests
+    from midturn.autogen.parts.walk import Part
+    from midturn.framework import Calls, Loaded, Outcome
+    from midturn.questions import Waiting
+    from midturn.record.codec import Json
+    from midturn.tools import tool
+
+Event: TypeAlias = BaseAgentEvent | BaseChatMessage
+
+__all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
+
+
+class AutoGen:
+    """AutoGen 0.7 as midturn sees it."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._built: frozenset[str] = frozenset()
+        """The paths of the parts of the live instance as it was built."""
+        self._parts: Sequence[Part] = ()
+        """All that it is made of, if that is known."""
+        self._before: unkept.Seen = {}
+        """What the things in it that cannot be kept were like before the turn."""
+        self._digests: dict[str, Digests] = {}
+        """Of the requests to models, by the paths from which they are made."""
+        self._stand_ins = WeakValueDictionary[str, Any]()
+        """Those of earlier runs that somebody still has, by the paths from which they are called."""
+
+    def another(self) -> AutoGen:
+        return AutoGen()
+
+    def is_live(self, what: object) -> bool:
+        return kinds.is_agent_or_team(what) or kinds.is_stateful(what)
+
+    async def renew(self, live: Any) -> None:
+        for team in parts.teams(parts.walk(live)):
+            await private.renew(team)
+
+    async def prepare(self, live: Any) -> list[str]:
+        found = await parts.settle(live)
+        self._meet(found)
+        repairs = await resuming.prepare(found)
+        self._parts = found
+        self._before = unkept.look(found, self._built)
+        return repairs
+
+    async def capture(self, live: Any) -> Any:
+        found = await parts.settle(live)
+        self._meet(found)
+        tree = await complete.capture([part for part in found if part.path in self._built])
+        self._parts = ()  # a user's own save_state() may have made others
+        unkept.warn(found, self._built, self._before)
+        return tree
+
+    async def fit(self, live: Any, tree: Any) -> complete.Plan:
+        plan = await complete.fit(live, tree)
+        self._meet(plan.parts)
+        return plan
+
+    async def load(self, live: Any, plan: complete.Plan) -> Loaded:
+        return await complete.load(live, plan)
+
+    async def fingerprint(self, live: Any) -> dict[str, Json]:
+        return await fingerprint.fingerprint(parts.walk(live))
+
+    def view(self, tree: Json) -> State:
+        return State(tree)
+
+    async def fill(self, live: Any, tree: Json) -> Json:
+        filled: Json = await view.fill(live, tree)
+        return filled
+
+    def mentions(self, tree: Json, tool: str) -> int:
+        return view.mentions(tree, tool)
+
+    def _meet(self, found: Sequence[Part]) -> None:
+        """Remember what an instance was made of when it was new: only that can be given its state again."""
+        live = found[0].live
+        if self._live is not live or kinds.is_runtime(live):
+            if self._live is not live:
+                self._digests = {}
+                self._stand_ins.clear()
+            self._live = live
+            self._built = frozenset(part.path for part in found)
+            self._before = unkept.look(found, self._built)
+
+    def accept(self, task: Any) -> list[Json] | None:
+        return messages.accept(task)
+
+    def check(self, live: Any, task: Sequence[Json]) -> None:
+        messages.load(live, task, "task")
+
+    def identity(self, message: Json) -> Json:
+        return messages.identity(message)
+
+    async def stream(
+        self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
+    ) -> AsyncGenerator[Event | Outcome, None]:
+        with Run(self._parts or parts.walk(live), calls, effects, self._digests, self._stand_ins).installed():
+            async with aclosing(running.stream(live, task, calls)) as items:
+                async for item in items:
+                    yield item
+
+    def result(
+        self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
+    ) -> TurnResult:
+        return messages.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome, waiting=waiting)

@@ -1,0 +1,1 @@
+"""The calls that agents make, and how they go through the journal."""

@@ -1,0 +1,269 @@
+"""Having every call inside a run made through the journal, for as long as the run lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent, UserProxyAgent
+from autogen_agentchat.conditions import TimeoutTermination
+from autogen_core.memory import Memory
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
+
+from midturn import tools as calling
+from midturn import tools as effects
+from midturn.autogen import private
+from midturn.autogen.calls.memory_site import MemorySite
+from midturn.autogen.calls.requests import Digests, called, tool_key
+from midturn.autogen.calls.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, ToolSite
+from midturn.autogen.calls.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
+from midturn.autogen.parts.holding import DEPTH, IN_A_THREAD, MANY, join, parts_in
+from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping
+from midturn.autogen.parts.walk import Part, walk
+from midturn.autogen.state.keeping import kept
+from midturn.errors import StateInvalid
+from midturn.journal.recorded import about
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from weakref import WeakValueDictionary
+
+    from autogen_core import FunctionCall
+
+    from midturn.autogen.state.keeping import Kept
+    from midturn.framework import Calls
+    from midturn.tools import tool
+
+
+_log = logging.getLogger(__name__)
+
+
+_CHANGED: set[int] = set()
+"""The ``id()`` of what has stand-ins now: two sessions at once cannot have theirs in the same agent."""
+
+
+def in_a_thread(function: Any) -> Any:
+    """A function that is not async, in a thread that knows of the call it is in; AutoGen's own does not."""
+
+    @wraps(function)
+    async def call(*args: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(function, *args, **options)
+
+    setattr(call, IN_A_THREAD, function)
+    return call
+
+
+class Run:
+    """A run of an agent or a team whose calls are recorded."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        calls: Calls,
+        declared: Mapping[str, tool],
+        digests: dict[str, Digests],
+        stand_ins: WeakValueDictionary[str, Any],
+    ) -> None:
+        self.calls = calls
+        self.effects = declared
+        self.live = parts[0].live
+        self._parts = parts
+        self._digests = digests
+        self._stand_ins = stand_ins
+        self._workbenches: dict[str, list[Workbench]] = {}
+        self._holders = {id(part.live) for part in parts if is_agent_or_team(part.live)}
+        self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
+        self._heard: dict[int, Sequence[Any]] = {}
+        """What was last said to the agents that stand for humans, by their ``id()``."""
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """Have stand-ins in the place of all that is called."""
+        done: list[tuple[Any, str, Any, Any]] = []
+        try:
+            for part in self._parts:
+                if isinstance(part.live, FunctionTool):
+                    private.let_know_its_call(part.live, in_a_thread)
+                attributes: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
+                for attribute, value in attributes.items():
+                    changed = self._changed(part, attribute, value)
+                    if changed is not value:
+                        self._take(part, {id(holder) for holder, *_ in done})
+                        done.append((part.live, attribute, value, changed))
+                        setattr(part.live, attribute, changed)
+                if isinstance(part.live, UserProxyAgent):
+                    self._listen(part.live)
+            self._check_names()
+            yield
+        except BaseException:
+            self._stand_ins.clear()  # what it started and could not end must not call in the name of the next
+            raise
+        finally:
+            self._restore(done)
+
+    def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
+        """Leave nothing behind."""
+        for holder, attribute, value, changed in reversed(done):
+            put_back(holder, attribute, value, changed)
+            _CHANGED.discard(id(holder))
+        for part in self._parts:
+            left: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
+            for attribute, value in left.items():
+                if is_stand_in(value):  # one that the part has put there itself
+                    setattr(part.live, attribute, unwrapped(value))
+            if isinstance(part.live, UserProxyAgent):
+                vars(part.live).pop("on_messages_stream", None)
+
+    def _take(self, part: Part, mine: set[int]) -> None:
+        """Have a part for this run alone.
+
+        Raises:
+            StateInvalid: another run has it.
+        """
+        if id(part.live) in _CHANGED - mine:
+            raise StateInvalid(
+                "is in use by another session that runs now; build a new one for each session", path=part.path or "what"
+            )
+        _CHANGED.add(id(part.live))
+
+    def _check_names(self) -> None:
+        """See that the effects are those of tools: one with a wrong name would be missed without a word."""
+        benches = [bench for each in self._workbenches.values() for bench in each]
+        if all(isinstance(bench, StaticWorkbench) for bench in benches):
+            for name in self.effects.keys() - {CODE}:
+                if not any(private.find_tool(bench, name) for bench in benches):
+                    text = "the blueprint declares an effect of %r, and there is no tool of that name"
+                    if self.effects[name].approval:  # what was meant by it would be called without asking
+                        raise StateInvalid(text % name, path="effects")
+                    _log.warning(text, name)
+
+    def _changed(self, part: Part, attribute: str, value: Any) -> Any:
+        """A value with stand-ins in it; itself, if nothing in it is called."""
+        if attribute in private.NOT_WALKED:
+            return value
+        if attribute in (private.INPUT, private.INPUT_IS_ASYNC) and isinstance(part.live, UserProxyAgent):
+            return attribute == private.INPUT_IS_ASYNC or self._input(part, value)
+        if attribute in (private.APPROVAL, private.APPROVAL_IS_ASYNC) and _asks_first(part.live):
+            return attribute == private.APPROVAL_IS_ASYNC or self._approval(part, value)
+        return self._with_stand_ins(part, attribute.lstrip("_"), value)
+
+    def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
+        if (kind := kind_of(value)) is not None:
+            if kind is ChatCompletionClient and isinstance(part.live, Workbench):
+                return value  # its tools ask it, perhaps from a task that outlives the run; their calls are recorded
+            path = join(part.path, name)
+            made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
+            self._stand_ins[path] = made
+            return made
+        if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
+            return value
+        if is_mapping(value):
+            found = {key: self._with_stand_ins(part, f"{name}/{key}", item, depth - 1) for key, item in value.items()}
+            return value if all(found[key] is value[key] for key in found) else found
+        items: list[Any] | tuple[Any, ...] = value
+        named = [f"{name}#{i + 1}" if i else name for i in range(len(items))]
+        changed = [self._with_stand_ins(part, *each, depth - 1) for each in zip(named, items, strict=True)]
+        return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
+
+    def _site(self, kind: type[Any], part: Part, path: str, value: Any) -> Any:
+        where: dict[str, Any] = {"run": self, "path": path, "agent": part.path}
+        if kind is ChatCompletionClient:
+            return ClientSite(**where, digests=self._digests.setdefault(path, Digests()))
+        if kind is Workbench:
+            self._workbenches.setdefault(part.path, []).append(value)
+            return ToolSite(**where, workbench=value)
+        return MemorySite(**where, memory=value) if kind is Memory else CodeSite(**where, executor=value)
+
+    # People.
+
+    def _listen(self, agent: UserProxyAgent) -> None:
+        """Know what is said to an agent that stands for a human: that is the question."""
+        real: Any = agent.on_messages_stream
+
+        async def on_messages_stream(messages: Sequence[Any], token: Any) -> AsyncGenerator[Any, None]:
+            self._heard[id(agent)] = messages
+            async for item in real(messages, token):
+                yield item
+
+        agent.on_messages_stream = on_messages_stream  # type: ignore[method-assign, assignment]  # for as long as the run lasts
+
+    def _input(self, part: Part, real: Any) -> Any:
+        """What asks a human in the name of an agent."""
+        agent, site = part.live, HumanSite(run=self, path=join(part.path, "input_func"), agent=part.path)
+
+        async def ask(prompt: str, token: Any = None) -> Any:
+            heard = self._heard.get(id(agent))
+            question = heard[-1].to_text() if heard else prompt
+            if real is calling.human:
+                return await site.ask(question)
+
+            async def hear() -> Any:
+                if iscoroutinefunction(real):
+                    return await real(prompt, token)
+                return await asyncio.get_running_loop().run_in_executor(None, real, prompt)
+
+            return await site.hear(question, hear, str, real)
+
+        return ask
+
+    def _approval(self, part: Part, real: Any) -> Any:
+        """What asks whether code may be executed."""
+        site = HumanSite(run=self, path=join(part.path, "approval_func"), agent=part.path)
+
+        async def ask(request: Any) -> Any:
+            async def hear() -> Any:
+                said = real(request)
+                return await said if isawaitable(said) else said
+
+            return await site.hear(request.code, hear, ApprovalResponse.model_validate_json, real)
+
+        return ask
+
+    # Tools.
+
+    def declared(self, workbench: Workbench, name: str) -> tool:
+        """What is said about the effect of a tool."""
+        if name in self.effects:
+            return self.effects[name]
+        return effects.marked(private.function_of(workbench, name)) or UNSAFE
+
+    def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
+        """The calls among these that begin at once and must not be repeated, each with its key."""
+        found: list[str] = []
+        for call in calls:
+            arguments = called(call)
+            if arguments is not None and any(
+                self._begins(each, call.name) for each in self._workbenches.get(agent, ())
+            ):
+                found.append(f"{tool_key(agent, call.name, arguments)} {call.name}({about(arguments)})")
+        return found
+
+    def _begins(self, workbench: Workbench, name: str) -> bool:
+        declared = self.declared(workbench, name)
+        known = not isinstance(workbench, StaticWorkbench) or private.find_tool(workbench, name) is not None
+        return (
+            known and not private.runs_a_task(workbench, name) and declared.effect == "unsafe" and not declared.approval
+        )
+
+    def kept_by(self, value: Any) -> list[Kept]:
+        """What can be kept of the things that a tool or a function works with, but for what runs it."""
+        found: list[Part] = []
+        for name, root in () if value is None else parts_in(value):
+            inside = walk(root, without=self._holders)
+            found += [replace(part, path=join(join("in", name), part.path)) for part in inside]
+        return [keep for part in found for keep in kept(part)]
+
+    def pass_time(self, spent: float) -> None:
+        """Have as much time gone by for the team's clocks as when a recorded call was complete."""
+        for clock in self._clocks:
+            private.set_elapsed(clock, spent)
+
+
+def _asks_first(live: Any) -> bool:
+    return isinstance(live, CodeExecutorAgent) and private.asks_first(live)

@@ -1,0 +1,80 @@
+"""What tells one request from another. Of what requests to a model have in common, nothing is looked at twice."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel
+
+from midturn.journal.recorded import digest
+from midturn.record.codec import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from autogen_core import FunctionCall
+
+
+class Digests:
+    """Digests of the requests that are made from one place: each has most messages in common with the one before.
+
+    What a message says does not change, so it is known by which object it is.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[Any] = []
+        self._known: dict[int, bytes] = {}
+        """Of the messages of the last request, by their ``id()``."""
+        self._state = blake2b(digest_size=12)
+
+    def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
+        """The digest of a request."""
+        found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
+        known, start = dict[int, bytes](), len(self._last)
+        self._last += found[start:]
+        try:
+            same = (
+                self._last == found
+            )  # whole lists, since Python compares them without touching what is the same object
+        finally:
+            del self._last[start:]
+        if not same:  # a window has moved, or it is something else
+            known, start = self._known, 0
+            self._state, self._known, self._last = blake2b(digest_size=12), {}, []
+        for message in found[start:]:
+            one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
+            self._last.append(message)
+            self._known[id(message)] = one
+            self._state.update(one)
+        return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
+
+
+def _plain(value: Any) -> Any:
+    """An option of a request as JSON, as far as it is any."""
+    if is_array(value):
+        return [_plain(item) for item in value]
+    if isinstance(value, type):
+        return _schema(cast("Any", value))
+    return getattr(value, "schema", value)  # tools have one
+
+
+@lru_cache(maxsize=256)
+def _schema(model: Any) -> Any:
+    return model.model_json_schema() if issubclass(model, BaseModel) else model.__qualname__
+
+
+def tool_key(agent: str, name: str, arguments: Any) -> str:
+    """What tells one call of a tool from another: not the id that a model gives it, which is another each time."""
+    return digest(agent, name, dict(arguments or {}))
+
+
+def called(call: FunctionCall) -> Any:
+    """The arguments of a call that a model asks for; ``None`` if they are no object, and AutoGen will not make it."""
+    try:
+        found = json.loads(call.arguments)
+    except ValueError:
+        return None
+    return found if is_object(found) else None

@@ -1,0 +1,98 @@
+"""Running an AutoGen agent or team so that it can be stopped at once, whatever it is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from autogen_agentchat.base import TaskResult
+from autogen_core import ROOT_LOGGER_NAME, CancellationToken
+
+from midturn.autogen import private
+from midturn.autogen.messages.conversion import load, mark, outcome
+from midturn.autogen.parts.walk import teams, walk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    from midturn.framework import Calls
+    from midturn.record.codec import Json
+
+GRACE = 0.2
+"""Seconds that a cancelled run gets to end by itself before it is cancelled again."""
+
+TRIES = 5
+"""How often a run is cancelled before it is left to itself: AutoGen waits in `finally` for what never ends."""
+
+
+class _Token(CancellationToken):
+    """A token to which AutoGen's MCP workbench can link its coroutines: the task that awaits one is cancelled instead.
+
+    AutoGen's own raises ``AttributeError`` when it is to cancel them, and nothing is stopped then.
+    """
+
+    def link_future(self, future: Any) -> Any:
+        task = asyncio.current_task() if iscoroutine(future) else None
+        super().link_future(cast("Any", task or future))
+        return future
+
+
+async def stream(live: Any, task: Sequence[Json] | None, calls: Calls) -> AsyncGenerator[Any, None]:
+    """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
+    token = _Token()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    messages = None if task is None else load(live, task, "task")
+    driver = asyncio.create_task(_drive(live, messages, token, queue, calls))
+    driver.add_done_callback(lambda _: queue.put_nowait(None))
+    complete = False
+    try:
+        while (item := await queue.get()) is not None:
+            yield outcome(item) if isinstance(item, TaskResult) else item
+        await driver
+        complete = True
+    finally:
+        if not complete:
+            await _stop(live, driver, token)
+
+
+async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
+    async for item in live.run_stream(task=task, cancellation_token=token):
+        replayed = calls.replaying and not isinstance(item, TaskResult)
+        queue.put_nowait(mark(item) if replayed else item)
+
+
+async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:
+    """End a run with all that it started; what does not end even so is left to itself."""
+    token.cancel()
+    ended: set[asyncio.Task[Any]] = set()
+    with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):
+        for _ in range(TRIES):
+            running = {driver}.union(*(private.tasks(team) for team in teams(walk(live))))
+            ended |= running
+            running = {task for task in running if not task.done()}
+            if not running:
+                break
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=GRACE)
+    for task in ended:
+        if task.done() and not task.cancelled():
+            task.exception()  # so that asyncio does not report it as never looked at
+
+
+@contextmanager
+def _without_cancellations(logger: logging.Logger) -> Generator[None]:
+    """AutoGen logs each handler that is cancelled as an error with a traceback; here it was asked to stop."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, asyncio.CancelledError)
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

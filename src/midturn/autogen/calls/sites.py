@@ -1,0 +1,341 @@
+"""The places in agents and teams from which calls are made, and how each kind of call is recorded and answered."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_core.code_executor import CodeResult
+from autogen_core.models import CreateResult
+from autogen_core.tools import TextResultContent, ToolResult
+
+from midturn.autogen import private
+from midturn.autogen.calls.requests import tool_key
+from midturn.autogen.calls.stand_ins import has_fixed_tools, streamed
+from midturn.autogen.messages import conversion as messages
+from midturn.autogen.parts.holding import join
+from midturn.errors import StateInvalid
+from midturn.framework import Answer, Request
+from midturn.journal.recorded import digest
+from midturn.record.codec import is_array, is_object
+from midturn.record.packing import as_json
+from midturn.tools import tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from autogen_core.code_executor import CodeExecutor
+    from autogen_core.tools import Workbench
+
+    from midturn.autogen.calls.journaling import Run
+    from midturn.autogen.calls.requests import Digests
+    from midturn.autogen.state.keeping import Kept
+    from midturn.record.codec import Json
+
+UNSAFE = tool()
+STATES = "states"
+"""Where a recorded call has what it changed in the things that it works with."""
+CODE = "execute_code_blocks"
+"""The name under which a blueprint's effects speak of code execution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A place from which something is called: an attribute of an agent, a manager, or another part."""
+
+    run: Run
+    path: str
+    agent: str
+
+    async def make(self, request: Request, make: Callable[[Any], Awaitable[Answer]], works_with: Any = None) -> Answer:
+        """Make a call through the journal. One that is not repeated leaves alike what it ``works_with``."""
+        kept = self.run.kept_by(works_with)
+
+        async def observed(arguments: Any) -> Answer:
+            before = await self._saved(kept)
+            answer = await make(arguments)
+            after = await self._saved(kept)
+            return answer if after == before else replace(answer, value={**answer.value, STATES: after})
+
+        answer = await self.run.calls.call(request, observed if kept else make)
+        if answer.native is None and STATES in answer.value:
+            await self._restore(kept, answer.value[STATES])
+        if answer.spent is not None:
+            self.run.pass_time(answer.spent)
+        return answer
+
+    async def _saved(self, kept: Sequence[Kept]) -> dict[str, Json]:
+        """What is kept of something now."""
+        try:
+            return {keep.path: as_json(await keep.save()) for keep in kept}
+        except Exception as error:  # noqa: BLE001 - it may be a user's own, and an agent would wait for ever
+            await self.run.calls.fail(error)
+
+    async def _restore(self, kept: Sequence[Kept], states: dict[str, Json]) -> None:
+        """Have things as a recorded call left them."""
+        try:
+            for keep in kept:
+                if keep.path in states:
+                    await keep.load(await keep.read(states[keep.path], keep.path))
+        except Exception as error:  # noqa: BLE001 - the same
+            await self.run.calls.fail(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSite(Site):
+    """Where a model is asked."""
+
+    digests: Digests
+
+    async def create(
+        self, messages_: Sequence[Any], options: dict[str, Any], real: Callable[[], Awaitable[CreateResult]]
+    ) -> CreateResult:
+        async def make(_: Any) -> Answer:
+            return self._answer(await real(), [])
+
+        answer = await self.make(self._request(messages_, options, stream=False), make)
+        return answer.native if isinstance(answer.native, CreateResult) else _result(answer.value)
+
+    async def stream(
+        self, messages_: Sequence[Any], options: dict[str, Any], real: Callable[[], AsyncGenerator[Any, None]]
+    ) -> AsyncGenerator[Any, None]:
+        request = self._request(messages_, options, stream=True)
+
+        def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
+            async def make(_: Any) -> Answer:
+                result: CreateResult | None = None
+                chunks: list[str] = []
+                async with aclosing(real()) as items:
+                    async for item in items:
+                        if isinstance(item, CreateResult):
+                            result = item
+                        else:
+                            chunks.append(item)
+                            tell(item)
+                if result is None:
+                    raise RuntimeError("the model's stream ended without a result")
+                return self._answer(result, chunks)
+
+            return self.make(request, make)
+
+        async with aclosing(streamed(call)) as items:
+            async for item in items:
+                if not isinstance(item, Answer):
+                    yield item
+                elif item.native is not None:
+                    yield item.native
+                else:
+                    result = _result(item.value)
+                    for chunk in _chunks(item.value, result):
+                        yield chunk
+                    yield result
+
+    def _request(self, messages_: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
+        asked = {name: value for name, value in options.items() if name != "cancellation_token"}
+        key = self.digests.of(messages_, asked, stream=stream)
+        return Request(path=self.path, agent=self.agent, what="model", key=key)
+
+    def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
+        value = result.model_dump()
+        if value["logprobs"]:
+            value["logprobs"] = _finite(value["logprobs"])
+        if chunks:
+            whole = isinstance(result.content, str) and "".join(chunks) == result.content
+            value["chunks"] = [len(chunk) for chunk in chunks] if whole else chunks
+        starts = [] if isinstance(result.content, str) else self.run.starts(self.agent, result.content)
+        return Answer(value=value, native=result, starts=starts)
+
+
+def _finite(value: Any) -> Any:
+    """JSON with texts for infinities, which pydantic reads as numbers again."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if is_object(value):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if is_array(value) else value
+
+
+def _result(value: dict[str, Any]) -> CreateResult:
+    return CreateResult.model_validate({name: item for name, item in value.items() if name != "chunks"})
+
+
+def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
+    """The pieces in which an answer came."""
+    found: list[str] = []
+    for piece in value.get("chunks", ()):
+        if isinstance(piece, str):
+            found.append(piece)
+        else:
+            start = sum(map(len, found))
+            found.append(str(result.content)[start : start + piece])
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSite(Site):
+    """Where tools are called."""
+
+    workbench: Workbench
+
+    async def list_tools(self, real: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        return await real() if has_fixed_tools(self.workbench) else await self.run.calls.look(self.path, real)
+
+    async def call(self, name: str, arguments: Any, real: Callable[[Any], Awaitable[ToolResult]]) -> ToolResult:
+        if private.runs_a_task(self.workbench, name):
+            arguments, denied = await self._approved(name, arguments)
+            return await real(arguments) if denied is None else _text(name, denied, failed=True)
+
+        async def make(changed: Any) -> Answer:
+            return _answer(await real(changed), [])
+
+        return _told(await self.make(self._request(name, arguments), make, self._tool(name)))
+
+    async def stream(
+        self, name: str, arguments: Any, real: Callable[[Any], AsyncGenerator[Any, None]]
+    ) -> AsyncGenerator[Any, None]:
+        if private.runs_a_task(self.workbench, name):
+            arguments, denied = await self._approved(name, arguments)
+            if denied is not None:
+                yield _text(name, denied, failed=True)
+                return
+            async with aclosing(real(arguments)) as items:
+                async for item in items:
+                    yield item
+            return
+        request = self._request(name, arguments)
+
+        def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
+            return self.make(request, lambda changed: _heard(real(changed), tell), self._tool(name))
+
+        async with aclosing(streamed(call)) as items:
+            async for item in items:
+                if not isinstance(item, Answer):
+                    yield item
+                    continue
+                for event in self._events(item) if item.native is None else ():
+                    yield event
+                yield _told(item)
+
+    async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
+        """The arguments of a tool that only runs agents; their own calls are recorded, but it may need approval."""
+        if not self.run.declared(self.workbench, name).approval:
+            return arguments, None
+        return await self.run.calls.approve(self._request(name, arguments))
+
+    def _request(self, name: str, arguments: Any) -> Request:
+        declared = self.run.declared(self.workbench, name)
+        return Request(
+            path=join(self.agent, "tools"),  # whichever workbench has it
+            agent=self.agent,
+            what="tool",
+            key=tool_key(self.agent, name, arguments),
+            name=name,
+            arguments=dict(arguments or {}),
+            effect=declared.effect,
+            approval=declared.approval,
+            reconcile=declared.reconcile,
+            told=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
+        )
+
+    def _events(self, answer: Answer) -> list[Any]:
+        """What a recorded call told while it was made."""
+        told: list[Any] = []
+        for event in answer.value.get("events", ()):
+            with suppress(StateInvalid):  # one of a user's own, which only he could read
+                told += messages.load(self.run.live, [event], "events")
+        return told
+
+    def _tool(self, name: str) -> Any:
+        return private.find_tool(self.workbench, name) or self.workbench
+
+
+async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) -> Answer:
+    """What a tool says while it works, and in the end."""
+    result: ToolResult | None = None
+    events: list[Any] = []
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, ToolResult):
+                result = item
+            else:
+                tell(item)
+                if isinstance(item, BaseAgentEvent | BaseChatMessage):
+                    events.append(item)
+    if result is None:
+        raise RuntimeError("a tool ended without a result")
+    return _answer(result, events)
+
+
+def _answer(result: ToolResult, events: list[Any]) -> Answer:
+    value: dict[str, Any] = {"result": result.model_dump(mode="json")}
+    if events:
+        value["events"] = [messages.dump(event) for event in events]
+    return Answer(value=value, native=result, failed=result.is_error)
+
+
+def _told(answer: Answer) -> ToolResult:
+    known = isinstance(answer.native, ToolResult)
+    return answer.native if known else ToolResult.model_validate(answer.value["result"])
+
+
+def _text(name: str, text: str, *, failed: bool) -> ToolResult:
+    return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSite(Site):
+    """Where code is executed."""
+
+    executor: CodeExecutor
+
+    async def execute(self, blocks: Sequence[Any], real: Callable[[], Awaitable[CodeResult]]) -> CodeResult:
+        async def make(_: Any) -> Answer:
+            result = await real()
+            return Answer(value={"exit_code": result.exit_code, "output": result.output}, native=result)
+
+        code = [[block.language, block.code] for block in blocks]
+        declared = self.run.effects.get(CODE, UNSAFE)
+        request = Request(
+            path=self.path,
+            agent=self.agent,
+            what="code",
+            key=digest(self.agent, CODE, code),
+            name=CODE,
+            arguments={"code": [block.code for block in blocks]},
+            effect=declared.effect,
+            approval=declared.approval,
+            reconcile=declared.reconcile,
+            told=lambda text, failed: {"exit_code": int(failed), "output": text},
+        )
+        answer = await self.make(request, make, self.executor)
+        if isinstance(answer.native, CodeResult):
+            return answer.native
+        return CodeResult(exit_code=answer.value["exit_code"], output=answer.value["output"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanSite(Site):
+    """Where a human is asked."""
+
+    async def ask(self, question: str) -> str:
+        """Ask whoever calls ``answer()``."""
+        return await self.run.calls.ask(self._request(question), question)
+
+    async def hear(
+        self, question: str, real: Callable[[], Awaitable[Any]], load: Callable[[Any], Any], function: Any
+    ) -> Any:
+        """Ask by a function of the user's own."""
+
+        async def make(_: Any) -> Answer:
+            said = await real()
+            text = said if isinstance(said, str) else said.model_dump_json()
+            return Answer(value={"decision": "said", "text": text}, native=said)
+
+        answer = await self.make(self._request(question), make, function)
+        return answer.native if answer.native is not None else load(answer.value["text"])
+
+    def _request(self, question: str) -> Request:
+        return Request(path=self.path, agent=self.agent, what="human", key=digest(question))

@@ -1,0 +1,193 @@
+"""Stand-ins for what an agent calls: the same object to everybody, but for the calls, which the journal makes.
+
+A stand-in has the class of what it stands for, as a subclass, and shares its attributes, so that it is one with it. It
+differs for each agent: two that share a client still call it under their own paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, cast
+
+from autogen_core.code_executor import CodeExecutor
+from autogen_core.memory import ListMemory, Memory
+from autogen_core.models import ChatCompletionClient, CreateResult
+from autogen_core.tools import StaticWorkbench, ToolResult, Workbench
+
+from midturn.autogen.parts.kinds import class_of
+from midturn.record.codec import is_array, is_object
+from midturn.stopping import settled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from midturn.autogen.calls.memory_site import MemorySite
+    from midturn.autogen.calls.sites import ClientSite, CodeSite, ToolSite
+    from midturn.framework import Answer
+
+
+MARK = "is_a_stand_in_of_midturn"
+
+
+class _Hook:
+    """A method in a stand-in. It comes first even if the real object has one of its own in its attributes."""
+
+    def __init__(self, name: str, method: Callable[..., Any]) -> None:
+        self._name, self._method = name, method
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        own: dict[str, Any] = instance.__dict__
+        inherited = cast("Any", super(owner, instance))
+        return partial(self._method, instance.site, own.get(self._name) or getattr(inherited, self._name))
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+async def _create(site: ClientSite, real: Any, messages: Any, **options: Any) -> CreateResult:
+    return await site.create(messages, options, lambda: real(messages, **options))
+
+
+def _create_stream(site: ClientSite, real: Any, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    return site.stream(messages, options, lambda: real(messages, **options))
+
+
+async def _list_tools(site: ToolSite, real: Any) -> list[Any]:
+    return await site.list_tools(real)
+
+
+async def _call_tool(
+    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+) -> ToolResult:
+    return await site.call(name, arguments, lambda changed: real(name, changed, *rest, **options))
+
+
+def _call_tool_stream(
+    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+) -> AsyncGenerator[Any, None]:
+    return site.stream(name, arguments, lambda changed: real(name, changed, *rest, **options))
+
+
+async def _update_context(site: MemorySite, real: Any, model_context: Any) -> Any:
+    return await site.update_context(model_context, lambda: real(model_context))
+
+
+async def _query(site: MemorySite, real: Any, query: Any = "", *args: Any, **options: Any) -> Any:
+    return await site.query(query, lambda: real(query, *args, **options))
+
+
+async def _add(site: MemorySite, real: Any, content: Any, *args: Any, **options: Any) -> None:
+    await site.change("add", content, lambda: real(content, *args, **options))
+
+
+async def _clear(site: MemorySite, real: Any) -> None:
+    await site.change("clear", None, real)
+
+
+async def _execute_code_blocks(site: CodeSite, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
+    return await site.execute(code_blocks, lambda: real(code_blocks, cancellation_token))
+
+
+HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
+    ChatCompletionClient: {"create": _create, "create_stream": _create_stream},
+    CodeExecutor: {"execute_code_blocks": _execute_code_blocks},
+    Memory: {"add": _add, "clear": _clear, "query": _query, "update_context": _update_context},
+    Workbench: {"call_tool": _call_tool, "call_tool_stream": _call_tool_stream, "list_tools": _list_tools},
+}
+"""What is called in each kind of thing, and what is done instead."""
+
+
+def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
+    """Something to be called in place of a client, a workbench, a memory or an executor.
+
+    It is the one of an ``earlier`` run, if that stood for the same: a helper of the agent's may still have it.
+    """
+    real = unwrapped(real)
+    cls: Any = class_of(real)
+    is_known = earlier is not None and earlier.real is real
+    made: Any = earlier if is_known else object.__new__(_class(cls, cast("Any", kind)))
+    made.__dict__ = vars(real)
+    made.site, made.real = site, real
+    return made
+
+
+def is_stand_in(value: object) -> bool:
+    """Whether a value stands for another."""
+    return MARK in vars(class_of(value))
+
+
+def unwrapped(value: Any) -> Any:
+    """What a stand-in stands for; in a list or a dict, for each. Anything else is itself."""
+    if is_stand_in(value):
+        return value.real
+    if type(value) in (list, tuple):
+        return type(value)(unwrapped(item) for item in value)
+    if is_object(value):
+        return {key: unwrapped(item) for key, item in value.items()}
+    return value
+
+
+def put_back(holder: Any, attribute: str, real: Any, changed: Any) -> None:
+    """Have the real thing in an attribute again, with what its holder did to it meanwhile."""
+    attributes: dict[str, Any] = holder.__dict__
+    found = attributes.get(attribute, changed)
+    if found is not changed:
+        setattr(holder, attribute, unwrapped(found))
+        return
+    if is_array(real):
+        real[:] = unwrapped(changed)
+    elif is_object(real):
+        now = unwrapped(changed)
+        real.clear()
+        real.update(now)
+    setattr(holder, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
+
+
+def kind_of(value: object) -> type[Any] | None:
+    """What a value is called as, if calls to it are recorded.
+
+    Not a list memory: what it holds is in the state, so it says the same when it is asked again.
+    """
+    return _kind(cast("Any", class_of(value)))
+
+
+@lru_cache(maxsize=1024)
+def _kind(cls: Any) -> type[Any] | None:
+    return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
+
+
+@lru_cache(maxsize=256)
+def _class(cls: Any, kind: Any) -> type[Any]:
+    hooks = {name: _Hook(name, hook) for name, hook in HOOKS[kind].items() if hasattr(cls, name)}
+    names = {MARK: True, "__slots__": ("site", "real"), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    # It does not own what it shares, so it ends nothing when it goes.
+    return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
+
+
+def _let_go(_stand_in: object) -> None:
+    pass
+
+
+def has_fixed_tools(workbench: Workbench) -> bool:
+    """Whether its list of tools never changes."""
+    return isinstance(workbench, StaticWorkbench)
+
+
+async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:
+    """What a call tells while it is made, and then its answer."""
+    told: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.ensure_future(call(told.put_nowait))
+    task.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (item := await told.get()) is not None:
+            yield item
+        yield await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await settled(asyncio.wait({task}))
+        if not task.cancelled():
+            task.exception()  # whoever closed the stream does not want to know

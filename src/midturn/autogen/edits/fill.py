@@ -1,0 +1,83 @@
+"""What a migrated state leaves to the agent or team that is built: it is asked for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from midturn.autogen.edits.places import FRESH, LEFT, is_below
+from midturn.autogen.edits.positions import ALIGNED
+from midturn.autogen.parts import walk as parts
+from midturn.autogen.state import complete
+from midturn.errors import Drifted
+from midturn.record.codec import is_array, is_object
+from midturn.record.packing import as_json
+
+ABSENT: Any = object()
+
+
+def is_open(value: Any) -> bool:
+    """Whether a state leaves something to what is built."""
+    if not is_object(value):
+        return False
+    return value == FRESH or set(value) in ({ALIGNED}, {LEFT}) or any(is_open(item) for item in value.values())
+
+
+async def fill(live: Any, tree: Any) -> Any:
+    """A state with what it leaves to a newly built agent or team, taken from that.
+
+    Raises:
+        Drifted: what was built has nothing there.
+    """
+    if not is_open(tree):
+        return tree
+    built = as_json(await complete.capture(await parts.settle(live)))
+    filled: dict[str, Any] = {**tree, "state": _filled(tree["state"], built["state"], "$.state")}
+    if "beside" in tree:
+        filled["beside"] = beside = dict[str, Any]()
+        for path, value in tree["beside"].items():
+            if value == FRESH:
+                beside |= {key: item for key, item in built["beside"].items() if is_below(key, path)}
+            elif not (is_object(value) and LEFT in value):
+                beside[path] = _filled(value, built["beside"].get(path, ABSENT), f"$.beside.{path}")
+        _inherit(tree["beside"], built["beside"], beside)
+        filled["kept"] = len(beside)
+    return filled
+
+
+def _inherit(before: dict[str, Any], built: dict[str, Any], beside: dict[str, Any]) -> None:
+    """Give the memory of an agent that is gone to the one that shared it: what was shared stands with one of them."""
+    for path, value in before.items():
+        if is_object(value) and LEFT in value:
+            team, _, own = path.rpartition("participants/")
+            end = own.partition("/")[2]
+            heirs = [
+                other
+                for other in built
+                if other not in beside and other.startswith(f"{team}participants/") and other.endswith(f"/{end}")
+            ]
+            if len(heirs) == 1:
+                beside[heirs[0]] = value[LEFT]
+
+
+def _filled(value: Any, built: Any, at: str) -> Any:
+    if not is_open(value):
+        return value
+    if built is ABSENT:
+        raise Drifted("is new in the state, and what was built does not have it", path=at.removesuffix(".agent_state"))
+    if value == FRESH:
+        return built
+    if ALIGNED in value:
+        return _aligned(value[ALIGNED], built)
+    return {
+        key: _filled(item, built.get(key, ABSENT) if is_object(built) else ABSENT, f"{at}.{key}")
+        for key, item in value.items()
+    }
+
+
+def _aligned(value: Any, built: Any) -> Any:
+    """What was built, with what there was before; what a graph counts down is never more than the graph has."""
+    if is_object(built):
+        return {key: _aligned(value.get(key) if is_object(value) else None, item) for key, item in built.items()}
+    if type(value) is not type(built) or is_array(built):
+        return built
+    return min(value, built) if type(built) is int else value

@@ -1,0 +1,282 @@
+"""Whose turn it is in each kind of team, when participants are renamed, removed or added, or the kind changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from midturn.autogen.edits.places import FRESH, beside_of, copied, drop_parts, find_team, join, quote
+from midturn.errors import StateInvalid
+from midturn.record.codec import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from midturn.autogen.edits.places import Node
+
+ALIGNED = "midturn.autogen.view.aligned"
+"""The key of an object that stands for what will be built has there, with values from before where these fit."""
+
+MANAGERS = {
+    "RoundRobinGroupChat": ("RoundRobinGroupChatManager", "RoundRobinManagerState", "next_speaker_index"),
+    "SelectorGroupChat": ("SelectorGroupChatManager", "SelectorManagerState", "previous_speaker"),
+    "Swarm": ("SwarmGroupChatManager", "SwarmManagerState", "current_speaker"),
+    "MagenticOneGroupChat": ("MagenticOneOrchestrator", "MagenticOneOrchestratorState", "n_rounds"),
+    "GraphFlow": ("GraphManager", None, "remaining"),
+}
+"""For each kind of team: under which name its manager stands in the state, its type, and a field that only it has."""
+
+GRAPH = ("remaining", "enqueued_any", "ready")
+
+
+def manager_of(team: Node) -> dict[str, Any]:
+    """The state of a team's manager; empty if it has none that is known."""
+    found = team.members.get(team.manager or "")
+    return found if is_object(found) else {}
+
+
+def kind_of(team: Node) -> str | None:
+    """What kind of team it is; ``None`` for one of a user's own."""
+    manager = manager_of(team)
+    return next((kind for kind, (_, _, field) in MANAGERS.items() if field in manager), None)
+
+
+def rename(tree: Any, team: Node, old: str, new: str) -> None:
+    """Have a participant's new name wherever a manager knows whose turn it is."""
+    manager, beside = manager_of(team), beside_of(tree)
+    for key in ("previous_speaker", "current_speaker"):
+        if manager.get(key) == old:
+            manager[key] = new
+    if is_array(ready := manager.get("ready")):
+        manager["ready"] = [new if node == old else node for node in ready]
+    for key in ("remaining", "enqueued_any"):
+        if is_object(table := manager.get(key)):
+            manager[key] = {ALIGNED: _named(table[ALIGNED], old, new)} if ALIGNED in table else _named(table, old, new)
+    position = beside.get(join(team.parts, "manager"))
+    if is_object(position):
+        if position.get("next_speaker") == old:
+            position["next_speaker"] = new
+        if is_object(triggered := position.get("triggered")):
+            position["triggered"] = _named(triggered, old, new)
+    _rename_edges(beside, team, old, new)
+
+
+def _named(table: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """A table of a graph's nodes; the activation group of a node has the node's name if it was given no other."""
+    named: dict[str, Any] = {}
+    for node, groups in table.items():
+        if node == old and is_object(groups):
+            groups = {new if group == old else group: value for group, value in groups.items()}  # noqa: PLW2901 - the same, renamed
+        elif node == old and is_array(groups):
+            groups = [new if group == old else group for group in groups]  # noqa: PLW2901 - the same, renamed
+        named[new if node == old else node] = groups
+    return named
+
+
+def _rename_edges(beside: dict[str, Any], team: Node, old: str, new: str) -> None:
+    """What the conditions on a graph's edges keep has the names of both nodes in its path."""
+    start, renamed = join(team.parts, "graph/"), dict[str, Any]()
+    for path, value in beside.items():
+        edge, slash, rest = path.removeprefix(start).partition("/")
+        ends, mark, number = edge.partition(quote("#"))
+        if path.startswith(start) and ">" in ends:
+            source, _, target = ends.partition(">")
+            ends = ">".join(quote(new) if name == quote(old) else name for name in (source, target))
+            path = f"{start}{ends}{mark}{number}{slash}{rest}"  # noqa: PLW2901 - the same, renamed
+        renamed[path] = value
+    beside.clear()
+    beside.update(renamed)
+
+
+def remove(tree: Any, team: Node, name: str, before: list[str]) -> None:
+    """Pass the turn of a participant that is gone on to the one who should have it; ``before`` is the order with it."""
+    manager, beside, now = manager_of(team), beside_of(tree), team.participants
+    after = [*before[before.index(name) + 1 :], *before[: before.index(name)]]
+    if "next_speaker_index" in manager:
+        speaker = _next_of(tree, team, before)
+        _set_next(tree, team, after[0] if speaker == name else speaker)
+    if manager.get("previous_speaker") == name:
+        manager["previous_speaker"] = None
+    if "current_speaker" in manager:
+        if manager["current_speaker"] == name:
+            manager["current_speaker"] = last_speaker(manager["message_thread"], now) or now[0]
+        mend_handoff(team, (name,))
+    if is_array(ready := manager.get("ready")):
+        resting = _rests(tree, team)
+        manager["ready"] = [node for node in ready if node != name]
+        position = beside.get(join(team.parts, "manager"))
+        if is_object(position) and is_object(triggered := position.get("triggered")):
+            triggered.pop(name, None)
+            if not triggered:
+                del beside[join(team.parts, "manager")]
+        _realign(tree, team, resting=resting or not manager["ready"])
+        start = join(team.parts, "graph/")
+        for path in [path for path in beside if path.startswith(start)]:
+            ends = path.removeprefix(start).partition("/")[0].partition(quote("#"))[0]
+            if quote(name) in ends.split(">"):
+                del beside[path]
+
+
+def add(tree: Any, team: Node, before: list[str]) -> None:
+    """Let those whose turn it is have it still when there are others; ``before`` is the order without them."""
+    manager = manager_of(team)
+    if "next_speaker_index" in manager:
+        _set_next(tree, team, _next_of(tree, team, before))
+    if "ready" in manager:
+        _realign(tree, team, resting=_rests(tree, team))
+
+
+def _rests(tree: Any, team: Node) -> bool:
+    """Whether a graph stands at its beginning: no node that is ready has been made so by another."""
+    manager = manager_of(team)
+    if manager["ready"] == FRESH:
+        return True
+    position = beside_of(tree).get(join(team.parts, "manager"))
+    triggered: dict[str, Any] = position.get("triggered", {}) if is_object(position) else {}
+    if "beside" in tree:
+        return not any(triggered.get(node) for node in manager["ready"])
+    remaining, enqueued = (manager[key].get(ALIGNED, manager[key]) for key in ("remaining", "enqueued_any"))
+    return not any(
+        any(count <= 0 for count in remaining.get(node, {}).values()) or any(enqueued.get(node, {}).values())
+        for node in manager["ready"]
+    )
+
+
+def _realign(tree: Any, team: Node, *, resting: bool) -> None:
+    """Let what a graph counts be that of the graph which will be built; one that rests begins anew."""
+    manager = manager_of(team)
+    if resting:
+        beside_of(tree).pop(join(team.parts, "manager"), None)
+        manager.update({key: copied(FRESH) for key in GRAPH})
+        return
+    for key in ("remaining", "enqueued_any"):
+        if ALIGNED not in manager[key]:
+            manager[key] = {ALIGNED: manager[key]}
+
+
+def _next_of(tree: Any, team: Node, order: list[str]) -> str:
+    """Who speaks next where all speak in turn."""
+    position = beside_of(tree).get(join(team.parts, "manager"))
+    name = position.get("next_speaker") if is_object(position) else None
+    index = manager_of(team).get("next_speaker_index")
+    if isinstance(name, str) and name in order:
+        return name
+    return order[index] if type(index) is int and 0 <= index < len(order) else order[0]
+
+
+def _set_next(tree: Any, team: Node, name: str) -> None:
+    manager_of(team)["next_speaker_index"] = team.participants.index(name)
+    if "beside" in tree:
+        beside_of(tree)[join(team.parts, "manager")] = {"next_speaker": name}
+
+
+def last_speaker(thread: Iterable[Mapping[str, Any]], among: list[str]) -> str | None:
+    """Who of these has spoken last."""
+    return next((message["source"] for message in reversed(list(thread)) if message.get("source") in among), None)
+
+
+def mend_handoff(team: Node, gone: tuple[str, ...]) -> None:
+    """Let the last handoff of a swarm, if it is to or from one who is gone, lead to one who is there.
+
+    It leads back to who handed over, else to who spoke last, else to the first.
+    """
+    manager, there = manager_of(team), team.participants
+    thread = manager["message_thread"]
+    last = next((message for message in reversed(thread) if message.get("type") == "HandoffMessage"), None)
+    if last is None or last["target"] in there or not {last["target"], last["source"]} & set(gone):
+        return
+    target = last["source"] if last["source"] in there else last_speaker(thread, there) or there[0]
+    everywhere = [thread, *(team.members[name].get("message_buffer", []) for name in there)]
+    for message in (message for messages in everywhere for message in messages):
+        if message.get("type") == "HandoffMessage" and message.get("id") == last.get("id"):
+            message["target"] = target
+    manager["current_speaker"] = target
+
+
+def change_kind(tree: Any, kind: object, name: str | None) -> Node:
+    """Make a team one of another kind: what was said stays, and whose turn it is where that means something."""
+    if not isinstance(kind, str) or kind not in MANAGERS:
+        raise StateInvalid(f"{kind!r} is none; there are {', '.join(MANAGERS)}", path="kind")
+    team = find_team(tree, name)
+    if team.manager is None or not team.participants:
+        raise StateInvalid("has no manager that is known, or no participants", path=team.at)
+    if kind_of(team) == kind:
+        return team
+    old, order = manager_of(team), team.participants
+    manager, type_, _ = MANAGERS[kind]
+    if manager in order:
+        raise StateInvalid(f"a participant is named {manager!r}, as the manager of a {kind} is", path=team.at)
+    speaker, at = _whose_turn(tree, team), join(team.parts, "manager")
+    for path in (at, f"{at}/model_context", join(team.parts, "model_context")):
+        beside_of(tree).pop(path, None)
+    drop_parts(tree, join(team.parts, "graph"))
+    new: dict[str, Any] = {"message_thread": old["message_thread"], "current_turn": 0}
+    if type_ is not None:
+        new |= {"type": type_, "version": "1.0.0"}
+    del team.members[team.manager]
+    team.members[manager] = new
+    _begin(tree, team, kind, speaker)
+    return team
+
+
+def _begin(tree: Any, team: Node, kind: str, speaker: str | None) -> None:
+    """Let a manager of another kind know what it has to know besides the thread."""
+    new, order = manager_of(team), team.participants
+    thread: list[Any] = new["message_thread"]
+    last = last_speaker(thread, order)
+    if kind == "RoundRobinGroupChat":
+        _set_next(tree, team, speaker or order[0])
+    elif kind == "SelectorGroupChat":
+        new["previous_speaker"] = last
+        if "beside" in tree:
+            tree["beside"][join(team.parts, "manager/model_context")] = {"messages": _shown(thread)}
+    elif kind == "Swarm":
+        new["current_speaker"] = speaker or last or order[0]
+        mend_handoff(team, tuple(each["target"] for each in thread if each.get("type") == "HandoffMessage"))
+    elif kind == "MagenticOneGroupChat":
+        said = [each for each in thread if is_chat(each) and _text(each)]
+        asked = [each for each in said if each.get("source") == "user"]
+        task = _text(asked[-1]) if asked else _text(said[0]) if said else ""
+        new |= {"task": task, "facts": "", "plan": "", "n_rounds": 0, "n_stalls": 0}
+    else:
+        new |= {key: copied(FRESH) for key in GRAPH}
+
+
+def _whose_turn(tree: Any, team: Node) -> str | None:
+    """Who would speak next, as far as a state tells it."""
+    manager, order = manager_of(team), team.participants
+    kind = kind_of(team)
+    if kind == "RoundRobinGroupChat":
+        return _next_of(tree, team, order)
+    if kind == "SelectorGroupChat" and manager["previous_speaker"] in order:
+        return order[(order.index(manager["previous_speaker"]) + 1) % len(order)]
+    if kind == "Swarm":
+        handoffs = [each for each in manager["message_thread"] if each.get("type") == "HandoffMessage"]
+        name = handoffs[-1]["target"] if handoffs and handoffs[-1]["target"] in order else manager["current_speaker"]
+        return name if name in order else None
+    if kind == "GraphFlow" and is_array(manager["ready"]):
+        return next((node for node in manager["ready"] if node in order), None)
+    return None
+
+
+def is_chat(message: Mapping[str, Any]) -> bool:
+    """Whether a message is for the others, not an event that happened inside an agent."""
+    return not str(message.get("type")).endswith("Event")
+
+
+def _shown(thread: list[Any]) -> list[Any]:
+    """What the model of a selector is shown of a thread, as AutoGen makes it when it loads a state."""
+    shown: list[Any] = []
+    for message in filter(is_chat, thread):
+        if message.get("type") == "HandoffMessage":
+            shown += copied(message.get("context", []))
+        content = message.get("content")
+        text = orjson.dumps(content).decode() if is_object(content) else copied(content)
+        shown.append({"content": text, "source": message.get("source"), "type": "UserMessage"})
+    return shown
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""

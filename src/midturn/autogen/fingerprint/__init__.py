@@ -1,0 +1,1 @@
+"""How agents and teams are configured, as JSON."""

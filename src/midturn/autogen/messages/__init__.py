@@ -1,0 +1,1 @@
+"""AutoGen's messages as JSON and back."""

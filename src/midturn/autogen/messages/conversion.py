@@ -1,0 +1,195 @@
+"""Tasks and messages of AutoGen as JSON and back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import TaskResult
+from autogen_agentchat.messages import (
+    BaseChatMessage,
+    MemoryQueryEvent,
+    MessageFactory,
+    ModelClientStreamingChunkEvent,
+    TextMessage,
+)
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.models import RequestUsage
+
+from midturn.autogen import private
+from midturn.autogen.messages import exact
+from midturn.autogen.private_config import message_classes
+from midturn.errors import StateInvalid
+from midturn.framework import Outcome
+from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
+from midturn.record.codec import difference, is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogen_agentchat.messages import BaseAgentEvent
+
+    from midturn.record.codec import Json
+
+
+MEMORIES = "memories"
+"""Where a stored message has the memories that AutoGen's JSON of it does not bring back."""
+
+
+REPLAYED = "midturn.replayed"
+
+AUTOGENS = frozenset(message_classes(MessageFactory()))
+"""The types of messages that are always known."""
+
+
+class TurnResult(TaskResult):
+    """A ``TaskResult`` that also knows its turn."""
+
+    turn: int
+    """The number of the turn."""
+    checkpoint: int
+    """The number of the checkpoint that it made."""
+    usage: RequestUsage
+    """The tokens that its messages say they took."""
+    waiting: Waiting | None = None
+    """What a human has to say before the turn can go on; ``None`` if it is complete."""
+
+
+def accept(task: Any) -> list[Json] | None:
+    """What AutoGen's ``run(task=...)`` takes, as messages."""
+    if task is None:
+        return None
+    if isinstance(task, str):
+        task = TextMessage(content=task, source="user")
+    messages: list[Any] = list(task) if isinstance(task, list | tuple) else [task]  # pyright: ignore[reportUnknownArgumentType]
+    if not messages or not isinstance(messages[0], BaseChatMessage):
+        raise StateInvalid("must be a string, a chat message, or a list of chat messages", path="task")
+    for index, message in enumerate(messages):
+        if not isinstance(message, BaseChatMessage):
+            raise StateInvalid(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
+    return [dump(message) for message in messages]
+
+
+def identity(message: Json) -> Json:
+    """A message without its id and its time, and without the id of a question to a user."""
+    if not is_object(message):
+        return message
+    return {key: value for key, value in message.items() if key not in ("id", "created_at", "request_id")}
+
+
+def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+    """Messages from JSON, of the types that AutoGen and this agent or team know; ``what`` names them in errors.
+
+    Raises:
+        StateInvalid: one of them is not known, or would not come back as it was.
+    """
+    factory = _factory(live)
+    return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
+
+
+def recorded(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+    """Messages of an earlier turn. Of a type that is gone or has changed since, a text says what was in a message.
+
+    Raises:
+        StateInvalid: one of AutoGen's own would not come back as it was; or there is no agent or team yet that could
+            know the types.
+    """
+    factory = _factory(live)
+    found: list[Any] = []
+    for index, message in enumerate(messages):
+        path = f"{what}[{index}]"
+        try:
+            found.append(_exactly(factory, message, path))
+        except StateInvalid:
+            if live is None or not is_object(message) or message.get("type") in AUTOGENS:
+                raise
+            found.append(_told(message, path))
+    return found
+
+
+def _factory(live: Any) -> MessageFactory:
+    factory = private.message_factory(live) if isinstance(live, BaseGroupChat) else MessageFactory()
+    structured = private.structured_type(live) if isinstance(live, AssistantAgent) else None
+    if structured is not None and not factory.is_registered(structured):
+        factory.register(structured)
+    return factory
+
+
+def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
+    try:
+        found = _load(factory, message, path)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
+    if (dumped := dump(found)) != message:
+        raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
+    return found
+
+
+def _told(message: dict[str, Json], path: str) -> TextMessage:
+    """A message as a text: its content, or all that it has in fields of its own."""
+    own = {key: value for key, value in message.items() if key not in (*TextMessage.model_fields, "format_string")}
+    content = message.get("content", own)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    kept = {key: value for key, value in message.items() if key in TextMessage.model_fields}
+    try:
+        return TextMessage.model_validate({**kept, "content": text, "type": "TextMessage"})
+    except ValueError as error:
+        raise StateInvalid(f"is no message: {error}", path=path) from error
+
+
+def mark(event: Any) -> Any:
+    """An event that has happened before, in an attempt that was interrupted; what the agents have is not marked."""
+    return event.model_copy(update={"metadata": {**event.metadata, REPLAYED: "true"}})
+
+
+def replayed(event: Any) -> bool:
+    """Whether an event of ``run_stream`` has happened before, in an attempt that was interrupted."""
+    return REPLAYED in getattr(event, "metadata", {})
+
+
+def outcome(result: TaskResult) -> Outcome:
+    """What came out of a run."""
+    usages = [message.models_usage for message in result.messages if message.models_usage is not None]
+    return Outcome(
+        messages=[dump(message) for message in result.messages],
+        stop_reason=result.stop_reason,
+        usage=(sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)),
+        native=result,
+    )
+
+
+def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
+    """What a session's ``run`` returns."""
+    native = outcome.native
+    if isinstance(native, TaskResult):
+        said = list(native.messages)
+    elif is_array(native):
+        said = [event for event in native if not isinstance(event, ModelClientStreamingChunkEvent)]
+    else:
+        said = recorded(live, outcome.messages, "result")
+    return TurnResult.model_construct(
+        messages=said,
+        stop_reason=outcome.stop_reason,
+        turn=turn,
+        checkpoint=checkpoint,
+        usage=RequestUsage(prompt_tokens=outcome.usage[0], completion_tokens=outcome.usage[1]),
+        waiting=waiting,
+    )
+
+
+def _load(factory: MessageFactory, message: Json, path: str) -> Any:
+    if not is_object(message):
+        raise StateInvalid("is not an object", path=path)
+    found = exact.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
+    if MEMORIES in message:
+        exact.give(found, message[MEMORIES], path)
+    return found
+
+
+def dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
+    """A message as JSON that brings back all of it."""
+    dumped = exact.dump(message)
+    if isinstance(message, MemoryQueryEvent) and exact.is_missing(message):
+        dumped[MEMORIES] = exact.memories(message)
+    return dumped

@@ -1,0 +1,155 @@
+"""Messages and memories as JSON that comes back exactly.
+
+AutoGen's own JSON of a memory does not: bytes fail or come back as text, an image as an object, a MIME type of the
+enumeration as text.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from copy import deepcopy
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from autogen_agentchat.messages import MemoryQueryEvent
+from autogen_core import Image
+from autogen_core.memory import MemoryContent, MemoryMimeType
+
+from midturn.errors import StateInvalid
+from midturn.record.codec import difference, is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from midturn.record.codec import Json
+
+Frozen: TypeAlias = "tuple[Any, MemoryMimeType | str, Any]"
+"""The content, the MIME type and the metadata of a memory."""
+
+MIME_TYPES = {mime.value: mime for mime in MemoryMimeType}
+KEYS = {"content", "mime_type", "metadata"}
+
+
+def dump(message: Any) -> dict[str, Any]:
+    """A message as AutoGen dumps it; bytes that are no text, with which AutoGen fails, as base64."""
+    if isinstance(message, MemoryQueryEvent) and any(isinstance(item.content, bytes) for item in message.content):
+        texts = [
+            item.model_copy(update={"content": _text(item.content)}) if isinstance(item.content, bytes) else item
+            for item in message.content
+        ]
+        message = message.model_copy(update={"content": texts})
+    dumped: dict[str, Any] = dict(message.dump())
+    return dumped
+
+
+def loaded(message: Any) -> Any:
+    """A message that AutoGen has loaded, with MIME types as they are most likely to have been."""
+    if isinstance(message, MemoryQueryEvent):
+        for item in message.content:
+            if isinstance(item.mime_type, str):
+                item.mime_type = MIME_TYPES.get(item.mime_type, item.mime_type)
+    return message
+
+
+def is_missing(message: Any) -> bool:
+    """Whether the dump of a message does not bring back its memories."""
+    return isinstance(message, MemoryQueryEvent) and not all(_comes_back(item) for item in message.content)
+
+
+def memories(message: MemoryQueryEvent) -> list[Json]:
+    """The memories of a message, exactly."""
+    return [encode(frozen(item)) for item in message.content]
+
+
+def give(message: Any, memories: Json, path: str) -> None:
+    """Give a loaded message the memories that its dump does not bring back; what has them is at the path."""
+    if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
+        raise StateInvalid("has memories, and belongs to no message with memories", path=path)
+    before = dump(message)
+    message.content = [decode(item, f"{path}.memories[{i}]") for i, item in enumerate(memories)]
+    if difference(before, dump(message), path) is not None:
+        raise StateInvalid("has memories that are not those of its message", path=path)
+
+
+def frozen(memory: MemoryContent) -> Frozen:
+    """What a memory is like now: it is equal to what the memory is like later only if that has not changed."""
+    content = deepcopy(memory.content) if isinstance(memory.content, dict) else memory.content
+    return content, memory.mime_type, deepcopy(memory.metadata) if memory.metadata else memory.metadata
+
+
+def encode(memory: Frozen) -> Json:
+    """A memory as JSON."""
+    content, mime_type, metadata = memory
+    stored: Json
+    if isinstance(content, bytes):
+        stored = {"bytes": b64encode(content).decode()}
+    elif isinstance(content, Image):
+        stored = {"image": content.to_base64()}
+    elif isinstance(content, str):
+        stored = content
+    else:
+        stored = {"object": content}
+    return {
+        "content": stored,
+        "mime_type": {"known": mime_type.value} if isinstance(mime_type, MemoryMimeType) else mime_type,
+        "metadata": metadata,
+    }
+
+
+def decode(value: Json, path: str) -> MemoryContent:
+    """A memory from its JSON.
+
+    Raises:
+        StateInvalid: it is none.
+    """
+    if not is_object(value) or set(value) != KEYS or not (value["metadata"] is None or is_object(value["metadata"])):
+        raise StateInvalid("is not a memory", path=path)
+    return MemoryContent.model_construct(
+        content=_content(value["content"], f"{path}.content"),
+        mime_type=_mime_type(value["mime_type"], f"{path}.mime_type"),
+        metadata=deepcopy(value["metadata"]),
+    )
+
+
+def _content(value: Json, path: str) -> Any:
+    match value:
+        case str():
+            return value
+        case {"bytes": str(data), **rest} if not rest:
+            return _decoded(partial(b64decode, validate=True), data, path)
+        case {"image": str(data), **rest} if not rest:
+            return _decoded(Image.from_base64, data, path)
+        case {"object": dict(content), **rest} if not rest:  # pyright: ignore[reportUnknownVariableType]
+            return deepcopy(content)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            raise StateInvalid("is not the content of a memory", path=path)
+
+
+def _decoded(decode: Callable[[str], Any], data: str, path: str) -> Any:
+    try:
+        return decode(data)
+    except Exception as error:  # what an image library raises is without limit
+        raise StateInvalid(f"is not the content of a memory: {error}", path=path) from error
+
+
+def _mime_type(value: Json, path: str) -> MemoryMimeType | str:
+    match value:
+        case str():
+            return value
+        case {"known": str(name), **rest} if not rest and name in MIME_TYPES:
+            return MIME_TYPES[name]
+        case _:
+            raise StateInvalid("is not a MIME type", path=path)
+
+
+def _comes_back(memory: MemoryContent) -> bool:
+    if memory.mime_type in MIME_TYPES:
+        return False
+    return isinstance(memory.content, str) or (isinstance(memory.content, dict) and "data" not in memory.content)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return b64encode(data).decode()

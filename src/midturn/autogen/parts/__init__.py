@@ -1,0 +1,1 @@
+"""What an agent or a team is made of."""

@@ -1,0 +1,1 @@
+"""The state of an agent or a team: captured, checked, loaded."""

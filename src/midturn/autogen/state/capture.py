@@ -1,0 +1,200 @@
+"""The state that AutoGen's own ``save_state()`` gives, at a cost that grows with what is new."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
+from autogen_agentchat.messages import BaseChatMessage
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core import SingleThreadedAgentRuntime
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import LLMMessage
+from pydantic import TypeAdapter
+
+from midturn.autogen import private
+from midturn.autogen.messages import exact
+from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, class_of, is_mapping, is_pure
+from midturn.errors import StateInvalid
+from midturn.record.codec import MAX_DEPTH, is_object
+from midturn.record.packing import Grown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from autogen_agentchat.messages import MessageFactory
+
+    from midturn.record.codec import Json
+
+UNORDERED = {("AzureAIAgentState", "initial_message_ids"), ("OpenAIAssistantAgentState", "initial_message_ids")}
+"""Lists that AutoGen makes of sets, by the type of the state that has them."""
+
+LLM_MESSAGE: TypeAdapter[Any] = TypeAdapter(LLMMessage)
+LLM_MESSAGES: TypeAdapter[list[Any]] = TypeAdapter(list[LLMMessage])
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A list that grows: the object and attribute that hold it, and where ``save_state()`` puts its dump."""
+
+    holder: Any
+    attribute: str
+    path: Path
+    dump: Callable[[Any], Json]
+    load: Callable[[Any], Any]
+    """One item from JSON; raises ValueError or TypeError."""
+    factory: MessageFactory | None = None
+    """What knows the types of its messages, if it is not a list of what a model is shown."""
+
+    @property
+    def items(self) -> list[Any]:
+        """The live list."""
+        found: list[Any] = getattr(self.holder, self.attribute)
+        return found
+
+    def load_all(self, items: list[Any]) -> tuple[list[Any], list[Any]]:
+        """All items from JSON, and as they are dumped again."""
+        if self.factory is None:  # which one call does in a quarter of the time
+            loaded = LLM_MESSAGES.validate_python(items)
+            return loaded, LLM_MESSAGES.dump_python(loaded)
+        loaded = [self.load(item) for item in items]
+        return loaded, [self.dump(item) for item in loaded]
+
+    def put(self, items: list[Any]) -> None:
+        """Have another list there."""
+        setattr(self.holder, self.attribute, items)
+
+
+@dataclass(slots=True)
+class Shape:
+    """What is known of the state of an agent, a team, a context or a runtime before it is saved or loaded."""
+
+    places: list[Place] = field(default_factory=list[Place])
+    teams: list[tuple[BaseGroupChat, Path]] = field(default_factory=list[tuple[BaseGroupChat, Path]])
+    """Each team and where its state stands."""
+    opaque: set[Path] = field(default_factory=set[Path])
+    """Where the states stand whose form is not AutoGen's to say."""
+    pure: bool = True
+    """Whether every ``save_state()`` in it is AutoGen's: a user's own may look at lists that would be emptied."""
+
+
+def shape(live: Any) -> Shape:
+    """The shape of a state; the managers and containers of its teams must have been built."""
+    found = Shape()
+    _shape(live, (), found)
+    return found
+
+
+def _shape(live: Any, path: Path, found: Shape) -> None:
+    if not is_pure(live):
+        found.opaque.add(path)
+        found.pure = False
+    elif isinstance(live, ChatCompletionContext):
+        if type(live) in KNOWN_CONTEXTS:
+            found.places.append(context_place(live, private.CONTEXT_MESSAGES, (*path, "messages")))
+    elif isinstance(live, AssistantAgent):
+        _shape(private.model_context(live), (*path, "llm_context"), found)
+    elif isinstance(live, SocietyOfMindAgent):
+        _shape(getattr(live, private.SOCIETY_TEAM), (*path, "inner_team_state"), found)
+    elif isinstance(live, BaseGroupChat):
+        _shape_team(live, path, found)
+    elif isinstance(live, SingleThreadedAgentRuntime):
+        for name, agent in private.instantiated(live).items():
+            found.opaque.add((*path, name))
+            found.pure = found.pure and is_pure(agent)
+    elif not class_of(live).__module__.startswith("autogen_agentchat."):
+        found.opaque.add(path)
+
+
+def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
+    found.teams.append((team, path))
+    factory = private.message_factory(team)
+    for name, container in private.containers(team).items():
+        at = (*path, "agent_states", name)
+        if not is_pure(container):
+            found.opaque.add(at)
+            found.pure = False
+        elif name == private.manager_name(team):
+            found.places.append(_thread_place(container, private.MANAGER_THREAD, (*at, "message_thread"), factory))
+        else:
+            found.places.append(_thread_place(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), factory))
+    for participant in private.participants(team):
+        _shape(participant, (*path, "agent_states", participant.name, "agent_state"), found)
+
+
+def context_place(holder: Any, attribute: str, path: Path) -> Place:
+    """A list of what a model is shown."""
+    return Place(holder, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
+
+
+def _thread_place(holder: Any, attribute: str, path: Path, factory: MessageFactory) -> Place:
+    def load(value: Any) -> Any:
+        message = exact.loaded(factory.create(value))
+        if attribute == private.CONTAINER_BUFFER and not isinstance(message, BaseChatMessage):
+            raise ValueError(f"a {type(message).__name__} is not a chat message")
+        return message
+
+    return Place(holder, attribute, path, dump=exact.dump, load=load, factory=factory)
+
+
+async def capture(live: Any, known: Shape) -> Any:
+    """What ``save_state()`` returns, with the lists that grow left for the caller to dump."""
+    places = [place for place in known.places if place.items] if known.pure else []
+    with _emptied(places) as lists:
+        state = await _save(live)
+    for place, items in zip(places, lists, strict=True):
+        parent = state
+        for name in place.path[:-1]:
+            parent = parent.get(name) if is_object(parent) else None
+        if not is_object(parent) or parent.get(place.path[-1]) != []:
+            return await _save(live)  # its save_state is not the one we know
+        parent[place.path[-1]] = Grown(items, place.dump)
+    return state
+
+
+async def _save(live: Any) -> Any:
+    cls = class_of(live)
+    try:
+        state = await live.save_state()
+    except NotImplementedError as error:  # as the runtime for distributed agents does
+        raise StateInvalid(f"{cls.__name__} cannot save its state: {error}", path="$.state") from error
+    if not is_mapping(state):
+        raise StateInvalid(
+            f"save_state() of {cls.__name__} returned a {class_of(state).__name__}, not a dict", path="$.state"
+        )
+    return copied(state)
+
+
+@contextmanager
+def _emptied(places: Sequence[Place]) -> Generator[list[list[Any]]]:
+    """Put empty lists in place of the real ones, so that ``save_state()`` dumps all but them."""
+    lists = [place.items for place in places]
+    try:
+        for place in places:
+            place.put([])
+        yield lists
+    finally:
+        for place, items in zip(places, lists, strict=True):
+            place.put(items)
+
+
+def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:
+    """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
+    if depth > MAX_DEPTH:
+        raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
+    if is_mapping(state):
+        return {
+            key: sorted(value) if (state.get("type"), key) in UNORDERED else copied(value, f"{path}.{key}", depth + 1)
+            for key, value in state.items()
+        }
+    if isinstance(state, list | tuple):
+        return [copied(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
+    return state
+
+
+def _dump_model(message: Any) -> Any:
+    return message.model_dump()

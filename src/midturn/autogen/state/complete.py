@@ -1,0 +1,286 @@
+"""The complete state of an agent or a team: AutoGen's own under "state", and under "beside" what that lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from autogen_agentchat.state import BaseState
+from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
+from autogen_core import SingleThreadedAgentRuntime
+
+from midturn.autogen import private
+from midturn.autogen.parts.kinds import class_of, loads_and_saves
+from midturn.autogen.parts.walk import settle, teams, walk
+from midturn.autogen.state import older
+from midturn.autogen.state.capture import shape
+from midturn.autogen.state.fitting import Read, build_agents, inside, without
+from midturn.autogen.state.keeping import kept
+from midturn.errors import Drifted, StateInvalid
+from midturn.framework import Loaded
+from midturn.record import codec
+from midturn.record.codec import is_array, is_object
+from midturn.record.packing import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from midturn.autogen.parts.walk import Part
+    from midturn.autogen.state.keeping import Kept
+    from midturn.record.codec import Json
+
+
+Own: TypeAlias = "tuple[Json, Json, str]"
+"""What a user's own object was given, what is found in it, and where that stands."""
+
+ABSENT: Any = object()
+
+NOTHING = BaseState().model_dump()
+"""What AutoGen saves of an agent that does not say what to keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a part is to be given."""
+
+    part: Part
+    keep: Kept
+    stored: Json
+    read: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A state that fits, and by which steps it is given to what was built."""
+
+    parts: Sequence[Part]
+    steps: Sequence[Step]
+    imported: bool
+    """Whether it is AutoGen's own state, with nothing beside it."""
+
+
+async def capture(parts: Sequence[Part]) -> dict[str, Any]:
+    """The state of an agent or team that does not run: of the first part, which is itself, and of those in it.
+
+    Raises:
+        StateInvalid: it does run, or has messages that wait to be delivered.
+    """
+    _check_idle(parts)
+    beside: dict[str, Any] = {}
+    found: dict[str, Any] = {"state": None, "beside": beside}
+    for part in parts:
+        for keep in kept(part):
+            value = await keep.save()
+            if keep.path == "":
+                found["state"] = value
+            elif value is not None:
+                beside[keep.path] = value
+    return found | {"kept": len(beside)}  # so that one that gets lost is not taken for one at rest
+
+
+async def fit(live: Any, tree: Json) -> Plan:
+    """Check a captured state against an agent or team, which keeps its own.
+
+    Raises:
+        StateInvalid: the state does not fit.
+    """
+    if not is_object(tree) or set(tree) not in ({"state"}, {"state", "beside", "kept"}):
+        raise StateInvalid("is not the state of a session", path="$")
+    beside = tree.get("beside", {})
+    if not is_object(beside):
+        raise StateInvalid("is not an object", path="$.beside")
+    if "" in beside:
+        raise StateInvalid("is the path of no part", path="$.beside.")
+    if type(count := tree.get("kept", 0)) is not int or count != len(beside):
+        has, says = f"has {len(beside)} parts", f"is {count!r}"
+        raise StateInvalid.together([StateInvalid(has, path="$.beside"), StateInvalid(says, path="$.kept")])
+    if not isinstance(live, SingleThreadedAgentRuntime):
+        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
+    new = await build_agents(live, tree["state"], "$.state")
+    try:
+        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
+    except StateInvalid:
+        private.forget_agents(live, new)
+        raise
+
+
+async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
+    parts = await settle(live)
+    _check_idle(parts)
+    if imported:
+        own = _upgraded(live, own)
+    stored: dict[str, Json] = {"": own, **_as_built(parts, beside)}
+    positions = _positions(parts, stored)
+    steps: list[Step] = []
+    errors: list[StateInvalid] = []
+    lacking = False
+    for part in parts:
+        for keep in kept(part, positions):
+            if keep.path in stored:
+                value = stored.pop(keep.path)
+                try:
+                    steps.append(Step(part, keep, value, await keep.read(value, _at(keep.path))))
+                except StateInvalid as error:
+                    errors.append(error)
+            elif not keep.rests:
+                lacking = True
+            elif not imported:
+                steps.append(Step(part, keep, None, None))
+    given = {step.keep.path for step in steps}
+    # Nothing is lost with an empty one, unless it is that of a part which has none.
+    errors += [
+        Drifted("is in the state, and what was built has no place for it", path=_at(path))
+        for path, value in stored.items()
+        if (value or lacking) and not _is_kept_by_its_holder(path, parts, given)
+    ]
+    if errors:
+        misfit = StateInvalid.together(errors)
+        again = "correct it and import it again: midturn import FILE SESSION --force"
+        others = "build the same agents as before, migrate the state, or start another session"
+        misfit.add_note(again if imported else others)
+        raise misfit
+    return Plan(parts, steps, imported)
+
+
+def _upgraded(live: Any, own: Json) -> Json:
+    """AutoGen's own state, which any of its versions may have written, in today's form."""
+    known = shape(live)
+    graphs = {
+        path: (private.manager_name(team), private.graph_beginning(team))
+        for team, path in known.teams
+        if isinstance(team, GraphFlow)
+    }
+    return older.upgraded(own, [place.path for place in known.places if place.factory is not None], graphs)
+
+
+async def load(live: Any, plan: Plan) -> Loaded:
+    """Give an agent or team the state that a plan is for.
+
+    Raises:
+        StateInvalid: something refused it, or what is found afterwards is something else.
+    """
+    done: list[Step] = []
+    there = {id(part.live) for part in plan.parts}
+    for step in plan.steps:
+        if id(step.part.live) not in there:
+            continue  # what holds it has made it anew
+        try:
+            await step.keep.load(step.read)
+        except StateInvalid:
+            raise
+        except Exception as error:  # it may be a user's own
+            what = f"does not fit what was built: {type(error).__name__}: {error}"
+            raise StateInvalid(what, path=_at(step.keep.path)) from error
+        if isinstance(step.read, Read) and step.read.opaque:
+            there = {id(part.live) for part in walk(live)}
+        done.append(step)
+    parts = await settle(live)
+    if plan.imported:
+        await _derive(parts)
+    captured = await capture(parts)
+    gained: list[str] = []
+    for step in done:
+        found = captured["beside"].get(step.keep.path) if step.keep.path else captured["state"]
+        own = list(_own(step, found))
+        if (at := _unlike(step, found, own)) is not None:
+            raise StateInvalid(
+                "the stored state does not come back when it is loaded into what was built; "
+                "build the same agents as before, or start another session",
+                path=at,
+            )
+        gained += [more for given, now, at in own if (more := _lacking(now, given, at)) is not None]
+    if plan.imported:
+        captured = as_json(captured)  # its lists need not be those that were read
+    return Loaded(captured=captured, gained=gained)
+
+
+def _unlike(step: Step, found: Any, own: Sequence[Own]) -> str | None:
+    """Where what is found in a part differs from what it was given, as far as that can be told."""
+    for each in own:
+        if (lost := _lacking(*each)) is not None:
+            return lost
+    at, read = _at(step.keep.path), step.read
+    if not isinstance(read, Read):
+        return None if step.keep.is_opaque else codec.difference(step.stored, as_json(found), at)
+    found = as_json(found, {id(items) for _, items in read.lists})
+    return codec.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
+
+
+def _own(step: Step, found: Any) -> Iterator[Own]:
+    """The states of users' own objects in a part."""
+    at, read = _at(step.keep.path), step.read
+    if not isinstance(read, Read):
+        if step.keep.is_opaque:
+            yield step.stored, as_json(found), at
+        return
+    for path in sorted(read.opaque):
+        if (given := inside(read.expected, path)) != NOTHING:  # it has the two methods only since
+            yield given, as_json(inside(found, path)), ".".join((at, *path))
+
+
+def _lacking(one: Json, other: Json, at: str) -> str | None:
+    """Where the first of two states of something of a user's own has what is nothing like it in the other.
+
+    They need not be the same: a set comes in another order, time goes on.
+    """
+    if is_object(one) and is_object(other):
+        pairs = [(f"{at}.{key}", value, other.get(key, ABSENT)) for key, value in one.items()]
+    elif is_array(one) and is_array(other) and len(one) == len(other):
+        pairs = [(f"{at}[{i}]", *both) for i, both in enumerate(zip(one, other, strict=True))]
+    else:
+        return None if class_of(one) is class_of(other) and not is_array(one) else at
+    return next((found for path, a, b in pairs if (found := _lacking(a, b, path)) is not None), None)
+
+
+def _is_kept_by_its_holder(path: str, parts: Sequence[Part], given: set[str]) -> bool:
+    """Whether a part that is not there is inside something that loads its own state, and makes it then."""
+    return any(
+        f"{path}/".startswith(f"{part.path}/" if part.path else "")
+        and loads_and_saves(class_of(part.live))
+        and (part.covered or part.path in given)
+        for part in parts
+    )
+
+
+def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]:
+    """What is beside a state, by the paths that lead first to the parts of what was built."""
+    first = {other: part.path for part in parts for other in part.others}
+    found: dict[str, Json] = {}
+    for path, value in beside.items():
+        other = next((other for other in first if f"{path}/".startswith(f"{other}/")), None)
+        found[path if other is None else first[other] + path.removeprefix(other)] = value
+    return found
+
+
+def _at(path: str) -> str:
+    return f"$.beside.{path}" if path else "$.state"
+
+
+def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]:
+    """The next speaker of each team, by the team's ``id()``, where it is known by name."""
+    found: dict[int, str] = {}
+    for part in parts:
+        position = beside.get(part.at("manager"))
+        if is_object(position) and isinstance(name := position.get("next_speaker"), str):
+            found[id(part.live)] = name
+    return found
+
+
+async def _derive(parts: Sequence[Part]) -> None:
+    """Work out from AutoGen's own state what it lacks, where that can be done."""
+    for team in teams(parts):
+        if isinstance(team, SelectorGroupChat):
+            await private.fill_selector_context(team)
+        elif isinstance(team, GraphFlow):
+            private.set_triggered_groups(team, None)
+
+
+def _check_idle(parts: Sequence[Part]) -> None:
+    for team in teams(parts):
+        if private.is_running(team):
+            raise StateInvalid("is running; wait until its run has ended", path=f"team {team.name!r}")
+    live = parts[0].live
+    if isinstance(live, SingleThreadedAgentRuntime) and (waiting := live.unprocessed_messages_count):
+        raise StateInvalid(
+            f"has {waiting} messages that were not delivered yet; stop_when_idle() delivers them", path="runtime"
+        )

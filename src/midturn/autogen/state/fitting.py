@@ -1,0 +1,303 @@
+"""Whether a state fits an agent or team that was built, all of it looked at before anything is loaded.
+
+What was built is asked for its own state: that has the form which the stored one must have.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from autogen_agentchat.teams import GraphFlow, RoundRobinGroupChat, SelectorGroupChat, Swarm
+from autogen_core import AgentId, SingleThreadedAgentRuntime
+from pydantic import ValidationError
+
+from midturn.autogen import private
+from midturn.autogen.parts.kinds import class_of
+from midturn.autogen.state.capture import Shape, capture, shape
+from midturn.errors import Drifted, StateInvalid
+from midturn.record.codec import difference, is_array, is_object
+from midturn.record.packing import Grown
+from midturn.record.uncollected import uncollected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from autogen_agentchat.teams import BaseGroupChat
+
+    from midturn.autogen.state.capture import Path, Place
+    from midturn.record.codec import Json
+
+MANY = 250
+"""How many messages are checked at a time: what that takes beside them is memory, and fewer at a time take longer."""
+
+OPTIONAL = {"previous_speaker"}
+"""What is a text in some states and null in others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A state that fits: what AutoGen's ``load_state()`` gets, and the lists that are put in their places after it."""
+
+    state: Any
+    lists: list[tuple[Place, list[Any]]]
+    expected: Json
+    """What a capture must give afterwards, without those lists."""
+    opaque: set[Path]
+    """Where the states of users' own stand, which need not be the same twice: a set has another order, time goes on."""
+
+
+class Saved:
+    """The state that ``save_state()`` gives of an agent, a team, a context, a runtime, or something of a user's own."""
+
+    rests = False
+    is_opaque = False
+
+    def __init__(self, path: str, live: Any, positions: Mapping[int, str]) -> None:
+        self.path, self._live, self._positions = path, live, positions
+
+    async def save(self) -> Any:
+        return await capture(self._live, shape(self._live))
+
+    async def read(self, value: Json, at: str) -> Read:
+        """A stored state, checked."""
+        known = shape(self._live)
+        template = await _template(self._live, known)
+        if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value) and is_object(template):
+            value = {**template, **value}  # other agents stay as they are
+        errors = [] if template is None else list(_compare(template, value, (), known, at))
+        state = without(value, {place.path for place in known.places} if known.pure else set())
+        if not errors:
+            for team, path in known.teams:
+                errors += _positions(team, inside(state, path), _name(at, path), self._positions.get(id(team)))
+        lists: list[tuple[Place, list[Any]]] = []
+        for place in known.places:
+            if is_array(found := inside(value, place.path)):
+                read, wrong = _read_items(place, found, _name(at, place.path))
+                lists.append((place, read))
+                errors += wrong
+        if errors:
+            raise StateInvalid.together(errors)
+        return Read(state, lists if known.pure else [], expected=deepcopy(state), opaque=known.opaque)
+
+    async def load(self, read: Read) -> None:
+        await self._live.load_state(read.state)
+        for place, items in read.lists:
+            place.put(items)
+
+
+async def _template(live: Any, known: Shape) -> Any:
+    """The state of what was built, if it can be asked for it: one of a user's own may have none before it has run."""
+    try:
+        return await capture(live, known)
+    except Exception:
+        if known.pure:
+            raise
+        return None  # what it is loaded into is captured and compared all the same, and has to save itself by then
+
+
+async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
+    """Build the agents that a state names; the ids of those that were not there. AutoGen skips unknown ones in silence.
+
+    Raises:
+        StateInvalid: a name is none, or of an agent that the runtime does not know.
+    """
+    ids: list[AgentId] = []
+    types, built = private.agent_types(runtime), private.instantiated(runtime)
+    for name in value if is_object(value) else ():
+        try:
+            id_ = AgentId.from_str(name)
+        except ValueError as error:
+            raise StateInvalid(f"is not the id of an agent: {error}", path=f"{at}.{name}") from error
+        if id_.type not in types:
+            raise Drifted(
+                "is an agent of a type that is not registered in the runtime; register it before loading "
+                "(the agents of a team have other ids each time: save the team itself)",
+                path=f"{at}.{name}",
+            )
+        if name not in built:
+            ids.append(id_)
+    for id_ in ids:
+        await runtime.try_get_underlying_agent_instance(id_)
+    return ids
+
+
+def read_list(place: Place, value: Json, at: str) -> list[Any]:
+    """The messages of a list.
+
+    Raises:
+        StateInvalid: some are not what they should be.
+    """
+    if not is_array(value):
+        raise StateInvalid("is not a list of messages", path=at)
+    read, errors = _read_items(place, value, at)
+    if errors:
+        raise StateInvalid.together(errors)
+    return read
+
+
+def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    read: list[Any] = []
+    with suppress(Exception), uncollected():  # whatever it is, it is found again below
+        for start in range(0, len(value), MANY):
+            some = value[start : start + MANY]
+            loaded, dumped = place.load_all(some)
+            if orjson.dumps(dumped) != orjson.dumps(some):
+                break
+            read += loaded
+        else:
+            return read, []
+    return _read_each(place, value, at)
+
+
+def _read_each(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+    """The messages of a list one by one, to tell which of them are wrong."""
+    read: list[Any] = []
+    errors: list[StateInvalid] = []
+    for index, item in enumerate(value):
+        path = f"{at}[{index}]"
+        try:
+            message = place.load(item)
+            dumped = place.dump(message)
+        except Exception as error:  # noqa: BLE001 - what validators and image libraries raise is without limit
+            errors.append(_explain(place, item, error, path))
+            continue
+        read.append(message)
+        if orjson.dumps(dumped) != orjson.dumps(item) and (where := difference(item, dumped, path)) is not None:
+            errors.append(_changed(item, where))
+    return read, errors
+
+
+def _explain(place: Place, item: Any, error: Exception, path: str) -> StateInvalid:
+    """Why a message cannot be read, and which migration would help."""
+    name: Any = item.get("type") if is_object(item) else None
+    if place.factory is None or not isinstance(name, str):
+        return StateInvalid(f"is not a message: {_first(error)}", path=path)
+    known = private.message_types(place.factory)
+    if name not in known:
+        structured = [other for other in known if "[" in other]
+        others = f"; it knows {', '.join(structured)}" if structured else ""
+        return Drifted(
+            f"the team does not know the message type {name!r}{others}. "
+            f"Give it in custom_message_types, or write a migration that renames {name!r}",
+            path=path,
+        )
+    if isinstance(error, ValidationError):
+        wrong = error.errors()[0]
+        field = _field(item, wrong["loc"], missing=wrong["type"] == "missing")
+        if wrong["type"] == "missing":
+            what = f"it needs a migration that adds {field!r} to each {name!r}"
+        else:
+            what = f"it needs a migration that changes {field!r} in each {name!r} ({wrong['msg']})"
+        return Drifted(f"{name!r} has changed since: {what}", path=f"{path}.{field}")
+    return StateInvalid(f"is not a {name!r}: {_first(error)}", path=path)
+
+
+def _field(item: Any, location: Sequence[str | int], *, missing: bool) -> str:
+    """Where in a message a validator found something wrong; it also names the types that it tried."""
+    path: list[str] = []
+    for part in location:
+        if is_object(item) and (part in item or (missing and part == location[-1])):
+            item = item.get(str(part))
+        elif is_array(item) and isinstance(part, int) and part < len(item):
+            item = item[part]
+        else:
+            break
+        path.append(str(part))
+    return ".".join(path)
+
+
+def _changed(item: Any, where: str) -> StateInvalid:
+    name = item.get("type") if is_object(item) else None
+    return Drifted(
+        f"does not come back as it is in a {name!r}; if that has changed since, a migration has to drop or change it",
+        path=where,
+    )
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return error.errors()[0]["msg"]
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _compare(template: Any, value: Any, path: Path, known: Shape, at: str) -> Iterator[StateInvalid]:
+    """What a state lacks or has too much, compared with that of what was built."""
+    here = _name(at, path)
+    if is_object(template) or path in known.opaque:
+        if not is_object(value):
+            yield StateInvalid("is not an object", path=here)
+        elif path not in known.opaque:
+            yield from _compare_keys(template, value, path, known, at)
+        return
+    key, wanted = path[-1] if path else "", list if isinstance(template, Grown) else class_of(template)
+    if not isinstance(value, str | None) if key in OPTIONAL else type(value) is not wanted:
+        yield StateInvalid(f"is not of the type {wanted.__name__}", path=here)
+    elif key == "version" and value != template:
+        yield StateInvalid(f"is {value!r}, and the AutoGen that is installed writes {template!r}", path=here)
+
+
+def _compare_keys(
+    template: dict[str, Any], value: dict[str, Any], path: Path, known: Shape, at: str
+) -> Iterator[StateInvalid]:
+    if "type" in template and value.get("type", template["type"]) != template["type"]:
+        what = f"is a {value['type']!r}, and what was built has a {template['type']!r}"
+        yield Drifted(what, path=_name(at, (*path, "type")))
+        return
+    team = any((*place, "agent_states") == path for _, place in known.teams)
+    for key in sorted({*template, *value}):
+        here = _name(at, (*path, key))
+        if key not in value:
+            if team:
+                yield Drifted("is in the team that was built, and the state does not have it", path=here)
+            else:
+                yield StateInvalid("is missing", path=here)
+        elif key not in template:
+            if team:
+                yield Drifted("is in the state, and the team that was built does not have it", path=here)
+            else:
+                yield StateInvalid("is not known", path=here)
+        else:
+            yield from _compare(template[key], value[key], (*path, key), known, at)
+
+
+def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) -> Iterator[StateInvalid]:
+    """Whether those whose turn it is are in the team; the next speaker's number is set right by the name."""
+    manager, names = private.manager_name(team), [participant.name for participant in private.participants(team)]
+    found, at = state["agent_states"][manager], f"{at}.agent_states.{manager}"
+    if isinstance(team, RoundRobinGroupChat):
+        if speaker in names:
+            found["next_speaker_index"] = names.index(speaker)
+        if not 0 <= found["next_speaker_index"] < len(names):
+            yield StateInvalid(f"there are {len(names)} participants", path=f"{at}.next_speaker_index")
+    elif isinstance(team, SelectorGroupChat) and found["previous_speaker"] not in (None, *names):
+        yield Drifted("is not in the team", path=f"{at}.previous_speaker")
+    elif isinstance(team, Swarm) and found["current_speaker"] not in names:
+        yield Drifted("is not in the team", path=f"{at}.current_speaker")
+    elif isinstance(team, GraphFlow):
+        for index, node in enumerate(found["ready"]):
+            if node not in names:
+                yield Drifted("is no node of the graph", path=f"{at}.ready[{index}]")
+
+
+def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
+    """A copy of a state with empty lists in some places."""
+    if path in paths:
+        return []
+    if is_object(value):
+        return {key: without(item, paths, (*path, key)) for key, item in value.items()}
+    return deepcopy(value)
+
+
+def inside(value: Any, path: Path) -> Any:
+    """What stands at a path in a state."""
+    for name in path:
+        value = value.get(name) if is_object(value) else None
+    return value
+
+
+def _name(at: str, path: Path) -> str:
+    return ".".join((at, *path))

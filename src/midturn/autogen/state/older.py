@@ -1,0 +1,96 @@
+"""AutoGen's own states as older versions wrote them, 0.4.9 and later, in the form that they have now.
+
+``version`` is 1.0.0 in all of them, so the age of a state is told by what none of its messages has. What only some of
+them lack is not old but damaged, and stays as it is, to be refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import orjson
+
+from midturn.autogen.state.fitting import inside
+from midturn.errors import StateInvalid
+from midturn.record.codec import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from midturn.autogen.state.capture import Path
+    from midturn.record.codec import Json
+
+UNKNOWN_TIME = "1970-01-01T00:00:00Z"
+"""Stands where a message was not dated yet."""
+
+STOP_AGENT = "DiGraphStopAgent"
+"""Was a participant of every graph until 0.6.2, and spoke when the graph had come to its end."""
+
+GRAPH_KEYS = {"active_nodes", "pending_execution", "active_node_count", "default_start_executed"}
+"""What a graph's manager kept of its nodes before 0.6."""
+
+PYTHON_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{6})?)\+00:00")
+
+
+def upgraded(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[str, dict[str, Any]]]) -> Json:
+    """A copy of a state in the form that it has now.
+
+    ``lists`` are the places of the lists of messages; ``graphs`` has the name of the manager of each graph, and where
+    a graph stands before it runs.
+
+    Raises:
+        StateInvalid: it is of a graph that had not come to its end, and how far it had come was kept differently.
+    """
+    state = orjson.loads(orjson.dumps(state))
+    found = [items for path in lists if is_array(items := inside(state, path)) and all(map(is_object, items))]
+    _upgrade_messages(found)
+    for path, (manager, beginning) in graphs.items():
+        _upgrade_graph(state, path, manager, beginning)
+    return state
+
+
+def _upgrade_messages(lists: list[list[dict[str, Any]]]) -> None:
+    messages = [message for items in lists for message in items]
+    if not any("created_at" in message for message in messages):  # before 0.6
+        for message in messages:
+            message["created_at"] = UNKNOWN_TIME
+            if str(message.get("type")).startswith("StructuredMessage"):  # before 0.5.3
+                message.setdefault("format_string", None)
+    elif all(PYTHON_TIME.fullmatch(str(message.get("created_at"))) for message in messages):  # 0.6
+        for message in messages:
+            message["created_at"] = PYTHON_TIME.sub(r"\1T\2Z", message["created_at"])
+    if any("id" in message for message in messages):
+        return
+    for items in lists:  # before 0.6.2
+        seen: Counter[bytes] = Counter()
+        for message in items:
+            if message.get("type") == "ToolCallSummaryMessage" and not {"tool_calls", "results"} & message.keys():
+                message |= {"tool_calls": [], "results": []}  # before 0.6.1
+            said = orjson.dumps(message, option=orjson.OPT_SORT_KEYS)
+            message["id"] = _id(said, seen[said])
+            seen[said] += 1
+
+
+def _id(said: bytes, nth: int) -> str:
+    """The same whenever the state is read, and for one message in all the lists that have it."""
+    return str(UUID(bytes=blake2b(b"%d %s" % (nth, said), digest_size=16).digest()))
+
+
+def _upgrade_graph(state: Json, path: Path, name: str, beginning: dict[str, Any]) -> None:
+    agents = inside(state, (*path, "agent_states"))
+    if not is_object(agents) or STOP_AGENT not in agents:
+        return
+    manager: dict[str, Any] = agents.get(name) or {}
+    at, thread = ".".join(("$.state", *path, "agent_states", name)), inside(manager, ("message_thread",))
+    if not is_array(thread) or not thread or inside(thread[-1], ("source",)) != STOP_AGENT:
+        raise StateInvalid(
+            "is of a graph that an AutoGen before 0.6.4 had not run to its end, and how far it had come cannot be "
+            "told; run it to its end there, or start another session",
+            path=at,
+        )
+    del agents[STOP_AGENT]
+    agents[name] = {key: value for key, value in manager.items() if key not in GRAPH_KEYS} | beginning

@@ -1,0 +1,117 @@
+"""Telling users, once for each class, that something of their own has changed and is not kept."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import deque
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from weakref import WeakSet
+
+from pydantic import BaseModel
+
+from midturn.autogen.parts.kinds import (
+    class_of,
+    has_parts,
+    is_autogens,
+    is_mapping,
+    is_part,
+    is_tool_with_state,
+    loads_and_saves,
+)
+from midturn.errors import NotKept
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from midturn.autogen.parts.walk import Part
+
+MANY = 10_000
+"""How many items of lists and objects that are data are looked at in one part."""
+
+UNSEEN: Any = object()
+
+_WARNED: WeakSet[type[Any]] = WeakSet()
+
+Seen: TypeAlias = dict[int, dict[str, Any]]
+"""What the attributes were, by the ``id()`` of what has them."""
+
+
+def look(parts: Sequence[Part], built: frozenset[str]) -> Seen:
+    """What everything that cannot be kept is like now; of the parts, those are kept that it was ``built`` with."""
+    inside = {id(part.live) for part in parts if part.path in built}
+    return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unkept(part)}
+
+
+def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
+    """Warn of what has changed since ``before``."""
+    now = look(parts, built)
+    for part in parts:
+        then = before.get(id(part.live), {})
+        changed = [
+            name
+            for name, value in now.get(id(part.live), {}).items()
+            if value != then.get(name) and value is not UNSEEN
+        ]
+        cls = class_of(part.live)
+        if changed and cls not in _WARNED:
+            _WARNED.add(cls)
+            what, names = part.path or "the agent", ", ".join(sorted(changed))
+            warnings.warn(
+                f"{what} is a {cls.__name__}, and what has changed in it is not kept ({names}): give it the methods "
+                "`async def save_state(self)`, which returns a dict of JSON, and `async def load_state(self, state)`",
+                NotKept,
+                stacklevel=2,
+            )
+
+
+def _is_unkept(part: Part) -> bool:
+    cls = class_of(part.live)
+    standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
+    return not (cls in _WARNED or standard or is_autogens(cls) or loads_and_saves(cls) or is_tool_with_state(cls))
+
+
+def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
+    """The attributes that a user's own class has added, in a form that can be compared later."""
+    known: set[str] = set()
+    for cls in class_of(live).__mro__:
+        if is_autogens(cls) and "__init__" in vars(cls):
+            known |= set(cast("Any", cls).__init__.__code__.co_names)
+    look_at = _Look(inside, parts=has_parts(live))
+    return {
+        name: look_at.frozen(value)
+        for name, value in getattr(live, "__dict__", {}).items()
+        if name not in known and id(value) not in inside
+    }
+
+
+class _Look:
+    """A look at the attributes of one object; ``parts`` says whether a part in it that is new is to be told of."""
+
+    def __init__(self, inside: set[int], *, parts: bool) -> None:
+        self._inside, self._parts = inside, parts
+        self._left = MANY
+
+    def frozen(self, value: Any) -> Any:
+        """Something that is equal as long as the value is; ``UNSEEN`` for what is no data, or too much of it."""
+        self._left -= 1
+        if isinstance(value, bool | int | float | str | bytes | None):
+            return value
+        if id(value) in self._inside:
+            return None
+        if is_part(value):
+            return "a part that was not there" if self._parts else UNSEEN
+        if is_mapping(value):
+            return self._all([*value.keys(), *value.values()])
+        if isinstance(value, list | tuple | deque | AbstractSet):
+            return self._all(cast("Collection[Any]", value))
+        data = is_dataclass(value) or isinstance(value, BaseModel)
+        return self.frozen(getattr(value, "__dict__", None)) if data else UNSEEN
+
+    def _all(self, items: Collection[Any]) -> Any:
+        if len(items) > self._left:
+            return UNSEEN
+        found = [self.frozen(item) for item in items]
+        return UNSEEN if UNSEEN in found else found

@@ -1,0 +1,1 @@
+"""Reading a session back: its turns and its checkpoints."""

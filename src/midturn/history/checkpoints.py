@@ -1,0 +1,146 @@
+"""The checkpoints of a session, and the bodies that they are made of, as they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from midturn.errors import StateInvalid
+from midturn.record.bodies import Bodies
+from midturn.record.codec import is_object
+from midturn.record.head import Kind
+from midturn.record.packing import Archive, restore
+from midturn.record.rows import CheckpointRow, decode_appends, decode_record
+from midturn.record.uncollected import uncollected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from midturn.lease.ledger import Ledger
+    from midturn.record.codec import Json
+    from midturn.record.head import Row
+    from midturn.record.packing import Append
+
+MANY = 4000
+"""Bodies read at once: until they are parsed, their rows take as much memory again."""
+
+
+class Checkpoint:
+    """One checkpoint of a session, read when asked."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        self._ledger = ledger
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._ledger.session!r}, {self.number})"
+
+    async def state(self) -> Any:
+        """The state exactly as the framework's own ``save_state()`` returned it."""
+        return (await self.tree())["state"]
+
+    async def beside(self) -> dict[str, Any]:
+        """What the framework's own ``save_state()`` leaves out, by the path of the part that it belongs to."""
+        beside: dict[str, Any] = (await self.tree()).get("beside", {})
+        return beside
+
+    async def tree(self) -> Any:
+        """Both, and how many parts there are beside."""
+        return (await self.read()).tree
+
+    async def version(self) -> int:
+        """The version of the blueprint that wrote it."""
+        return (await self.read()).row.version
+
+    async def fingerprint(self) -> Any:
+        """How the agents were built whose state it is: prompts, tools, participants. ``None`` if it does not say so."""
+        return (await self.read()).fingerprint
+
+    async def read(self) -> Stored:
+        """All of it."""
+        await self._ledger.refresh()
+        return await read_checkpoint(self._ledger, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint as it was read."""
+
+    row: CheckpointRow
+    tree: Any
+    fingerprint: Json
+    """How its agents were built; ``None`` if it does not say so."""
+
+
+async def read_checkpoint(
+    ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
+) -> Stored:
+    """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
+    rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, stop=number + 1)
+    if not rows or rows[-1].n != number:
+        raise _missing(ledger, number)
+    row = decode_record(CheckpointRow, rows[-1].data, ledger.name(Kind.CHECKPOINT, number))
+    found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
+    fingerprint = None
+    try:
+        logs = await _read_logs(ledger, rows)
+        with uncollected():
+            if archive is not None:
+                archive.learn_bodies(found)
+            if row.fingerprint is not None:
+                fingerprint = found.message(row.fingerprint, "fingerprint")
+            tree: Any = restore(
+                skeleton=row.skeleton,
+                spans=[(span[0], span[1]) for span in row.spans],
+                bodies=found,
+                logs=logs,
+                archive=archive or Archive(),
+            )
+    except StateInvalid as error:
+        error.session = ledger.session
+        raise
+    if not is_object(tree) or "state" not in tree:
+        raise StateInvalid("is not the state of a session", path="$", session=ledger.session)
+    return Stored(row, tree, fingerprint)
+
+
+async def _read_logs(ledger: Ledger, checkpoints: Sequence[Row]) -> list[list[Append]]:
+    """What all these checkpoints appended to logs, in their order."""
+    with uncollected():
+        logs = [decode_appends(row) for row in checkpoints]
+    if not all(logs):  # One appended nothing, or is so old that a row of its own says what.
+        old = await ledger.store.rows(ledger.session, Kind.LOG, stop=checkpoints[-1].n + 1)
+        with uncollected():
+            logs[:0] = [decode_appends(row) for row in old]
+    return logs
+
+
+def _missing(ledger: Ledger, number: int) -> StateInvalid:
+    if ledger.head is None:
+        return StateInvalid("there is no such session", path=f"session {ledger.session!r}", session=ledger.session)
+    return StateInvalid(
+        f"session {ledger.session!r} has no checkpoint {number}; the latest is {ledger.progress.checkpoint}",
+        path=f"checkpoint {number}",
+        session=ledger.session,
+    )
+
+
+async def read_bodies(ledger: Ledger, count: int) -> Bodies:
+    """The first ``count`` bodies of a session.
+
+    Raises:
+        StateInvalid: some are missing.
+    """
+    bodies = Bodies()
+    while (start := len(bodies.values)) < count:
+        found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
+        if not found:
+            raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
+        with uncollected():
+            bodies.extend(found)
+    return bodies
+
+
+def messages_of(bodies: Bodies, numbers: Sequence[int] | None) -> list[Json] | None:
+    """The messages that these bodies are."""
+    return None if numbers is None else [bodies.message(number, f"body {number}") for number in numbers]

@@ -1,0 +1,105 @@
+"""The turns of a session, as they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.record.head import Kind
+from midturn.record.rows import CheckpointRow, FailureRow, TurnRow, decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from midturn.lease.ledger import Ledger
+    from midturn.record.bodies import Bodies
+    from midturn.record.codec import Json
+    from midturn.record.rows import Origin
+
+PAGE = 200
+"""Turns read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of a session's history; messages are JSON, exactly as the framework dumped them."""
+
+    number: int
+    status: Literal["done", "running", "waiting", "failed", "cancelled"]
+    origin: Origin
+    task: Sequence[Json] | None
+    messages: Sequence[Json] = ()
+    key: str | None = None
+    repairs: Sequence[str] = ()
+    """What was broken in the state before the turn and was mended for it."""
+    notes: Sequence[str] = ()
+    """What was not as it had been when the turn was finished after an interruption."""
+    decisions: Sequence[str] = ()
+    """What people were asked about calls of tools, and what they decided."""
+    drift: Sequence[str] = ()
+    """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
+    version: int = 1
+    """Of the blueprint: the one that made the checkpoint, or that accepted the input."""
+    error: str | None = None
+    stop_reason: str | None = None
+    usage: tuple[int, int] = (0, 0)
+    started: float
+    ended: float | None = None
+
+
+async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
+    """The turns with ``start <= number < stop``, oldest first."""
+    store, session, progress = ledger.store, ledger.session, ledger.progress
+    bodies = await read_bodies(ledger, progress.bodies)
+    failures: dict[int, FailureRow] = {}
+    for row in await store.rows(session, Kind.FAILURE, stop=progress.failures):
+        failure = decode_record(FailureRow, row.data, ledger.name(Kind.FAILURE, row.n))
+        failures[failure.turn] = failure
+    stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
+    for page in range(start, stop, PAGE):
+        limits = {"start": page, "stop": min(page + PAGE, stop)}
+        done = {
+            row.n: decode_record(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
+            for row in await store.rows(session, Kind.CHECKPOINT, **limits)
+            if row.n <= progress.checkpoint  # a later one is not of the head that was read
+        }
+        for row in await store.rows(session, Kind.TURN, **limits):
+            turn = decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
+            going = row.n == progress.turn and progress.open in ("running", "waiting")
+            found = _turn(row.n, turn, done.get(row.n), None if going else failures.get(row.n), bodies)
+            yield replace(found, status="waiting") if going and progress.open == "waiting" else found
+
+
+def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: FailureRow | None, bodies: Bodies) -> Turn:
+    task = messages_of(bodies, turn.task)
+    if done is not None:
+        return Turn(
+            number=number,
+            status="done",
+            origin=done.origin,
+            task=task,
+            messages=messages_of(bodies, done.messages) or (),
+            key=turn.key,
+            repairs=turn.repairs,
+            notes=done.notes,
+            decisions=done.decisions,
+            drift=done.drift,
+            version=done.version,
+            stop_reason=done.stop_reason,
+            usage=(done.usage[0], done.usage[1]),
+            started=turn.at,
+            ended=done.at,
+        )
+    return Turn(
+        number=number,
+        status=failure.status if failure else "running",
+        origin="run",
+        task=task,
+        key=turn.key,
+        repairs=turn.repairs,
+        version=turn.version,
+        error=failure.error if failure else None,
+        started=turn.at,
+        ended=failure.at if failure else None,
+    )

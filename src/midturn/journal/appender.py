@@ -1,0 +1,148 @@
+"""Writing the calls of a turn that runs: each as soon as it is complete, those that come together in one write."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from midturn.errors import StateInvalid
+from midturn.journal.order import Place
+from midturn.record.head import Kind, Row
+from midturn.record.rows import encode_record
+from midturn.stopping import fail, settled
+from midturn.store import Transactional
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from midturn.journal.order import Order
+    from midturn.lease.ledger import Ledger
+    from midturn.record.packing import Archive
+    from midturn.record.rows import CallRow
+    from midturn.stopping import Stop
+    from midturn.store import Transaction
+
+
+class Appender:
+    """Writes rows. An error ends the turn: ``halt`` gets it, and whoever waits does so until cancelled."""
+
+    def __init__(self, ledger: Ledger, archive: Archive, order: Order, halt: Stop) -> None:
+        self._ledger = ledger
+        self._archive = archive
+        self._order = order
+        self._halt = halt
+        self._pending: list[tuple[CallRow, asyncio.Future[Place] | None]] = []
+        self._writing = asyncio.Lock()
+        self._flushing: asyncio.Task[None] | None = None
+        self._waiters: set[asyncio.Future[Place]] = set()
+        self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the turn has ended."""
+
+    def check_open(self) -> None:
+        """See that the turn has not ended: not all that a framework starts is cancelled with it."""
+        if self.closing.done():
+            raise asyncio.CancelledError
+
+    async def append(self, row: CallRow) -> Place:
+        """Write a row; its place in the order, which only what is done has."""
+        written = self._waiter()
+        self._pending.append((row, written))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
+        return await self._wait(written)
+
+    def append_later(self, row: CallRow) -> None:
+        """Write a row together with the next one."""
+        self._pending.append((row, None))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        """The store's own transaction, in which a tool works; nothing else is written meanwhile.
+
+        Raises:
+            StateInvalid: the store has none.
+        """
+        if not isinstance(self._ledger.store, Transactional):
+            raise StateInvalid(
+                "needs a store in SQLite or Postgres", path="transactional", session=self._ledger.session
+            )
+        async with self._writing, self._ledger.transaction(self._ledger.store) as transaction:
+            yield transaction
+
+    async def commit(self, transaction: Transaction, row: CallRow) -> Place:
+        """Write a row in a transaction, with all that was done in it."""
+        await self._write([row], transaction)
+        return self._order.add()
+
+    def halt(self, error: Exception) -> None:
+        """End the turn with an error, or because it has to wait."""
+        fail(self._halt, error)
+
+    async def stop(self, error: Exception) -> NoReturn:
+        """The same, from inside the turn: it is not raised, because the framework would make another one of it."""
+        self.halt(error)
+        await self.wait()
+
+    async def wait(self) -> NoReturn:
+        """Wait until the turn has ended."""
+        await self._wait(self._waiter())
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Write to its end what is being written, and nothing more."""
+        self.closing.set_result(None)
+        if self._flushing is not None:
+            await settled(self._flushing)
+        for waiter in list(self._waiters):
+            waiter.cancel()
+
+    async def _flush(self) -> None:
+        try:
+            while self._pending:
+                async with self._writing:
+                    batch, self._pending = self._pending, []
+                    await self._write([row for row, _ in batch])
+                for row, written in batch:
+                    self._tell(row, written)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the turn ends with it
+            self.halt(error)
+
+    async def _write(self, calls: Sequence[CallRow], transaction: Transaction | None = None) -> None:
+        progress = self._ledger.progress
+        rows = [Row(kind=Kind.CALL, n=progress.calls + i, data=encode_record(row)) for i, row in enumerate(calls)]
+        with self._ledger.storing(self._archive) as bodies:
+            await self._ledger.write(
+                status="running",
+                progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
+                rows=[*bodies, *rows],
+                transaction=transaction,
+                sheltered=transaction is None,  # :meth:`_flush` is a task of its own
+            )
+
+    def _tell(self, row: CallRow, written: asyncio.Future[Place] | None) -> None:
+        """Tell the one who made a call that it is recorded."""
+        if written is None:
+            return
+        place = self._order.add() if row.stage == "done" else Place()
+        if written.done():  # the caller has gone
+            self._order.leave(place)
+        else:
+            written.set_result(place)
+
+    def _waiter(self) -> asyncio.Future[Place]:
+        self.check_open()
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        return waiter
+
+    async def _wait(self, waiter: asyncio.Future[Place]) -> Place:
+        self._waiters.add(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # it came in the same moment
+                self._order.leave(waiter.result())
+            raise
+        finally:
+            self._waiters.discard(waiter)

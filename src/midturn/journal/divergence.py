@@ -1,0 +1,130 @@
+"""A turn that is run again with other code than before: what it still fits of its record, and what has no place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from midturn.errors import ReplayDiverged
+from midturn.journal.order import quiet
+from midturn.journal.recorded import about
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from midturn.framework import Request
+    from midturn.journal.recorded import Entry, Recorded
+    from midturn.lease.ledger import Ledger
+    from midturn.record.rows import CallRow
+
+
+class Divergence:
+    """What is not as it is recorded. With ``go_on``, what was done is taken for done whether it fits or not."""
+
+    def __init__(
+        self, ledger: Ledger, recorded: Recorded, *, tools: Collection[str] | None = None, go_on: bool = False
+    ) -> None:
+        self._ledger = ledger
+        self._recorded = recorded
+        self._tools = tools
+        """The tools that there are now, if that is known."""
+        self._go_on = go_on
+        self._notes: dict[str, None] = {}
+        self._called: Counter[str] = Counter()
+        """How often each request was made in this attempt."""
+        self._instead: dict[str, Sequence[int]] = {}
+
+    def called(self, request: Request) -> None:
+        """A call is made in this attempt."""
+        self._called[request.key] += 1
+
+    def kept(self, request: Request) -> Entry | None:
+        """The answer of a model that stays though its request has changed."""
+        entry = self._recorded.answered(request.path) if request.what == "model" else None
+        if entry is not None:
+            self._note(f"{request.path}: its answer was kept though the request has changed: a human went on from it")
+        return entry
+
+    async def check(self, request: Request) -> ReplayDiverged | None:
+        """See whether a call that is not recorded takes the place of one that is, and must not."""
+        if not self._recorded.entries:
+            return None
+        if self._recorded.unclaimed(path=request.path, what=request.what):
+            await quiet()  # what runs beside it may be about to claim its own
+        if request.what == "model":
+            found = self._recorded.unclaimed(path=request.path, what="model")
+            for entry in found:
+                entry.optional = True
+            if found:
+                self._instead[request.path] = [entry.number for entry in found]
+                self._note(f"{request.path}: the model was asked again, because its request had changed")
+        elif request.effect != "read" and not self._recorded.announced(request.key):
+            return self._error(self._lost(request), called(request))
+        return None
+
+    def instead(self, path: str) -> Sequence[int]:
+        """The recorded answers whose place the next answer of this model takes."""
+        return self._instead.pop(path, ())
+
+    def asked_anew(self, request: Request, question: str) -> ReplayDiverged | None:
+        """See whether a human is asked something else than what he has answered."""
+        lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(path=request.path, what="human")]
+        return self._error([f"the answer {about(text)} to {request.agent}" for text in lost], f"asks: {question}")
+
+    def finish(self) -> list[str]:
+        """Whether all that was done has its place in the turn as it ended now; what was not as before.
+
+        Raises:
+            ReplayDiverged: it has not.
+        """
+        lost = self._lost(None)
+        if (error := self._error(lost, None)) is not None:
+            raise error
+        for what in lost:
+            self._note(f"{what} was done, and the turn as it ended does not know of it")
+        return list(self._notes)
+
+    def _lost(self, request: Request | None) -> list[str]:
+        """What was done or begun and has no place in the turn as it runs now.
+
+        Of a new call, only what it may be a repetition of: calls of the same tool, and of those that are gone.
+        """
+
+        def counts(tool: str) -> bool:
+            gone = self._tools is not None and tool not in self._tools
+            return request is None or tool == request.name or gone
+
+        done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
+        lost = [_shown(row) for row in done if counts(row.name)]
+        for key, (tool, begun) in self._recorded.pending().items():
+            if counts(tool) and not self._called[key]:
+                lost.append(f"{begun}, of which it is not known whether it took effect")
+        return lost
+
+    def _error(self, lost: Sequence[str], now: str | None) -> ReplayDiverged | None:
+        if not lost or self._go_on:
+            return None
+        session, turn = self._ledger.session, self._ledger.progress.turn
+        instead = f"now it {now}" if now else "now it ends without them"
+        return ReplayDiverged(
+            f"turn {turn} of session {session!r} was interrupted after {', '.join(lost)}; the code has changed "
+            f"since, and {instead}.\nWhat is recorded is not repeated. Go on all the same, knowing that it is done: "
+            f'resume(diverged="continue"). Give the turn up: discard(). Or go on from before it under another id: '
+            f'fork("...", at={self._ledger.progress.checkpoint}).',
+            session=session,
+            turn=turn,
+            recorded=lost,
+            now=now,
+        )
+
+    def _note(self, text: str) -> None:
+        self._notes[text] = None
+
+
+def called(request: Request) -> str:
+    """A call of a tool for people."""
+    return f"{request.name}({about(request.arguments)})"
+
+
+def _shown(row: CallRow) -> str:
+    return f"{row.name or row.what}({row.about})"

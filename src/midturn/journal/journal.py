@@ -1,0 +1,339 @@
+"""The calls of one turn: each is recorded when it is complete, and never made again.
+
+A turn that was interrupted is run again from its beginning. What was called then is answered from here, in the order in
+which it came then; what was not, is called now. ``docs/turn.md`` tells it in prose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import insort
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from midturn.errors import MidturnError
+from midturn.framework import Answer
+from midturn.journal.appender import Appender
+from midturn.journal.divergence import called
+from midturn.journal.order import Order
+from midturn.journal.recorded import about, call_key_of, name_of, question_of
+from midturn.questions import FAILED, Waiting, denied, did, may
+from midturn.record.rows import CallRow
+from midturn.tools import Call, inside, inside_a_tool, is_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from midturn.framework import Request
+    from midturn.journal.divergence import Divergence
+    from midturn.journal.recorded import Entry, Recorded
+    from midturn.lease.ledger import Ledger
+    from midturn.questions import Question
+    from midturn.record.packing import Archive
+    from midturn.record.rows import Stage, What
+    from midturn.stopping import Stop
+
+
+class Suspended(Exception):
+    """The turn cannot go on before a human has answered."""
+
+    def __init__(self, waiting: Waiting, rows: Sequence[CallRow]) -> None:
+        super().__init__("the turn waits for an answer")
+        self.waiting = waiting
+        self.rows = rows
+        """The questions that are not recorded yet."""
+
+
+class Journal:
+    """The calls of a turn that runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        archive: Archive,
+        recorded: Recorded,
+        *,
+        born: float,
+        halt: Stop,
+        divergence: Divergence,
+    ) -> None:
+        self._ledger = ledger
+        self._archive = archive
+        self._recorded = recorded
+        self._born = born
+        """When the turn was begun: no other turn of the session has the same time and number."""
+        self._divergence = divergence
+        self._started = time.monotonic()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._order = Order(recorded.entries, self._rest)
+        self._asking: dict[str, tuple[Question, CallRow]] = {}
+        self._appender = Appender(ledger, archive, self._order, halt)
+        self._seen: dict[str, list[Any]] = {}
+        self._free: dict[tuple[str, str, str], list[int]] = {}
+        self._announced: Counter[str] = Counter()
+        """The calls that models have asked for in this attempt; that is recorded, so they need no record of their own
+        when they begin."""
+
+    @property
+    def replaying(self) -> bool:
+        return self._order.replaying
+
+    async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        if is_inside():
+            if request.approval:
+                await self._appender.stop(inside_a_tool(request, self._ledger.session))
+            return await make(request.arguments)
+        self._appender.check_open()
+        nth = self._count(request)
+        self._divergence.called(request)
+        entry = self._recorded.find(request.path, request.what, request.key, nth) or self._divergence.kept(request)
+        if entry is not None:
+            await self._claim(entry)
+            return Answer(value=entry.value, spent=entry.row.spent)
+        if (error := await self._divergence.check(request)) is not None:
+            await self._appender.stop(error)
+        if request.approval:
+            arguments, refusal = await self._approval(request, nth)
+            if refusal is not None:
+                return await self._complete(request, nth, _told(request, refusal, failed=True))
+            request = replace(request, arguments=arguments)
+        if request.effect == "unsafe":
+            known = await self._settle(request, nth)
+            if known is not None:
+                return await self._complete(request, nth, known)
+        if request.effect == "transactional":
+            return await self._transact(request, nth, make)
+        return await self._make(request, nth, make)
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        self._appender.check_open()
+        return await self._approval(request, self._count(request))
+
+    async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
+        decision = await self._question(request, "approval", nth, may(called(request)))
+        if decision["decision"] == "deny":
+            return None, denied(decision["text"])
+        return request.changed(decision["arguments"]), None
+
+    async def fail(self, error: Exception) -> NoReturn:
+        await self._appender.stop(error)
+
+    async def ask(self, request: Request, question: str) -> str:
+        self._appender.check_open()
+        return str((await self._question(request, "human", self._count(request), question))["text"])
+
+    async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        self._appender.check_open()
+        nth = self._counts[path, "tools", ""]
+        self._counts[path, "tools", ""] += 1
+        for first, known in reversed(self._recorded.seen.get(path, ())):
+            if self.replaying and first <= nth:
+                return list(known)
+        tools = await see()
+        if self._seen.get(path) != tools:
+            self._seen[path] = tools
+            value = self._archive.inline({"tools": tools}, path)
+            row = CallRow(path=path, what="tools", key="", nth=nth, spent=self._spent(), value=value)
+            self._appender.append_later(row)
+        return tools
+
+    def finish(self) -> list[str]:
+        """Whether all that was done has its place in the turn as it ended now; what was not as before.
+
+        Raises:
+            ReplayDiverged: it has not.
+        """
+        return self._divergence.finish()
+
+    async def close(self) -> None:
+        """Make no more calls; what is being written is written to its end, and whoever waits is cancelled."""
+        await self._order.close()
+        await self._appender.close()
+
+    # One call.
+
+    def _count(self, request: Request) -> int:
+        """How many equal calls were made before this one."""
+        same = (request.path, request.what, request.key)
+        if free := self._free.get(same):
+            return free.pop(0)
+        self._counts[same] += 1
+        return self._counts[same] - 1
+
+    def _give_back(self, request: Request, nth: int) -> None:
+        """Count a call that came to nothing as not made: it is made again, or not, when the turn is run again."""
+        insort(self._free.setdefault((request.path, request.what, request.key), []), nth)
+
+    async def _claim(self, entry: Entry) -> None:
+        entry.claimed = True
+        await self._order.take(entry)
+
+    async def _settle(self, request: Request, nth: int) -> Answer | None:
+        """What became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
+        begun = self._recorded.begun(request.key, nth, announced=not request.approval)
+        if begun and request.reconcile is not None:
+            with self._running():
+                try:
+                    found = request.reconcile(self._facts(request, nth))
+                    found = await found if isawaitable(found) else found
+                except Exception as error:  # noqa: BLE001 - it is the user's, and the turn fails with it
+                    await self._appender.stop(error)
+            dump = getattr(found, "model_dump_json", found.__str__)
+            return None if found is None else _told(request, str(dump()), failed=False)
+        for attempt in range(begun):
+            decision = await self._question(request, "doubt", nth, did(called(request)), attempt)
+            match decision["decision"]:
+                case "done":
+                    return _told(request, decision["text"], failed=False)
+                case "fail":
+                    return _told(request, FAILED, failed=True)
+                case _:
+                    continue
+        return None
+
+    async def _make(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        begun = self._recorded.begun(request.key, nth, announced=True)
+        with self._running():
+            if request.effect == "unsafe" and (begun or request.approval or not self._announced[request.key] > nth):
+                await self._appender.append(self._row(request, nth, stage="started"))
+            try:
+                with inside(self._key(request, nth)):
+                    answer = await make(request.arguments)
+            except BaseException:
+                self._give_back(request, nth)
+                raise
+        return await self._complete(request, nth, answer)
+
+    async def _transact(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        """Make a call in the store's transaction, which also records it: both happen, or neither does."""
+        answer = place = None
+        with self._running():
+            try:
+                async with self._appender.transaction() as transaction:
+                    with inside(self._key(request, nth), transaction):
+                        answer = await self._while_open(make(request.arguments))
+                    if not answer.failed:  # else what it did is undone
+                        place = await self._appender.commit(transaction, self._row(request, nth, value=answer.value))
+            except MidturnError as error:
+                await self._appender.stop(error)
+            except BaseException as error:
+                if place is not None:
+                    self._order.leave(place)
+                if answer is None or not isinstance(error, Exception):
+                    raise
+                answer = _told(request, f"{type(error).__name__}: {error}", failed=True)  # the database undid it
+        if place is None:
+            return await self._complete(request, nth, answer)
+        await self._order.take(place)
+        return answer
+
+    async def _while_open(self, work: Awaitable[Answer]) -> Answer:
+        """The result of work in a transaction, which is not kept open for work that does not let itself be stopped."""
+        task = asyncio.ensure_future(work)
+        try:
+            either: set[asyncio.Future[Any]] = {task, self._appender.closing}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            self._appender.check_open()
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
+        """Record what came of a call, and wait for its place in the order."""
+        with self._running():
+            try:
+                row = self._row(request, nth, value=answer.value, starts=answer.starts)
+            except MidturnError as error:  # it cannot be stored
+                await self._appender.stop(error)
+            place = await self._appender.append(row)
+        self._announced.update(start.partition(" ")[0] for start in answer.starts)
+        await self._order.take(place)
+        return answer
+
+    async def _question(self, request: Request, what: What, nth: int, text: str, attempt: int = 0) -> dict[str, Any]:
+        """What a human decided; without it, this does not return."""
+        key = f"{request.key}#{attempt}" if attempt else request.key
+        if (entry := self._recorded.find(request.path, what, key, nth)) is not None:
+            await self._claim(entry)
+            return entry.value
+        if is_inside():
+            await self._appender.stop(inside_a_tool(request, self._ledger.session))
+        if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
+            await self._appender.stop(error)
+        facts = {"question": text, "agent": request.agent, "arguments": request.arguments}
+        try:
+            row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
+        except MidturnError as error:  # it cannot be stored
+            await self._appender.stop(error)
+        question = question_of(row, facts, name_of(self._ledger))
+        self._asking[question.id] = question, row
+        self._order.ask()
+        return await self._appender.wait()
+
+    def _rest(self) -> None:
+        """Nothing runs any more: if somebody was asked, the turn waits."""
+        if self._asking:
+            new = [row for id_, (_, row) in self._asking.items() if id_ not in self._recorded.questions]
+            self._appender.halt(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))
+
+    # What is written.
+
+    def _row(
+        self,
+        request: Request,
+        nth: int,
+        *,
+        stage: Stage = "done",
+        value: dict[str, Any] | None = None,
+        starts: Sequence[str] = (),
+    ) -> CallRow:
+        return CallRow(
+            path=request.path,
+            what=request.what,
+            key=request.key,
+            nth=nth,
+            stage=stage,
+            spent=self._spent(),
+            name=request.name,
+            about=about(request.arguments) if request.name and stage == "done" else "",
+            effect=request.effect,
+            value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
+            starts=tuple(starts),
+            instead=self._divergence.instead(request.path) if request.what == "model" else (),
+        )
+
+    # The rest.
+
+    @contextmanager
+    def _running(self) -> Generator[None]:
+        self._order.begin()
+        try:
+            yield
+        finally:
+            self._order.end()
+
+    def _spent(self) -> float:
+        return round(self._recorded.spent + time.monotonic() - self._started, 3)
+
+    def _key(self, request: Request, nth: int) -> str:
+        return call_key_of(self._ledger, self._born, request.path, request.key, nth)
+
+    def _facts(self, request: Request, nth: int) -> Call:
+        return Call(
+            session=self._ledger.session,
+            turn=self._ledger.progress.turn,
+            agent=request.agent,
+            tool=request.name,
+            arguments=request.arguments or {},
+            key=self._key(request, nth),
+        )
+
+
+def _told(request: Request, text: str, *, failed: bool) -> Answer:
+    if request.told is None:
+        raise AssertionError(f"a {request.what} is never in doubt")
+    return Answer(value=request.told(text, failed))

@@ -1,0 +1,201 @@
+"""The calls of a turn as they are recorded: what is done, what was begun, what is asked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from midturn.errors import StateInvalid
+from midturn.journal.order import Place
+from midturn.questions import Question, decided
+from midturn.record.codec import is_array
+from midturn.record.head import Kind
+from midturn.record.rows import CallRow, decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from midturn.lease.ledger import Ledger
+    from midturn.record.bodies import Bodies
+
+
+SHOWN = 200
+"""Characters of a call's arguments that are kept for people."""
+
+HUMAN = ("human", "approval", "doubt")
+"""What humans are asked."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Place):
+    """A recorded call."""
+
+    row: CallRow = field(kw_only=True)
+    value: dict[str, Any] = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """Which row of the turn's it is."""
+    claimed: bool = False
+    """Whether the call was made again."""
+    replaced: bool = False
+    """Whether the model was asked again in a later attempt, and gave another answer."""
+
+
+def digest(*parts: Any) -> str:
+    """What tells one request from another."""
+    return blake2b(shown(parts, sort=True).encode(), digest_size=12).hexdigest()
+
+
+def shown(value: Any, *, sort: bool = False) -> str:
+    """A value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
+    try:
+        return orjson.dumps(
+            value, option=orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0), default=_foreign
+        ).decode()
+    except TypeError:
+        return json.dumps(value, sort_keys=sort, separators=(",", ":"), default=_foreign)
+
+
+def _foreign(value: Any) -> str:
+    """What stands for a value that is not JSON: nothing that would differ between processes."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def about(arguments: Any) -> str:
+    """The beginning of a call's arguments, for people."""
+    return shown(arguments)[:SHOWN]
+
+
+def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
+    """What a tool gets as its call's key: the same in every attempt of a turn, which was begun at ``born``."""
+    return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
+
+
+def name_of(ledger: Ledger) -> str:
+    """What the last turn is called among all turns of all sessions."""
+    return f"{ledger.progress.turn} {ledger.session}"
+
+
+def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
+    """The question that a row of a turn asks; no other turn, also of no other session, asks one with the same id."""
+    return Question(
+        id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
+        kind=row.what,  # type: ignore[arg-type]  # only rows that ask have the stage for it
+        question=value.get("question", ""),
+        agent=value.get("agent", ""),
+        tool=row.name or None,
+        arguments=value.get("arguments"),
+    )
+
+
+class Recorded:
+    """The journal of a turn as it was read: what is done, what was begun, what is asked."""
+
+    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "") -> None:
+        """``turn`` names the turn among all of all sessions."""
+        self._turn = turn
+        self.entries: list[Entry] = []
+        self.questions: dict[str, tuple[Question, CallRow]] = {}
+        """Those without an answer and their rows, by their ids."""
+        self.decisions: list[str] = []
+        """What people were asked about calls, and what they decided."""
+        self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
+        self._known: dict[tuple[str, str, str, int], Entry] = {}
+        self._announced: Counter[str] = Counter()
+        self._started: Counter[tuple[str, int]] = Counter()
+        self._begun: dict[str, tuple[str, str]] = {}
+        self._done: Counter[str] = Counter()
+        self.spent = max((row.spent for row, _ in rows), default=0.0)
+        for number, (row, value) in enumerate(rows):
+            self._add(number, row, value)
+
+    def _add(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
+        if row.what == "tools":
+            if not is_array(tools := value.get("tools")):
+                raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")
+            self.seen.setdefault(row.path, []).append((row.nth, tools))
+        elif row.stage == "started":
+            self._started[row.key, row.nth] += 1
+            self._begun[row.key] = row.name, f"{row.name}({row.about})"
+        elif row.stage == "asked":
+            question = question_of(row, value, self._turn)
+            self.questions[question.id] = question, row
+        else:
+            # Whoever finds that a tool has ended does not ask again whether it may, or did.
+            entry = Entry(number=number, row=row, value=value, optional=row.what in ("approval", "doubt"))
+            entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
+            self.entries.append(entry)
+            self._known[row.path, row.what, row.key, row.nth] = entry
+            for earlier in self.entries:
+                earlier.replaced |= earlier.number in row.instead
+            for start in row.starts:
+                key, _, about = start.partition(" ")
+                self._announced[key] += 1
+                self._begun[key] = about.partition("(")[0], about
+            self._done[row.key] += 1
+            if row.what in HUMAN:
+                asked = self.questions.pop(question_of(row, {}, self._turn).id, None)
+                if asked is not None and row.what != "human":  # what one says is among the messages
+                    self.decisions.append(f"{asked[0].question} {decided(value)}")
+
+    def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
+        """A completed call."""
+        return self._known.get((path, what, key, nth))
+
+    def begun(self, key: str, nth: int, *, announced: bool) -> int:
+        """How often a call of a tool was begun, or may have been."""
+        return self._started[key, nth] + (announced and self._announced[key] > nth)
+
+    def pending(self) -> dict[str, tuple[str, str]]:
+        """The calls of tools that were begun and never completed: the tool and what to call them, by their keys."""
+        return {key: found for key, found in self._begun.items() if not self._done[key]}
+
+    def announced(self, key: str) -> bool:
+        """Whether a recorded answer of a model asks for this call."""
+        return self._announced[key] > 0
+
+    def answered(self, path: str) -> Entry | None:
+        """The next answer of a model to this agent, if a human has answered something that came after it.
+
+        What he was asked came from it: a model that is asked again may say something else.
+        """
+        last = max(
+            (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
+        )
+        found = (entry for entry in self.entries[:last] if not entry.claimed and not entry.replaced)
+        return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
+
+    def names(self) -> set[str]:
+        """The agents and tools of the calls that must not be lost: they had an effect, or a human was asked."""
+        rows = [entry.row for entry in self.entries] + [row for _, row in self.questions.values()]
+        kept = [row for row in rows if row.effect != "read" or row.starts or row.what in HUMAN]
+        tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
+        return {name for row in kept for name in row.path.split("/")} | tools - {""}
+
+    def unclaimed(self, **same: str) -> list[Entry]:
+        """Completed calls that were not made again, and are alike in this."""
+        found = [entry for entry in self.entries if not entry.claimed]
+        return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
+
+
+async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
+    """The recorded calls with ``start <= number < stop``.
+
+    Raises:
+        StateInvalid: one is missing or damaged.
+    """
+    found: list[tuple[CallRow, dict[str, Any]]] = []
+    for row in await ledger.store.rows(ledger.session, Kind.CALL, start=start, stop=stop) if stop > start else ():
+        name = ledger.name(Kind.CALL, row.n)
+        if row.n != start + len(found):
+            break
+        call = decode_record(CallRow, row.data, name)
+        found.append((call, {} if call.value is None else bodies.outline(list(call.value), name)))
+    if len(found) < stop - start:
+        name = ledger.name(Kind.CALL, start + len(found))
+        raise StateInvalid("is missing", path=name, session=ledger.session)
+    return Recorded(found, name_of(ledger))

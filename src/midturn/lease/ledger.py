@@ -1,0 +1,311 @@
+"""One session in one store: its head as last seen, and writes that only the holder of its lease can make."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, TypeVar
+
+from midturn.errors import (
+    Conflict,
+    LeaseLost,
+    MidturnError,
+    OutcomeUnknown,
+    SessionBusy,
+    SessionDeleted,
+    StoreUnavailable,
+)
+from midturn.lease.process import is_dead, new_owner
+from midturn.record.head import NO_LABELS, Kind, Write
+from midturn.record.rows import (
+    CheckpointRow,
+    FailureRow,
+    KeyRow,
+    Progress,
+    TurnRow,
+    decode_record,
+    encode_record,
+    key_number,
+    progress_of,
+)
+from midturn.stopping import fail, settled, unless
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+
+    from midturn.record.head import Head, Row, Status
+    from midturn.record.packing import Archive
+    from midturn.stopping import Stop
+    from midturn.store import Store, Transaction, Transactional
+
+LEASE = 30.0
+"""Seconds for which a lease is taken; it is renewed while a turn runs."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+"""Seconds between two looks at a lease that another holds."""
+LOOKS = 20
+"""How often somebody looks in the time that the lease was held last, if that is short."""
+
+Record = TypeVar("Record", TurnRow, CheckpointRow, FailureRow, KeyRow)
+
+
+def holder(head: Head | None) -> str | None:
+    """Who holds the lease and may be alive."""
+    if head is None or head.owner is None or head.expires <= head.now or is_dead(head.owner):
+        return None
+    return head.owner
+
+
+class Holding:
+    """Renews a lease from when it is time to. Most turns are over by then, and have no task for it."""
+
+    def __init__(self, hold: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._hold = hold
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(LEASE / 3, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._hold())
+
+    async def end(self) -> None:
+        """Wait until nothing is renewed any more."""
+        self._timer.cancel()
+        if self._task is not None:
+            await self._task
+
+
+class Ledger:
+    """A session's rows and head. One writer uses it at a time."""
+
+    def __init__(self, store: Store, session: str, *, labels: Mapping[str, str] | None = None) -> None:
+        self.store = store
+        self.session = session
+        self.head: Head | None = None
+        self.progress = Progress()
+        self._labels = labels
+        self._owner = new_owner()
+        self._writing = asyncio.Lock()
+        self._doubtful = False
+        """Whether the lease was renewed without an answer."""
+
+    @property
+    def owned(self) -> bool:
+        """Whether this ledger holds the lease, as far as it knows."""
+        return self.head is not None and self.head.owner == self._owner
+
+    async def refresh(self) -> None:
+        """Read the head anew.
+
+        Raises:
+            SessionDeleted: the session is deleted.
+        """
+        self._see(await self.store.head(self.session))
+        if self.head is not None and self.head.status == "deleted":
+            raise SessionDeleted.of(self.session)
+
+    def move(self) -> None:
+        """Be used in another event loop from now on."""
+        self._writing = asyncio.Lock()
+
+    def _epoch(self) -> int:
+        return self.head.epoch if self.head is not None else 0
+
+    def busy(self) -> str | None:
+        """The owner, if another holds the lease and may be alive."""
+        owner = holder(self.head)
+        return None if owner == self._owner else owner
+
+    async def wait(self, until: float, stop: Stop) -> None:
+        """Wait until nobody else holds the lease.
+
+        Raises:
+            SessionBusy: somebody still does at ``until`` (of :func:`time.monotonic`).
+            CancelledError: told to stop.
+        """
+        pause, longest = SHORTEST_PAUSE, LONGEST_PAUSE
+        epoch, since = self._epoch(), time.monotonic()
+        while owner := self.busy():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise SessionBusy(
+                    f"session {self.session!r} is held by {owner}; try again, or wait longer: session(..., timeout=60)",
+                    session=self.session,
+                    owner=owner,
+                )
+            await unless(asyncio.sleep(min(pause, left)), stop)
+            pause = min(pause * 1.5, longest)
+            await self.refresh()
+            if self._epoch() != epoch:  # It was free for a moment, and another was quicker: be there the next time.
+                now = time.monotonic()
+                longest = min(longest, max((now - since) / LOOKS, SHORTEST_PAUSE))
+                epoch, since = self._epoch(), now
+
+    @contextmanager
+    def storing(self, archive: Archive) -> Generator[list[Row]]:
+        """The rows of the bodies that are not stored yet, for one :meth:`write`: they still are if it has no effect."""
+        rows, bodies = archive.new_bodies(), archive.bodies
+        try:
+            yield rows
+        except BaseException:
+            if self.progress.bodies != bodies:  # else it was cancelled when it had been written
+                archive.take_back()
+            raise
+
+    async def write(
+        self,
+        *,
+        status: Status,
+        progress: Progress,
+        rows: Sequence[Row] = (),
+        prune: int = 0,
+        release: bool = False,
+        transaction: Transaction | None = None,
+        sheltered: bool = False,
+    ) -> None:
+        """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
+
+        Once begun it comes to its end, even if the caller is cancelled; ``sheltered`` says that nobody cancels him.
+
+        Raises:
+            LeaseLost: it was held, and another has taken it over.
+            Conflict: it was not held, and another was quicker.
+            SessionDeleted: the session was deleted meanwhile.
+        """
+        if transaction is not None:
+            await self._write(status, progress, rows, release=release, transaction=transaction)
+            return
+        async with self._writing:
+            await self._write(status, progress, rows, prune=prune, release=release, sheltered=sheltered)
+
+    @asynccontextmanager
+    async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
+        """The store's transaction, for a :meth:`write`; until it ends, nothing else is written."""
+        async with self._writing, store.transaction() as transaction:
+            yield transaction
+
+    def hold(self, lost: Stop) -> Holding:
+        """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
+        return Holding(partial(self._hold, lost))
+
+    async def _hold(self, lost: Stop) -> None:
+        while not lost.done():
+            try:
+                await self._renew()
+            except StoreUnavailable:
+                pass  # The next write tells whether the lease is still held; until then the turn goes on.
+            except MidturnError as error:
+                fail(lost, error)
+            await asyncio.wait({lost}, timeout=LEASE / 3)
+
+    async def _renew(self) -> None:
+        async with self._writing:
+            if self.head is not None and self.owned:
+                try:
+                    await self._write(self.head.status, self.progress, (), release=False)
+                except OutcomeUnknown:
+                    self._doubtful = True
+                    raise
+
+    async def _write(
+        self,
+        status: Status,
+        progress: Progress,
+        rows: Sequence[Row],
+        *,
+        release: bool,
+        prune: int = 0,
+        transaction: Transaction | None = None,
+        sheltered: bool = False,
+    ) -> None:
+        if self._doubtful:
+            found = await self.store.head(self.session)
+            if found is not None and found.owner == self._owner:
+                self._see(found)
+            self._doubtful = False
+        head, owned = self.head, self.owned
+        epoch = self._epoch()
+        labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
+        write = Write(
+            session=self.session,
+            seq=head.seq if head is not None else 0,
+            after=head.token if head is not None else None,
+            epoch=epoch if owned else epoch + 1,
+            status=status,
+            labels=labels,
+            owner=None if release else self._owner,
+            lease=0.0 if release else LEASE,
+            token=token_hex(6),
+            data=encode_record(progress),
+            rows=tuple(rows),
+            prune=prune,
+        )
+        applied = self._apply(write, progress, self.store if transaction is None else transaction)
+        try:
+            await (applied if sheltered else settled(applied))  # a task of its own costs more than it seems
+        except Conflict:
+            if not owned:
+                raise
+            raise LeaseLost(
+                f"session {self.session!r} was taken over by another worker, which finishes the turn",
+                session=self.session,
+            ) from None
+
+    async def _apply(self, write: Write, progress: Progress, to: Store | Transaction) -> None:
+        try:
+            head = await to.write(write)
+        except OutcomeUnknown as unknown:
+            head = await self._outcome(write, unknown)
+        self.head, self.progress = head, progress
+
+    async def _outcome(self, write: Write, unknown: OutcomeUnknown) -> Head:
+        """The head that a write made whose call was cut off, if it took effect."""
+        try:
+            found = await self.store.head(self.session)
+            seq = found.seq if found is not None else 0
+            written = found is not None and seq > write.seq + 1 and await self._has(write.rows)
+        except StoreUnavailable:
+            raise unknown from None
+        if found is not None and found.token == write.token:
+            return found
+        if found is not None and written:  # others have written since
+            return write.head(now=found.now, created=found.created)
+        if seq == write.seq:
+            raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
+        if found is not None and found.status == "deleted":
+            raise SessionDeleted.of(self.session)
+        raise Conflict.of(self.session)
+
+    async def _has(self, rows: Sequence[Row]) -> bool:
+        """Whether rows are there, which no other write can have added: they have its time in them."""
+        for row in rows:
+            if list(await self.store.rows(self.session, row.kind, start=row.n, stop=row.n + 1)) != [row]:
+                return False
+        return bool(rows)
+
+    async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
+        """One record, if it is there."""
+        for row in await self.store.rows(self.session, kind, start=n, stop=n + 1):
+            return decode_record(cls, row.data, self.name(kind, n))
+        return None
+
+    async def key(self, key: str) -> tuple[int, KeyRow | None]:
+        """The latest record of a key, if it is known, and the number that the next one gets."""
+        n, latest = key_number(key), None
+        while (found := await self.read(Kind.KEY, KeyRow, n)) is not None:
+            if found.key == key:
+                latest = found
+            n += 1
+        return n, latest
+
+    def name(self, kind: Kind, n: int) -> str:
+        """What errors call a row."""
+        return f"{self.session} {kind.name.lower()} {n}"
+
+    def _see(self, head: Head | None) -> None:
+        self.head = head
+        if head is None or head.status == "deleted":
+            self.progress = Progress()
+        else:
+            self.progress = progress_of(head)

@@ -1,0 +1,315 @@
+"""Bringing many sessions to a blueprint's version, each in one write, and undoing that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from midturn.history.checkpoints import read_checkpoint
+from midturn.history.turns import PAGE
+from midturn.lease.ledger import Ledger
+from midturn.record.head import Kind, Row
+from midturn.record.packing import Archive
+from midturn.record.rows import CheckpointRow, TurnRow, decode_record, encode_record
+from midturn.stopping import settled
+from midturn.turns.commit import Stamp, commit, now
+from midturn.versions.blueprint import build, fingerprint_of
+from midturn.versions.loading import upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+
+    from midturn.framework import Framework
+    from midturn.record.codec import Json
+    from midturn.record.rows import Origin
+    from midturn.store import Store
+    from midturn.versions.blueprint import Blueprint
+
+Became: TypeAlias = Literal["changed", "unchanged", "open", "busy", "failed"]
+"""``open``: its last turn is not finished, so it is migrated when that goes on. ``busy``: a worker holds it."""
+
+AGAIN, PAUSE = 5, 1.0
+"""How often the busy ones are tried again at the end, and after how many seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one session."""
+
+    session: str
+    became: Became
+    reason: str = ""
+    before: Json = None
+    """The state that was there, if it is changed; ``after`` is the one that is there now, or would be."""
+    after: Json = None
+
+
+Worker: TypeAlias = "Callable[[str], Coroutine[Any, Any, Result]]"
+
+
+class MigrationRun:
+    """A run that brings sessions to a blueprint's version. Each worker of a run has its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        blueprint: Blueprint,
+        framework: Framework[Any, Any],
+        *,
+        run: str,
+        dry_run: bool = False,
+        adopt: bool = False,
+    ) -> None:
+        blueprint.check()
+        self._store = store
+        self._blueprint = blueprint
+        self._framework = framework
+        self._run = run
+        self._dry_run = dry_run
+        self._adopt = adopt
+        """Whether sessions without a blueprint's name are taken for this one's."""
+        self._live: Any = None
+        self._built: dict[str, Json] = {}
+
+    async def __call__(self, session: str) -> Result:
+        """Migrate one session, if it has to be."""
+        return await _settle(session, self._migrate(Ledger(self._store, session)))
+
+    async def _migrate(self, ledger: Ledger) -> Result:
+        session, blueprint = ledger.session, self._blueprint
+        row = await _latest(ledger)
+        if row is None:
+            return await self._without_a_state(ledger)
+        if row.blueprint != blueprint.name and not (self._adopt and not row.blueprint):
+            nobodys = "is of no blueprint; --session names those that are meant"
+            what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else nobodys
+            return Result(session=session, became="unchanged", reason=what)
+        if row.version > blueprint.version:
+            return Result(session=session, became="unchanged", reason=f"is of version {row.version}, which is newer")
+        if row.version == blueprint.version:
+            return Result(session=session, became="unchanged")
+        if (held := _held(ledger)) is not None:
+            return held
+        archive = Archive()
+        archive.logs = ledger.progress.logs
+        stored = await read_checkpoint(ledger, ledger.progress.checkpoint, archive, bodies=ledger.progress.bodies)
+        live = await self.build()
+        fitted = await upgrade(
+            stored, live, self._built, blueprint, self._framework, session=session, on_drift="ignore"
+        )
+        stamp = Stamp(
+            blueprint=blueprint.name,
+            version=blueprint.version,
+            fingerprint=archive.message(self._built, "fingerprint"),
+            drift=[*fitted.changes, f"in the run {self._run}"],
+            run=self._run,
+        )
+        if not self._dry_run:
+            await _write(ledger, archive, fitted.tree, stamp, "migration")
+        return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
+
+    async def _without_a_state(self, ledger: Ledger) -> Result:
+        """Nothing is to be done, but that a first turn of an earlier version is open is said."""
+        turn = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
+        mine = turn is not None and turn.blueprint == self._blueprint.name and turn.version < self._blueprint.version
+        return (_held(ledger) if mine else None) or Result(session=ledger.session, became="unchanged")
+
+    async def build(self) -> Any:
+        """What the states have to fit; it is never run."""
+        if self._live is None:
+            live = await build(self._blueprint, self._framework)
+            self._built = await fingerprint_of(live, self._framework)
+            self._live = live
+        return self._live
+
+
+class RollbackRun:
+    """A run that undoes another one: sessions have the state from before it again."""
+
+    def __init__(self, store: Store, *, run: str, dry_run: bool = False) -> None:
+        if not run:
+            raise StateInvalid("is empty; midturn migrate has said how it is called", path="run")
+        self._store = store
+        self._run = run
+        self._dry_run = dry_run
+
+    async def __call__(self, session: str) -> Result:
+        """Undo the migration of one session, if it was migrated in the run and has not gone on since."""
+        return await _settle(session, self._undo(Ledger(self._store, session)))
+
+    async def _undo(self, ledger: Ledger) -> Result:
+        session = ledger.session
+        if await _latest(ledger) is None:
+            return Result(session=session, became="unchanged")
+        number, line = ledger.progress.checkpoint, _Line(ledger)
+        row = await line.of(number)
+        if row is None or row.run != self._run:
+            since = await self._went_on(line, row)
+            reason = since and f"has gone on since to turn {number}; fork() it from checkpoint {since} to go back"
+            return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
+        if (held := _held(ledger)) is not None:
+            return held
+        archive = Archive()
+        archive.logs = ledger.progress.logs
+        stored = await read_checkpoint(ledger, number, archive, bodies=ledger.progress.bodies)
+        before = await read_checkpoint(ledger, row.parent)
+        if not self._dry_run:
+            undone = f"back to version {before.row.version}: the run {self._run} was undone"
+            stamp = replace(Stamp.of(before, archive), restores=row.parent, drift=[undone])
+            await _write(ledger, archive, before.tree, stamp, "rollback")
+        return Result(session=session, became="changed", before=stored.tree, after=before.tree)
+
+    async def _went_on(self, line: _Line, row: CheckpointRow | None) -> int | None:
+        """The checkpoint from before the run, if a session was migrated in it and has gone on from there."""
+        while row is not None:
+            if row.run == self._run:
+                return row.parent
+            row = await line.of(row.parent)
+        return None
+
+
+class _Line:
+    """The checkpoints that lead to the latest one; those that were rolled back are not among them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._rows: dict[int, Row] = {}
+
+    async def of(self, number: int) -> CheckpointRow | None:
+        """A checkpoint, or the one that it is the same as."""
+        while number:
+            if number not in self._rows:
+                start = max(0, number + 1 - PAGE)
+                found = await self._ledger.store.rows(
+                    self._ledger.session, Kind.CHECKPOINT, start=start, stop=number + 1
+                )
+                self._rows = {row.n: row for row in found}
+            name = self._ledger.name(Kind.CHECKPOINT, number)
+            if number not in self._rows:
+                raise StateInvalid("is missing", path=name, session=self._ledger.session)
+            row = decode_record(CheckpointRow, self._rows[number].data, name)
+            if row.restores is None:
+                return row
+            number = row.restores
+        return None
+
+
+async def in_bulk(
+    sessions: AsyncGenerator[str, None],
+    workers: Sequence[Worker],
+    tell: Callable[[Result], None],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Give each session to one of the workers, and ``tell`` what became of it; busy ones are tried again at the end.
+
+    It stops when ``limit`` sessions are changed. The first error of the store ends it: what was done is done, and
+    another run goes on from there. When it is cancelled, what has begun is done to its end and told.
+    """
+    bulk = _Bulk(workers, tell, limit)
+    busy = await bulk.spread(sessions)
+    for last in range(AGAIN, 0, -1):
+        if not busy:
+            return
+        await asyncio.sleep(PAUSE)
+        busy = await bulk.spread(_each(busy), last=last == 1)
+
+
+async def _each(sessions: Sequence[str]) -> AsyncGenerator[str, None]:
+    for session in sessions:
+        yield session
+
+
+class _Bulk:
+    """Sessions on their way through the workers."""
+
+    def __init__(self, workers: Sequence[Worker], tell: Callable[[Result], None], limit: int | None) -> None:
+        self._free = list(workers)
+        self._tell = tell
+        self._limit = limit
+        self._changed = 0
+        self._busy: list[str] = []
+
+    async def spread(self, sessions: AsyncGenerator[str, None], *, last: bool = False) -> list[str]:
+        """Give out all of them; those that are busy. ``last``: it is told that they are."""
+        self._busy = []
+        running: dict[asyncio.Task[Result], Worker] = {}
+        more = True
+        try:
+            while more or running:
+                while more and self._free and self._may(len(running)):
+                    session = await anext(sessions, None)
+                    more = session is not None
+                    if session is not None:
+                        worker = self._free.pop()
+                        running[asyncio.create_task(worker(session))] = worker
+                if not running:
+                    break
+                for task in (await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    self._free.append(running.pop(task))
+                    self._count(task.result(), last=last)
+        finally:
+            for result in await settled(asyncio.gather(*running, return_exceptions=True)):
+                if isinstance(result, Result):
+                    self._count(result, last=True)
+            await sessions.aclose()
+        return self._busy
+
+    def _may(self, running: int) -> bool:
+        """Whether one more may be changed."""
+        return self._limit is None or self._changed + running < self._limit
+
+    def _count(self, result: Result, *, last: bool) -> None:
+        if result.became == "busy" and not last:
+            self._busy.append(result.session)
+            return
+        self._changed += result.became == "changed"
+        self._tell(result)
+
+
+async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
+    """What became of a session; errors that are its own do not end the run."""
+    try:
+        return await work
+    except SessionDeleted:
+        return Result(session=session, became="unchanged", reason="was deleted")
+    except Conflict:
+        return Result(session=session, became="busy", reason="is being written by somebody else")
+    except (StoreUnavailable, StoreFull):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one session, the others are done
+        text = str(error) if isinstance(error, MidturnError) else f"{type(error).__name__}: {error}"
+        return Result(session=session, became="failed", reason="\n".join([text, *getattr(error, "__notes__", ())]))
+
+
+async def _latest(ledger: Ledger) -> CheckpointRow | None:
+    await ledger.refresh()
+    number = ledger.progress.checkpoint
+    return await ledger.read(Kind.CHECKPOINT, CheckpointRow, number) if number else None
+
+
+def _held(ledger: Ledger) -> Result | None:
+    """Why a session is left alone for now."""
+    session, progress = ledger.session, ledger.progress
+    if owner := ledger.busy():
+        return Result(session=session, became="busy", reason=f"is held by {owner}")
+    if progress.open is not None:
+        doing = {"waiting": "waits for an answer", "running": "was interrupted"}.get(progress.open, progress.open)
+        return Result(session=session, became="open", reason=f"its turn {progress.turn} {doing}")
+    return None
+
+
+async def _write(ledger: Ledger, archive: Archive, tree: Json, stamp: Stamp, origin: Origin) -> None:
+    number = ledger.progress.turn + 1
+    turn = TurnRow(at=now(), blueprint=stamp.blueprint, version=stamp.version)
+    await commit(
+        ledger,
+        archive,
+        tree,
+        stamp,
+        turn=number,
+        origin=origin,
+        rows=[Row(kind=Kind.TURN, n=number, data=encode_record(turn))],
+    )

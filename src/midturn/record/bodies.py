@@ -1,0 +1,122 @@
+"""The bodies of a session as they are read: messages get their keys and their long strings back.
+
+What a body looks like is told in :mod:`midturn.record.packing`, which writes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from midturn.errors import StateInvalid
+from midturn.record.codec import is_array, is_object
+from midturn.record.head import versioned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from midturn.record.codec import Json
+    from midturn.record.head import Row
+
+BODY = "$"
+
+
+class _Form(NamedTuple):
+    """How the messages of one form are made again."""
+
+    whole: dict[str, Json]
+    """All keys in their order, with the values that every message has."""
+    empty: list[tuple[str, type[Any]]]
+    """Those whose value is an empty list or object, of which each message has its own."""
+    varying: list[str]
+
+
+class Bodies:
+    """The values of all bodies, by number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._forms: dict[int, _Form] = {}
+
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Have the bodies in the rows that come next.
+
+        Raises:
+            StateInvalid: one is missing.
+        """
+        for row in rows:
+            found = versioned(row.data, f"body {row.n}").get("bodies")
+            if row.n != len(self.values) or not is_array(found):
+                raise StateInvalid(f"body {len(self.values)} is missing", path=f"body {row.n}")
+            self.values += found
+
+    def message(self, number: int, path: str) -> dict[str, Json]:
+        """The message whose body has this number."""
+        found = self.values[number] if 0 <= number < len(self.values) else None
+        if not is_array(found) or not found:
+            raise StateInvalid(f"body {number} is missing or is not a message", path=path)
+        return self.outline(found, path)
+
+    def outline(self, array: list[Any], path: str) -> dict[str, Json]:
+        """The object that :meth:`midturn.record.packing.Archive.inline` made an array of."""
+        number = array[0] if array else None
+        form = self._forms.get(number) if type(number) is int else None
+        if form is None:
+            form = self._form(number, path)
+        if len(form.varying) != len(array) - 1:
+            raise _formless(path)
+        found = form.whole.copy()
+        for key, kind in form.empty:
+            found[key] = kind()
+        for key, value in zip(form.varying, array[1:], strict=True):
+            found[key] = self.whole(value, path) if type(value) in (dict, list) else value
+        return found
+
+    def whole(self, value: Any, path: str) -> Any:
+        """A value with its long strings back in place."""
+        if is_object(value):
+            if BODY in value:
+                return self._long(value[BODY], path)
+            return {unescape(key): self.whole(item, path) for key, item in value.items()}
+        if is_array(value):
+            return [self.whole(item, path) for item in value]
+        return value
+
+    def _long(self, number: Any, path: str) -> Any:
+        if is_array(number):
+            return self.outline(number, path)
+        text = self.values[number] if type(number) is int and 0 <= number < len(self.values) else None
+        if type(text) is not str:
+            raise StateInvalid(f"body {number} is missing or is not a text", path=path)
+        return text
+
+    def _form(self, number: Any, path: str) -> _Form:
+        listed = self.values[number] if type(number) is int and 0 <= number < len(self.values) else None
+        form = _Form({}, [], [])
+        for item in listed if is_array(listed) else [None]:
+            match item:
+                case str(key):
+                    form.whole[key] = None
+                    form.varying.append(key)
+                case [str(key), value] if value in ([], {}):
+                    form.whole[key] = None
+                    form.empty.append((key, dict if is_object(value) else list))
+                case [str(key), value]:
+                    form.whole[key] = value
+                case _:
+                    raise _formless(path)
+        self._forms[number] = form
+        return form
+
+
+def escape(key: str) -> str:
+    """A key of an object as it is stored, so that none is taken for a sign of ours."""
+    return f"${key}" if key.startswith("$") else key
+
+
+def unescape(key: str) -> str:
+    """A key as it was."""
+    return key.removeprefix("$")
+
+
+def _formless(path: str) -> StateInvalid:
+    return StateInvalid("is an object whose form is missing", path=path)

@@ -1,0 +1,371 @@
+"""How a state is stored: every body once, growing lists as logs, a small skeleton for the rest.
+
+A state is a tree of JSON values. Packing it takes it apart:
+
+* a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
+  skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
+  of its form, a body, then its values. A form lists the keys, with the values that most messages share. An object of
+  numbers is stored likewise: ``{"$": [8, 12, 5]}``;
+* a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
+  what the log holds, a new log is begun that shares the common beginning with the old one;
+* the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
+  checkpoint says which log that is and how long it was.
+
+So a checkpoint costs what is new since the one before, and any one is restored by reading, without replaying others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+
+import orjson
+
+from midturn.errors import StateInvalid
+from midturn.record import codec
+from midturn.record.bodies import BODY, escape, unescape
+from midturn.record.codec import is_array, is_object
+from midturn.record.head import FORMAT, Kind, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from midturn.record.bodies import Bodies
+    from midturn.record.codec import Json
+
+MAX_SHARING = 8
+"""A log that would take its beginning from a longer row of others is written whole instead."""
+
+MAX_ROW = 2000
+"""Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
+STEADY = {"source", "type"}
+"""Keys whose values are few in a session."""
+
+LONG = 48
+"""A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
+
+LOG = "$log"
+
+Path: TypeAlias = tuple[str, ...]
+"""Where in a state something is, by the keys that lead to it."""
+ROOT: Path = ("$",)
+
+Span: TypeAlias = tuple[int, int]
+"""A log's number and how much of it belongs to a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A live list inside a captured state, whose items are turned into JSON only when they are new.
+
+    Equal items must stay equal in what ``dump`` returns for them.
+    """
+
+    items: list[Any]
+    dump: Callable[[Any], Json]
+
+
+class Append(NamedTuple):
+    """Bodies added to a log from ``start`` on; a log with a ``parent`` has its first ``start`` items from there."""
+
+    log: int
+    start: int
+    bodies: Sequence[int]
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A state taken apart: the number of its skeleton, its logs, and what they gained."""
+
+    skeleton: int
+    spans: Sequence[Span]
+    appends: Sequence[Append]
+    lists: dict[Path, _Log]
+    """For :meth:`Archive.keep`."""
+    logs: int
+    """How many logs were ever begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A list as it was packed.
+
+    Where it has only grown, the log after it goes on in its ``bodies`` and ``items``, so that what is old is neither
+    copied nor dumped. What they have beyond ``length`` is not of this log.
+    """
+
+    number: int
+    bodies: list[int]
+    length: int
+    depth: int
+    """How many logs it takes its beginning from, one from the other."""
+    items: list[Any] | None = None
+    """The live items as they were seen, to tell without dumping them that they are still the same."""
+
+    def begins(self, items: list[Any]) -> bool:
+        """Whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
+        if self.items is None or len(items) < self.length:
+            return False
+        self.items[self.length :] = items[self.length :]
+        return self.items == items  # whole lists, since Python compares them without touching what is the same object
+
+
+class Archive:
+    """The bodies and logs of one session as its writer knows them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._new, self._taken = list[bytes](), list[bytes]()
+        self.stored = 0
+        """How many bodies are stored."""
+        self._lists: dict[Path, _Log] = {}
+        self.logs = 0
+        """How many logs were ever begun."""
+
+    @property
+    def bodies(self) -> int:
+        """How many bodies there are, stored or about to be."""
+        return self.stored + len(self._new)
+
+    def message(self, value: Json, path: str) -> int:
+        """The number of a message's body, added if it is new.
+
+        Raises:
+            StateInvalid: the message cannot be stored; ``path`` names the part.
+        """
+        return self._add(self.inline(value, path), path)
+
+    def inline(self, value: Json, path: str) -> list[Any]:
+        """An object as a record of its own holds it: the number of its form, then its values, long texts as bodies.
+
+        Raises:
+            StateInvalid: the object cannot be stored; ``path`` names the part.
+        """
+        codec.check(value, path)
+        if not is_object(value):
+            raise StateInvalid("a message must be an object", path=path)
+        form: list[Json] = [[key, item] if _is_steady(key, item) else key for key, item in value.items()]
+        values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
+        return [self._add(form, path), *values]
+
+    def new_bodies(self) -> list[Row]:
+        """The rows of the bodies that are not stored yet, if there are any; they count as stored from now on."""
+        groups: list[list[bytes]] = []
+        size = MAX_ROW
+        for body in self._new:
+            size += len(body)
+            if size > MAX_ROW:
+                groups.append([])
+                size = len(body)
+            groups[-1].append(body)
+        rows: list[Row] = []
+        for group in groups:
+            data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
+            rows.append(Row(kind=Kind.BODY, n=self.stored, data=data))
+            self.stored += len(group)
+        self._taken, self._new = self._new, []
+        return rows
+
+    def take_back(self) -> None:
+        """Count the bodies of the last rows as not stored: their write had no effect."""
+        self.stored -= len(self._taken)
+        self._new[:0] = self._taken
+        self._taken = []
+
+    def pack(self, tree: Any) -> Packed:
+        """Take a state apart, by what is known of the lists of the state that was kept last."""
+        lists: dict[Path, _Log] = {}
+        appends: list[Append] = []
+        logs = self.logs
+
+        def skeleton(value: Any, path: Path) -> Any:
+            nonlocal logs
+            if is_object(value):
+                if len(path) > codec.MAX_DEPTH:
+                    raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
+                codec.check(dict.fromkeys(value), _name(path))
+                return {escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
+            if isinstance(value, Grown) or _is_messages(value):
+                items = value.items if isinstance(value, Grown) else value
+                if not items:
+                    return []
+                lists[path], append = self._log(path, value, logs)
+                if append is not None:
+                    appends.append(append)
+                if lists[path].number == logs:
+                    logs += 1
+                return {LOG: len(lists) - 1}
+            codec.check(value, _name(path))
+            return self._short(value, _name(path))
+
+        root = self._add(skeleton(tree, ROOT), "$")
+        spans = [(log.number, log.length) for log in lists.values()]
+        return Packed(skeleton=root, spans=spans, appends=appends, lists=lists, logs=logs)
+
+    def keep(self, packed: Packed) -> None:
+        """Go on from the lists of this state, since it is stored."""
+        self._lists, self.logs = packed.lists, packed.logs
+
+    def adopt(self, tree: Any) -> None:
+        """Take the live lists of a state for those of the equal state that was read."""
+
+        def walk(value: Any, path: Path) -> None:
+            if is_object(value):
+                for key, item in value.items():
+                    walk(item, (*path, key))
+            elif isinstance(value, Grown) and path in self._lists:
+                self._lists[path] = replace(self._lists[path], items=list(value.items))
+
+        walk(tree, ROOT)
+
+    def learn(self, path: Path, span: Span, bodies: list[int], depth: int) -> None:
+        """Know a stored list, so that the next state can go on from it."""
+        self._lists[path] = _Log(span[0], bodies, span[1], depth)
+
+    def learn_bodies(self, bodies: Bodies) -> None:
+        """Know the stored bodies."""
+        for number, value in enumerate(bodies.values):
+            self._numbers.setdefault(_digest(orjson.dumps(value)), number)
+        self.stored = len(bodies.values)
+
+    def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
+        """A list as it is now, in the log that it has or in a ``new`` one, and what is added to that, if anything."""
+        live = isinstance(value, Grown)
+        items, dump = (value.items, value.dump) if isinstance(value, Grown) else (value, _as_is)
+
+        def numbers(start: int) -> list[int]:
+            return [self.message(dump(items[i]), f"{_name(path)}[{i}]") for i in range(start, len(items))]
+
+        old = self._lists.get(path, _Log(new, [], 0, 0))
+        start, parent = old.length, None
+        if live and old.begins(items):
+            old.bodies[start:] = numbers(start)
+            log = replace(old, length=len(items))
+        else:  # Plain JSON may have been changed in place since, so it is looked at again.
+            bodies = numbers(0)
+            log = _Log(old.number, bodies, len(bodies), old.depth, list(items) if live else None)
+            start = _common(old.bodies[: old.length], bodies)
+            if start < old.length:
+                start = 0 if old.depth == MAX_SHARING else start
+                parent = old.number if start else None
+                log = replace(log, number=new, depth=old.depth + 1 if start else 0)
+        added = log.bodies[start : log.length]
+        return log, Append(log.number, start, added, parent) if added or parent is not None else None
+
+    def _short(self, value: Any, path: str) -> Any:
+        if isinstance(value, str):
+            return {BODY: self._add(value, path)} if len(value) >= LONG else value
+        if is_object(value):
+            if value and all(type(item) in (int, float) for item in value.values()):
+                return {BODY: [self._add(list(value), path), *value.values()]}
+            return {escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
+        if is_array(value):
+            return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return value
+
+    def _add(self, value: Json, path: str) -> int:
+        data = codec.encode_checked(value, path)
+        digest = _digest(data)
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = self.bodies
+            self._new.append(data)
+        return number
+
+
+def restore(
+    *, skeleton: int, spans: Sequence[Span], bodies: Bodies, logs: Sequence[Sequence[Append]], archive: Archive
+) -> Any:
+    """Put a state together again, and let ``archive`` know its lists.
+
+    ``bodies`` are all of them and ``logs`` all appends up to the checkpoint, in order.
+    """
+    lists = _read_logs(logs, spans)
+
+    def whole(value: Any, path: Path) -> Any:
+        if is_object(value):
+            if LOG in value:
+                index = value[LOG]
+                if not (isinstance(index, int) and 0 <= index < len(spans)):
+                    raise StateInvalid("names a list that the checkpoint does not have", path=_name(path))
+                numbers, depth = lists[index]
+                archive.learn(path, spans[index], numbers, depth)
+                name = _name(path)
+                try:
+                    return [bodies.message(number, name) for number in numbers]
+                except StateInvalid:  # which of them it was
+                    return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
+            if BODY not in value:
+                return {unescape(key): whole(item, (*path, unescape(key))) for key, item in value.items()}
+        return bodies.whole(value, _name(path))
+
+    if not 0 <= skeleton < len(bodies.values):
+        raise StateInvalid(f"body {skeleton} is missing", path="$")
+    return whole(bodies.values[skeleton], ROOT)
+
+
+def as_json(tree: Any, without: Collection[int] = ()) -> Any:
+    """A captured state as JSON alone; lists whose ``id()`` is in ``without`` are empty."""
+    if isinstance(tree, Grown):
+        return [] if id(tree.items) in without else [tree.dump(item) for item in tree.items]
+    if is_object(tree):
+        return {key: as_json(item, without) for key, item in tree.items()}
+    return tree
+
+
+def _is_steady(key: str, value: Json) -> bool:
+    """Whether a value is likely to be the same in many messages, and is worth a form of its own."""
+    return value in (None, {}, []) or (key in STEADY and isinstance(value, str) and len(value) < LONG)
+
+
+def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
+    """The body numbers of each span, in its order, and in how many logs they stand."""
+    found: dict[int, list[Append]] = {}
+    for appends in logs:
+        for append in appends:
+            found.setdefault(append.log, []).append(append)
+
+    def read(log: int, length: int, depth: int) -> tuple[list[int], int]:
+        numbers: list[int] = []
+        for append in found.get(log, ()) if depth <= MAX_SHARING else ():
+            if append.parent is not None:
+                numbers, depth = read(append.parent, append.start, depth + 1)
+            if append.start != len(numbers):
+                break
+            numbers.extend(append.bodies)
+            if len(numbers) >= length:
+                break
+        if len(numbers) < length:
+            raise StateInvalid(f"has {len(numbers)} of {length} items", path=f"log {log}")
+        return numbers[:length], depth
+
+    return [read(log, length, 0) for log, length in spans]
+
+
+def _is_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether a plain list is one that is worth a log: it is made of objects."""
+    return is_array(value) and bool(value) and all(is_object(item) for item in value)
+
+
+def _as_is(value: Json) -> Json:
+    return value
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many items two lists have in common from their beginning."""
+    if other[: len(one)] == one:  # the usual case, without a loop
+        return len(one)
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(one), len(other))
+
+
+def _name(path: Path) -> str:
+    return ".".join(path)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

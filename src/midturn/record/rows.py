@@ -1,0 +1,312 @@
+"""The rows of a session as the layers above the store see them, and what its head says of its progress."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+
+import orjson
+
+from midturn.errors import StateInvalid
+from midturn.record import codec
+from midturn.record.codec import is_array
+from midturn.record.head import FORMAT, Kind, Row, versioned
+from midturn.record.packing import Append
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from midturn.record.codec import Json
+    from midturn.record.head import Head
+    from midturn.record.packing import Span
+
+Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
+"""What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside, a migration run, or one
+that was undone."""
+Ended: TypeAlias = Literal["failed", "cancelled"]
+Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
+What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
+"""What was called. ``approval`` and ``doubt`` are questions about a tool, ``tools`` is a workbench's list of tools."""
+Stage: TypeAlias = Literal["started", "asked", "done"]
+Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
+"""``read``: may be repeated. ``idempotent``: may be repeated with the same :func:`midturn.call_key`. ``unsafe``: is
+never repeated on its own. ``transactional``: works in the store's own transaction, so it happens exactly once."""
+
+Pair: TypeAlias = "tuple[int, int]"
+
+MAX_ERROR = 500
+"""Characters of an error's message that are kept."""
+
+COPYING = codec.encode({"v": FORMAT, "copying": "session"})
+"""Stands in the head of a session in the place of its progress until all of it has been copied."""
+BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
+"""Stands in the head of a session that is about to be deleted because its copy is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a session has come; kept in its head."""
+
+    turn: int = 0
+    """The number of the last turn that was begun."""
+    checkpoint: int = 0
+    """The number of the latest checkpoint, 0 before the first."""
+    bodies: int = 0
+    logs: int = 0
+    failures: int = 0
+    calls: int = 0
+    """How many calls were ever recorded."""
+    journal: int = 0
+    """The number of the first call of the last turn."""
+    generation: Pair = (0, 0)
+    """The first turn of those whose calls are surely kept, and the number of its first call."""
+    open: Opened | None = None
+    """How the last turn stands if it has no checkpoint."""
+    version: int = 1
+    """The latest version of the blueprint that has worked on the last turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRow:
+    """An accepted input. ``task`` holds the numbers of its messages; ``None`` is a run without a task."""
+
+    at: float
+    blueprint: str = ""
+    version: int = 1
+    """Of the blueprint that accepted it."""
+    task: Sequence[int] | None = None
+    key: str | None = None
+    repairs: Sequence[str] = ()
+    """What was broken in the state before it and was mended for it."""
+    fingerprint: int | None = None
+    """The number of the body that says how the agents were built, if there is no checkpoint yet that does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """The state after a turn, and the turn's result."""
+
+    parent: int
+    skeleton: int
+    spans: Sequence[Span]
+    appends: Sequence[Any] = ()
+    """What was added to the logs: :func:`plain_appends`. Old sessions have it in LOG rows."""
+    bodies: int
+    """How many bodies the session had then; later ones need not be read."""
+    at: float
+    origin: Origin = "run"
+    blueprint: str = ""
+    version: int = 1
+    fingerprint: int | None = None
+    """The number of the body that says how the agents were built."""
+    drift: Sequence[str] = ()
+    """What had changed in them since the checkpoint before."""
+    run: str = ""
+    """The name of the migration run that made it."""
+    restores: int | None = None
+    """The checkpoint that it is the same as: a migration was rolled back."""
+    messages: Sequence[int] = ()
+    stop_reason: str | None = None
+    usage: Pair = (0, 0)
+    calls: Sequence[int] = ()
+    """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
+    notes: Sequence[str] = ()
+    """What was not as it had been when the turn was finished after an interruption."""
+    decisions: Sequence[str] = ()
+    """What people were asked about calls, and what they decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """A call inside a turn. It is known by its path, what it asks, and how many equal ones came before it."""
+
+    path: str
+    """Who called what, by names: ``participants/ann/model_client``."""
+    what: What
+    key: str
+    """A digest of the request."""
+    nth: int = 0
+    stage: Stage = "done"
+    spent: float
+    """How long the turn had run until then, in seconds; the time that it waited for people is not counted."""
+    name: str = ""
+    """The tool's."""
+    about: str = ""
+    """The beginning of its arguments, for people to read."""
+    effect: Effect = "read"
+    value: Sequence[Any] | None = None
+    """What came back, or what is asked of a human."""
+    starts: Sequence[str] = ()
+    """The tool calls that begin with this answer of a model: the key of each, and the call for people to read."""
+    instead: Sequence[int] = ()
+    """The answers whose place this one takes, because the request had changed: which rows of the turn's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRow:
+    """A turn that ended without a checkpoint, and why."""
+
+    turn: int
+    status: Ended
+    error: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """Which turn a key stands for, and a digest of its task."""
+
+    key: str
+    turn: int
+    task: str
+
+
+def encode_record(record: object) -> bytes:
+    """A record as JSON with the format's version; what has its default is left out."""
+    values = {"v": FORMAT} | _plain(record)
+    if isinstance(record, CallRow | Progress):  # written with every call; what they hold was checked or counted here
+        return codec.encode_checked(values)
+    return codec.encode({name: _arrays(value) for name, value in values.items()})
+
+
+T = TypeVar("T")
+
+
+def decode_record(cls: type[T], data: bytes, what: str) -> T:
+    """A record from JSON; ``what`` names it in errors.
+
+    Raises:
+        UnknownVersion: a newer midturn wrote it.
+        StateInvalid: it is not such a record.
+    """
+    raw = versioned(data, what)
+    del raw["v"]
+    return _record(cls, raw, what)
+
+
+def progress_of(head: Head) -> Progress:
+    """How far the session of a head has come.
+
+    Raises:
+        UnknownVersion: a newer midturn wrote it.
+        StateInvalid: it does not say so, or the session is only half copied.
+    """
+    if head.data in (COPYING, BURYING):
+        which = f"--session {shlex.quote(head.session)}" if head.data == COPYING else "--all"
+        raise StateInvalid(
+            f"only half copied; finish it: midturn copy SRC_URL DST_URL {which}",
+            path=f"session {head.session!r}",
+            session=head.session,
+        )
+    return decode_record(Progress, head.data, f"{head.session} head")
+
+
+def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
+    """Appends as a checkpoint has them."""
+    return tuple(
+        [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
+        for append in appends
+    )
+
+
+def decode_appends(row: Row) -> list[Append]:
+    """What a checkpoint, or an old LOG row, appended."""
+    what = f"{row.kind.name.lower()} row {row.n}"
+    found = versioned(row.data, what).get("appends", [] if row.kind is Kind.CHECKPOINT else None)
+    if not is_array(found):
+        raise StateInvalid("has no appends", path=what)
+    appends: list[Append] = []
+    for item in found:
+        match item:
+            case [log, start, bodies] if _int(log) and _int(start) and _ints(bodies):
+                appends.append(Append(log, start, bodies))
+            case [log, start, bodies, parent] if _ints([log, start, parent]) and _ints(bodies):
+                appends.append(Append(log, start, bodies, parent))
+            case _:
+                raise StateInvalid("has a malformed append", path=what)
+    return appends
+
+
+def key_number(key: str) -> int:
+    """Where the KEY row of a key is looked for first."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) >> 2
+
+
+def task_digest(task: Json) -> str:
+    """What tells two tasks apart that were given the same key."""
+    codec.check(task, "task")
+    return blake2b(orjson.dumps(task), digest_size=12).hexdigest()
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, default in _defaults(record.__class__):
+        value = getattr(record, name)
+        if value != default or type(value) is not type(default):
+            values[name] = value
+    return values
+
+
+@lru_cache
+def _defaults(cls: Any) -> list[tuple[str, Any]]:
+    return [(field.name, field.default) for field in fields(cls)]
+
+
+def _arrays(value: Any) -> Any:
+    return [_arrays(item) for item in cast("list[Any]", value)] if isinstance(value, tuple | list) else value
+
+
+def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
+    for name in raw:
+        if name not in known:
+            raise StateInvalid("is not known", path=f"{what}.{name}")
+    for name, field in known.items():
+        if name not in raw:
+            if field.default is MISSING:
+                raise StateInvalid("is missing", path=f"{what}.{name}")
+        elif not _CHECKS[str(field.type)](raw[name]):
+            raise StateInvalid(f"is not {field.type}", path=f"{what}.{name}")
+    return cls(**raw)
+
+
+def _int(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _ints(value: object) -> bool:
+    if not is_array(value):
+        return False
+    for item in value:  # noqa: SIM110 - there are thousands of short ones, for which a generator takes twice as long
+        if type(item) is not int or item < 0:
+            return False
+    return True
+
+
+def _spans(value: object) -> bool:
+    return is_array(value) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004 - a pair
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "int": _int,
+    "int | None": _int,
+    "float": lambda value: type(value) in (int, float),
+    "str": lambda value: type(value) is str,
+    "str | None": lambda value: type(value) is str,
+    "Origin": lambda value: value in get_args(Origin),
+    "Ended": lambda value: value in get_args(Ended),
+    "Opened | None": lambda value: value in get_args(Opened),
+    "Sequence[int]": _ints,
+    "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
+    "What": lambda value: value in get_args(What),
+    "Stage": lambda value: value in get_args(Stage),
+    "Effect": lambda value: value in get_args(Effect),
+    "Sequence[Any]": is_array,
+    "Sequence[Any] | None": is_array,
+    "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004 - a pair
+    "Sequence[int] | None": lambda value: value is None or _ints(value),
+    "Sequence[Span]": _spans,
+}

@@ -1,0 +1,1 @@
+"""The public API: ``midturn.open`` and the sessions in a store."""

@@ -1,0 +1,193 @@
+"""``midturn.open``: from a URL to sessions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, get_args
+from urllib.parse import urlencode
+
+from midturn.errors import StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.record import codec
+from midturn.record.head import NO_LABELS, Status, check_id, check_labels
+from midturn.record.rows import Progress, progress_of
+from midturn.sessions.session import Session
+from midturn.stores.registry import POSTGRES, REDIS, open_store
+from midturn.turns.options import JOURNALS, Options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from types import TracebackType
+
+    from midturn.autogen.adapter import AutoGen, Event, TurnResult
+    from midturn.store import Store
+    from midturn.turns.options import Busy, Durability
+    from midturn.versions.loading import OnDrift
+
+DEFAULT_URL = "sqlite:///midturn.db"
+MAX_BY_HAND = 64
+"""How many sessions are kept in mind between saves by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One session as :meth:`OpenStore.sessions` lists it."""
+
+    id: str
+    status: Status
+    turns: int
+    checkpoint: int
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    created: float
+    updated: float
+    problem: str | None = None
+    """What is wrong with the session's record, if it cannot be read; the numbers are 0 then."""
+
+
+def open(url: str | None = None, **options: str | int | bool) -> OpenStore:
+    """The store behind a URL, to be used with ``async with``.
+
+    Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
+    Options of a server's store may stand in the URL or be given by name: ``open("redis://...", strict=True)`` is
+    ``open("redis://...?strict=true")``.
+    """
+    url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
+    if options:
+        if url.partition("://")[0] not in (*POSTGRES, *REDIS):
+            raise StoreUnavailable(f"this store has no option {', '.join(options)}; Postgres and Redis have some")
+        values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+        url += f"{'&' if '?' in url else '?'}{urlencode(values)}"
+    return OpenStore(url)
+
+
+class OpenStore:
+    """A store in use: sessions by id."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._store: Store | None = None
+        self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
+
+    def __repr__(self) -> str:
+        return f"midturn.open({self._url.partition('://')[0]!r})"  # no more of it: a URL may carry a password
+
+    async def __aenter__(self) -> Self:
+        self._store = await open_store(self._url)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        store, self._store = self._store, None
+        self._by_hand.clear()
+        if store is not None:
+            await store.close()
+
+    @property
+    def store(self) -> Store:
+        """The store itself, as :mod:`midturn.store` describes it."""
+        if self._store is None:
+            raise StoreUnavailable.closed()
+        return self._store
+
+    def session(
+        self,
+        session: str,
+        what: Any = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        on_drift: OnDrift = "warn",
+        busy: Busy = "wait",
+        timeout: float = 30.0,
+        durability: Durability = "call",
+        journals: int = JOURNALS,
+    ) -> Session[Event, TurnResult]:
+        """A session: the one with this id, or a new one once its first turn runs.
+
+        ``what`` is a factory that builds an agent or a team, a :class:`~midturn.Blueprint`, or a live agent or team;
+        without it the session can be read, answered, discarded and deleted.
+        ``on_drift`` says what to do when the agents are built otherwise than those that made the latest checkpoint:
+        ``"warn"``, ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
+        ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
+        ``durability="call"`` records every call inside a turn, so that one that was interrupted is finished without
+        repeating any; with ``"turn"`` it is run again whole. The calls of the last ``journals`` turns are kept.
+        """
+        options = Options(
+            labels=labels,
+            on_drift=on_drift,
+            busy=busy,
+            timeout=timeout,
+            durability=durability,
+            journals=journals,
+        )
+        return Session(self.store, check_id(session), what, _autogen(), options)
+
+    async def save(self, session: str, live: Any) -> int:
+        """Store the state of an agent or a team as the next checkpoint of a session; its number."""
+        return await self._saver(session, live).save()
+
+    async def load(self, session: str, live: Any) -> int:
+        """Give an agent or a team the state of a session's latest checkpoint; its number, 0 if there is none yet.
+
+        Raises:
+            StateInvalid: the state does not fit; the agent or team is as it was.
+        """
+        return await self._saver(session, live).load()
+
+    def _saver(self, session: str, live: Any) -> Session[Event, TurnResult]:
+        """The session of an earlier save of the same instance, which knows what is stored and need not read it."""
+        known, case = self._by_hand.pop(session, (None, None))
+        if known is not live or case is None:
+            if not _autogen().is_live(live):
+                raise StateInvalid(
+                    "saving and loading by hand needs a live agent or team, or something else with async save_state() "
+                    f"and load_state(state), not a {type(live).__name__}",
+                    path="what",
+                    session=session,
+                )
+            case = self.session(session, live)
+        self._by_hand[session] = (live, case)
+        while len(self._by_hand) > MAX_BY_HAND:
+            self._by_hand.pop(next(iter(self._by_hand)))
+        return case
+
+    async def sessions(
+        self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""
+    ) -> AsyncGenerator[SessionInfo, None]:
+        """The sessions that match, ordered by id; deleted ones only when asked for by status."""
+        if status is not None and status not in get_args(Status):
+            raise StateInvalid(f"{status!r} is none of {', '.join(get_args(Status))}", path="status")
+        codec.check(prefix, "prefix")
+        labels = check_labels(labels)
+        if "\0" in prefix:
+            return  # no id has one
+        after = ""
+        while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
+            for head in heads:
+                progress, problem = Progress(), None
+                try:
+                    if head.status != "deleted":
+                        progress = progress_of(head)
+                except (StateInvalid, UnknownVersion) as error:
+                    problem = str(error)
+                yield SessionInfo(
+                    id=head.session,
+                    status=head.status,
+                    turns=progress.turn,
+                    checkpoint=progress.checkpoint,
+                    labels=head.labels,
+                    created=head.created,
+                    updated=head.updated,
+                    problem=problem,
+                )
+            after = heads[-1].session
+
+    async def delete(self, session: str) -> bool:
+        """Delete a session for good; whether there was one. The id stays deleted, and late writes are refused."""
+        return await self.store.delete(check_id(session))
+
+
+def _autogen() -> AutoGen:
+    from midturn.autogen.adapter import AutoGen
+
+    return AutoGen()

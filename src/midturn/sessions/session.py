@@ -1,0 +1,412 @@
+"""A session: the life of a turn, from the lease to the commit. ``docs/turn.md`` tells it in prose."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, cast, get_args
+
+from midturn.errors import Conflict, StateInvalid, TurnFailed
+from midturn.framework import EventT_co, ResultT_co
+from midturn.history.checkpoints import Checkpoint
+from midturn.history.turns import history
+from midturn.lease.ledger import Ledger
+from midturn.record import codec
+from midturn.record.head import check_id
+from midturn.record.rows import task_digest
+from midturn.sessions.turnstile import Turnstile
+from midturn.stopping import stop_of
+from midturn.turns.instance import Instance
+from midturn.turns.open_turn import Inquiry
+from midturn.turns.options import Options
+from midturn.turns.replay import Replay, replay
+from midturn.turns.runner import Diverged, Execution
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from midturn.framework import Cancellation, Framework
+    from midturn.history.checkpoints import Stored
+    from midturn.history.turns import Turn
+    from midturn.questions import Waiting
+    from midturn.record.codec import Json
+    from midturn.record.rows import Origin
+    from midturn.store import Store
+
+MAX_KEY = 500
+PATIENCE = 1.0
+"""Seconds beyond its timeout for which a call whose writes are refused tries again: it learns who has the session."""
+
+NO_OPTIONS = Options()
+
+
+class Session(Generic[EventT_co, ResultT_co]):
+    """One long-running conversation or case: a drop-in for the framework's own task runner that remembers.
+
+    ``id`` is its name in the store. Two calls at once on one session run one after the other.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session: str,
+        what: object,
+        framework: Framework[EventT_co, ResultT_co],
+        options: Options = NO_OPTIONS,
+    ) -> None:
+        self.id = session
+        self._what = what
+        self._options = options
+        self._ledger = Ledger(store, session, labels=options.labels)
+        self._framework = framework
+        self._instance = Instance(session, what, framework, options.on_drift)
+        self._execution = Execution(self._ledger, self._instance, framework, options)
+        self._inquiry = Inquiry(self._ledger, self._instance, framework)
+        self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    async def run(
+        self,
+        task: Any = None,
+        *,
+        key: str | None = None,
+        cancellation_token: Cancellation | None = None,
+    ) -> ResultT_co:
+        """Run a turn to its end and return its result, which is durable by then; ``waiting`` says if a human is needed.
+
+        With a ``key`` the same turn delivered twice runs once: a known key returns the recorded result.
+
+        Raises:
+            TurnFailed: the agent or team raised; the state is as before, ``resume()`` tries the turn again.
+            SessionBusy, InDoubt: another worker holds the session for too long, or its open turn waits for a human.
+            ReplayDiverged: what a crashed turn did, which is finished first, does not fit the code any more.
+            Conflict: the key was used before, for another task.
+        """
+        return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
+
+    async def run_stream(
+        self,
+        task: Any = None,
+        *,
+        key: str | None = None,
+        cancellation_token: Cancellation | None = None,
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """As :meth:`run`, with the events as they happen and the result as the last item."""
+        async with aclosing(self._stream(self._framework.accept(task), key, cancellation_token)) as stream:
+            async for item in stream:
+                yield item
+
+    async def resume(
+        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+    ) -> ResultT_co | None:
+        """Finish a turn that crashed, or try again one that failed or was cancelled; ``None`` if there is none.
+
+        A turn that waits for a human is returned as it is. ``diverged="continue"`` goes on with a turn whose recorded
+        calls do not fit the code any more, knowing that what they did is done.
+
+        Raises:
+            TurnFailed, ReplayDiverged: it failed again; the code has changed, and what was done does not fit.
+        """
+        return await self._last(self.resume_stream(diverged=diverged, cancellation_token=cancellation_token))
+
+    async def resume_stream(
+        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """As :meth:`resume`, with the events as they happen; those that happened before are marked."""
+        if diverged not in get_args(Diverged):
+            raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
+        stop = stop_of(cancellation_token)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                if self._ledger.progress.open is None:
+                    return
+                if self._ledger.progress.open == "waiting":
+                    yield await self._inquiry.result(own=True)
+                    return
+                try:
+                    await self._execution.reopen(own=True)
+                    break
+                except Conflict:
+                    self._instance.forget()
+            async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
+                async for item in stream:
+                    yield item
+
+    async def waiting(self) -> Waiting | None:
+        """What the open turn asks of people; ``None`` if it asks nothing."""
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        return await Inquiry(ledger, self._instance, self._framework).waiting()
+
+    async def answer(
+        self,
+        answer: str,
+        *,
+        question: str | None = None,
+        arguments: Mapping[str, Json] | None = None,
+        diverged: Diverged = "raise",
+        cancellation_token: Cancellation | None = None,
+    ) -> ResultT_co | None:
+        """Answer what the open turn asks, and go on with it; its result, which may ask again.
+
+        To an agent that stands for a human: any text. To a tool that wants approval: ``approve``, also with other
+        ``arguments``, or ``deny: <reason>``. To a call in doubt: ``retry``, ``done: <result>`` or ``fail``.
+        ``question`` is the id of the question, needed if there are several; ``diverged`` is as for :meth:`resume`.
+        A session without an agent or team only records the answer and returns ``None``; ``resume()`` goes on then.
+
+        Raises:
+            Conflict: the question is not asked, or not any more.
+            StateInvalid: this cannot be answered to it.
+        """
+        return await self._last(
+            self.answer_stream(
+                answer,
+                question=question,
+                arguments=arguments,
+                diverged=diverged,
+                cancellation_token=cancellation_token,
+            )
+        )
+
+    async def answer_stream(
+        self,
+        answer: str,
+        *,
+        question: str | None = None,
+        arguments: Mapping[str, Json] | None = None,
+        diverged: Diverged = "raise",
+        cancellation_token: Cancellation | None = None,
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """As :meth:`answer`, with the events as they happen; those that happened before are marked."""
+        stop = stop_of(cancellation_token)
+        async with self._turnstile.alone(stop) as until:
+            await self._ledger.refresh()
+            if question is None:
+                question = (await self._inquiry.pick(None)).question.id  # and not one that is asked while we wait
+            while True:
+                await self._ledger.wait(until, stop)
+                picked = await self._inquiry.pick(question)
+                try:
+                    await self._inquiry.answer(picked, answer, arguments)
+                    break
+                except Conflict as error:
+                    self._give_way(error, until)
+                    await self._ledger.refresh()
+            if self._instance.is_runnable:
+                await self._execution.reopen(own=True)
+                async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
+                    async for item in stream:
+                        yield item
+
+    async def discard(self) -> bool:
+        """Give up the open turn, which waits, failed or was interrupted; whether there was one. What it did is done."""
+        stop = stop_of(None)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                if self._ledger.progress.open is None:
+                    return False
+                try:
+                    await self._inquiry.discard()
+                except Conflict as error:
+                    self._give_way(error, until)
+                    continue
+                return True
+
+    async def replay(self, turn: int) -> Replay:
+        """Run a finished turn again from its journal, without any call, and compare what is said.
+
+        A regression test from what happened: the code of today gets the task, the state and the answers of then.
+        Nothing is written, and the session may go on meanwhile.
+
+        Raises:
+            StateInvalid: the turn's calls are not kept, or the session has no factory.
+        """
+        if not self._instance.is_built:
+            raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        return await replay(ledger, turn, self._instance.blueprint, self._framework.another())
+
+    async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
+        """A new session that begins with the state of a checkpoint of this one, or with none; this one is left alone.
+
+        Raises:
+            Conflict: there is a session with that id already.
+        """
+        options = replace(self._options, labels=None)
+        other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), options)
+        if at:
+            await other.begin_with(self.at(at))
+        return other
+
+    async def begin_with(self, checkpoint: Checkpoint) -> None:
+        """Begin a new session with the whole state of a checkpoint of another.
+
+        Raises:
+            Conflict: the session is not new.
+        """
+        await self._ledger.refresh()
+        if self._ledger.head is not None:
+            raise Conflict(f"there is a session {self.id!r} already; choose another id", session=self.id)
+        stored = await checkpoint.read()
+        await self._save(stored.tree, "save", stored)
+        self._instance.forget()
+
+    async def history(self) -> AsyncGenerator[Turn, None]:
+        """All turns, oldest first, also those that failed."""
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        async for turn in history(ledger):
+            yield turn
+
+    async def turn(self, number: int) -> Turn:
+        """Return one turn.
+
+        Raises:
+            StateInvalid: the session has no such turn.
+        """
+        ledger = Ledger(self._ledger.store, self.id)
+        await ledger.refresh()
+        async for turn in history(ledger, start=number, stop=number + 1):
+            return turn
+        raise StateInvalid(f"session {self.id!r} has no such turn", path=f"turn {number}", session=self.id)
+
+    def at(self, checkpoint: int) -> Checkpoint:
+        """The checkpoint with that number, to be read."""
+        return Checkpoint(Ledger(self._ledger.store, self.id), checkpoint)
+
+    async def delete(self) -> bool:
+        """Delete the session for good; whether there was something to delete."""
+        return await self._ledger.store.delete(self.id)
+
+    async def save(self, tree: Any = None, *, origin: Origin = "save") -> int:
+        """Store the state of the given live instance (or ``tree``) as a checkpoint, running nothing; its number.
+
+        Raises:
+            TurnFailed: a turn crashed or waits; it has to be finished first.
+        """
+        if tree is None:
+            tree = await self._framework.capture(self._instance.given())
+        return await self._save(tree, origin, None)
+
+    async def _save(self, tree: Any, origin: Origin, like: Stored | None) -> int:
+        stop = stop_of(None)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                if self._ledger.progress.open in ("running", "waiting"):
+                    raise TurnFailed(
+                        f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished; "
+                        "resume(), answer() or discard() it before saving by hand",
+                        session=self.id,
+                        turn=self._ledger.progress.turn,
+                    )
+                try:
+                    return await self._execution.save(tree, origin, like)
+                except Conflict as error:
+                    self._give_way(error, until)
+
+    async def load(self) -> int:
+        """Give the given live instance the state of the latest checkpoint; its number, 0 if there is none.
+
+        Raises:
+            StateInvalid: the state does not fit; the instance has its old state again.
+        """
+        async with self._turnstile.alone(stop_of(None)):
+            await self._ledger.refresh()
+            return await self._instance.load_given(self._ledger)
+
+    async def _stream(
+        self, task: list[Json] | None, key: str | None, token: Cancellation | None
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
+        """One turn: the events, then the result."""
+        digest = task_digest(task and [self._framework.identity(message) for message in task])
+        contended = False
+        stop = stop_of(token)
+        async with self._turnstile.alone(stop) as until:
+            while True:
+                if self._instance.live is None or self._ledger.progress.open is not None:
+                    await self._ledger.refresh()
+                await self._ledger.wait(until, stop)
+                number, known = await self._turn_of(key, digest)
+                if known and (recorded := await self._execution.recorded(known)) is not None:
+                    yield recorded
+                    return
+                progress = self._ledger.progress
+                if progress.open == "waiting":
+                    yield await self._inquiry.result(own=progress.turn == known)
+                    return
+                try:
+                    if progress.open is not None and progress.turn == known:
+                        await self._execution.reopen(own=True)
+                    elif self._interrupted():
+                        await self._execution.reopen(own=False)
+                        await self._last(self._execution.perform(stop, own=False))
+                        continue
+                    else:
+                        if contended:  # with the lease held first, the state that is read next is the last one
+                            await self._take()
+                        await self._execution.begin(task, key, number, digest)
+                    break
+                except Conflict as error:
+                    contended = True
+                    self._give_way(error, until)
+            async with aclosing(self._execution.perform(stop, own=True)) as stream:
+                async for item in stream:
+                    yield item
+
+    async def _turn_of(self, key: str | None, digest: str) -> tuple[int, int]:
+        """Where the next record of a key goes, and the turn that the key belongs to, 0 if it is new.
+
+        Raises:
+            Conflict: it belongs to another task.
+        """
+        if key is None:
+            return 0, 0
+        number, known = await self._ledger.key(_check_key(key))
+        if known is not None and known.task != digest:
+            raise Conflict(f"key {key!r} of session {self.id!r} belongs to another task", session=self.id)
+        return number, known.turn if known is not None else 0
+
+    async def _take(self) -> None:
+        """Take the lease, if it is not held."""
+        head = self._ledger.head
+        if not self._ledger.owned:
+            await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
+
+    async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
+        """The last item of a turn's stream, which is its result."""
+        result: Any = None
+        async with aclosing(stream):
+            async for item in stream:
+                result = item
+        return cast("ResultT_co", result)
+
+    def _give_way(self, error: Conflict, until: float) -> None:
+        """Another was quicker: know nothing of the session any more, and try again.
+
+        Raises:
+            Conflict: nobody is quicker so often; something is wrong.
+        """
+        self._instance.forget()
+        if time.monotonic() >= until + PATIENCE:
+            raise error
+
+    def _interrupted(self) -> bool:
+        """Whether the open turn was neither finished nor reported to anybody: its worker died."""
+        return self._ledger.progress.open == "running"
+
+
+def _check_key(key: str) -> str:
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StateInvalid(f"must be a string of 1 to {MAX_KEY} characters", path="key")
+    codec.check(key, "key")
+    return key

@@ -1,0 +1,1 @@
+"""``file://``: sessions as files of JSON lines in a directory."""

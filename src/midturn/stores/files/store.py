@@ -1,0 +1,397 @@
+"""``file://``: sessions in a directory, one file of JSON lines each, for all processes of one POSIX machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+from uuid import uuid4
+
+from midturn.errors import (
+    Conflict,
+    MidturnError,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+    UnknownVersion,
+)
+from midturn.record.codec import decode, encode
+from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.store import DEADLINE
+from midturn.stores.files.lines import SUFFIX, Index, change_line, header_line, kept_lines, name_of, opened
+from midturn.stores.files.listing import glance
+from midturn.stores.threads import Call
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+
+    from midturn.store import Profile
+
+T = TypeVar("T")
+
+MARKER = "midturn.json"
+MAX_INDEXES = 64
+"""Sessions of which the places of their rows are kept in memory, at 32 bytes a row."""
+WASTE = 65_536
+"""Bytes that a prune may leave in a file, or half of it, before the file is written anew without them."""
+
+_CHANGE = os.O_RDWR | os.O_APPEND
+
+
+class _Busy(Exception):
+    """Somebody else holds the session's lock just now."""
+
+
+class FileStore:
+    """Sessions in the files of a directory; made by :meth:`open`. All file work runs in the store's own threads.
+
+    A listing shows a damaged session as its last readable line tells it, and leaves it out with a warning in the log if
+    there is none: the damage of one session hides no other, and whoever uses the damaged one is told.
+    """
+
+    profile: Profile = "strict"
+
+    def __init__(self, root: str | Path, deadline: float) -> None:
+        self._root = Path(root).absolute()
+        self._sessions = self._root / "sessions"
+        self._deadline = deadline
+        self._pid = os.getpid()
+        # Not asyncio's threads: an application may keep all of those busy for minutes.
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="midturn-files")
+        self._indexes: dict[str, Index] = {}
+        self._guard = threading.Lock()
+
+    @classmethod
+    async def open(cls, root: str | Path, *, deadline: float = DEADLINE) -> FileStore:
+        """Open the directory, or make it if there is none.
+
+        Raises:
+            UnknownVersion: a newer midturn made it.
+            StoreUnavailable: it is another program's, cannot be written or is out of reach.
+            StoreFull: there is no space to make it.
+        """
+        if sys.platform == "win32":
+            raise StoreUnavailable("the file store needs the file locks of POSIX; on Windows use sqlite:///midturn.db")
+        store = cls(root, deadline)
+        try:
+            await store._run(store._prepare)
+        except BaseException:
+            store._pool.shutdown(wait=False)
+            raise
+        return store
+
+    async def head(self, session: str) -> Head | None:
+        def read(call: Call) -> Head | None:
+            with self._locked(call, session, os.O_RDONLY) as held:
+                return held and held[1].head
+
+        head = await self._run(read, session)
+        return head and replace(head, now=time.time())
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        def read(call: Call) -> list[Head]:
+            found: list[Head] = []
+            listed = (item for item in self._listed() if item[0] > after and item[0].startswith(prefix))
+            for _, path in sorted(listed):
+                if len(found) >= limit:
+                    break
+                call.check()
+                head = glance(path)
+                if (
+                    head is not None
+                    and (head.status == status if status else head.status != "deleted")
+                    and labels.items() <= head.labels.items()
+                ):
+                    found.append(replace(head, now=time.time()))
+            return found
+
+        return await self._run(read)
+
+    async def write(self, write: Write) -> Head:
+        return await self._run(lambda call: self._write(call, write), write.session)
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        def read(call: Call) -> list[Row]:
+            with self._locked(call, session, os.O_RDONLY) as held:
+                return [] if held is None else list(held[1].rows(held[0], kind, start, stop))
+
+        return await self._run(read, session)
+
+    async def delete(self, session: str) -> bool:
+        return await self._run(lambda call: self._delete(call, session), session)
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        try:
+            async with asyncio.timeout(self._deadline):
+                await asyncio.to_thread(self._pool.shutdown)
+        except TimeoutError:
+            raise self._late(None) from None
+
+    async def _run(self, work: Callable[[Call], T], session: str | None = None) -> T:
+        """The result of ``work``, done by a worker thread unless the caller stops waiting before it takes effect."""
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._root} was opened by the parent process; open the store again in this one")
+        call = Call(time.monotonic() + self._deadline)
+        pause = 0.0005
+        try:
+            async with asyncio.timeout(self._deadline):
+                while True:
+                    try:
+                        job = self._pool.submit(self._work, work, call, session)
+                    except RuntimeError:
+                        raise StoreUnavailable.closed() from None
+                    try:
+                        return await asyncio.wrap_future(job)
+                    except _Busy:
+                        # Waiting here and not in the thread: sessions that are locked for long must not use them up.
+                        await asyncio.sleep(pause)
+                        pause = min(pause * 2, 0.02)
+        except TimeoutError:
+            raise self._late(session, unknown=call.drop()) from None
+        finally:
+            call.drop()
+
+    def _work(self, work: Callable[[Call], T], call: Call, session: str | None) -> T:
+        try:
+            return work(call)
+        except OSError as error:
+            raise self._translated(error, session, unknown=call.writing) from error
+
+    def _prepare(self, call: Call) -> None:
+        root, marker = self._root, self._root / MARKER
+        if not root.parent.is_dir():
+            raise StoreUnavailable(f"the directory {root.parent} does not exist; create it first")
+        with suppress(FileExistsError):
+            root.mkdir(0o770)
+        if not root.is_dir():
+            raise StoreUnavailable(f"{root} is not a directory; name one, such as {root.with_name('midturn')}")
+        # Listed before the marker is looked for, because whoever makes a store at this moment makes the marker first.
+        others = {path.name for path in root.iterdir() if not path.name.startswith(MARKER)} - {"lost+found"}
+        if not marker.exists():
+            if others:
+                raise StoreUnavailable(f"{root} is not empty and not a store of midturn; choose another directory")
+            call.check()
+            with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
+                _sync_directory(root.parent)
+            spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), [encode({"midturn": "files", "v": FORMAT})])
+            spare.replace(marker)
+        match decode(marker.read_bytes(), str(marker)):
+            case {"midturn": "files", "v": int(version)} if version <= FORMAT:
+                self._sessions.mkdir(0o770, exist_ok=True)
+            case {"midturn": "files", "v": int(version)}:
+                raise UnknownVersion(f"{root} has format {version}, of a newer midturn; upgrade midturn to use it")
+            case _:
+                raise StateInvalid("it does not say which format the store has; restore it", path=str(marker))
+        _sync_directory(root)
+        if not os.access(self._sessions, os.R_OK | os.W_OK | os.X_OK):
+            raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
+
+    @contextmanager
+    def _locked(self, call: Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
+        """The session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
+
+        Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
+        a write that was cut off waits until that is certain.
+        """
+        path = self._sessions / name_of(session)
+        if not flags & os.O_CREAT and not path.exists():
+            self._sessions.stat()  # raises if the whole store is gone: no session must look as if it had never been
+            yield None
+            return
+        with opened(path, flags) as file:
+            try:
+                _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
+                call.check()
+                with self._guard:
+                    index = self._indexes.pop(session, None) or Index(path, session)
+                    self._indexes[session] = index
+                    if len(self._indexes) > MAX_INDEXES:
+                        del self._indexes[next(iter(self._indexes))]
+                with index.lock:
+                    if index.catch_up(file):
+                        self._secure(file, index)
+                    yield file, index
+            finally:
+                # Closing would not do: a child that was forked meanwhile shares the open file, and its lock.
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _secure(self, file: int, index: Index) -> None:
+        """Make durable what another process wrote, because it may have died before it did so, and we rely on it."""
+        try:
+            _sync(file)
+            if index.changes == 1:  # the file is new, or was replaced
+                _sync_directory(self._sessions)
+        except OSError:
+            _reread(file, index)
+
+    def _write(self, call: Call, write: Write) -> Head:
+        with self._locked(call, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as held:
+            if held is None:
+                raise Conflict.of(write.session)
+            file, index = held
+            old = index.head
+            if old is not None and old.status == "deleted":
+                raise SessionDeleted.of(write.session)
+            twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
+            if not write.follows(old) or twice or index.holds(write.rows):
+                raise Conflict.of(write.session)
+            now = time.time()
+            head = write.head(now=now, created=old.created if old else now)
+            line = change_line(head, write.rows, write.prune)
+            header = header_line(write.session, head.created)
+            spare: Path | None = None
+            if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
+                with suppress(OSError):  # then the file grows instead, if there is space for that
+                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
+            call.check(writing=True)
+            if spare:
+                self._replace(index, spare)
+            else:
+                self._append(file, index, [line] if old else [header, line])
+            return head
+
+    def _replace(self, index: Index, spare: Path) -> None:
+        """Put a new file in the place of the session's."""
+        index.clear()
+        spare.replace(index.path)  # whoever waits for the lock of the old file will notice
+        _sync_directory(self._sessions)
+
+    def _append(self, file: int, index: Index, lines: Sequence[bytes]) -> None:
+        end = index.end if index.head else 0
+        try:
+            if os.fstat(file).st_size > end:
+                os.ftruncate(file, end)  # what a crash left of an earlier write
+            for line in lines:
+                _write_all(file, line)
+            _sync(file)
+            if end == 0:
+                _sync_directory(self._sessions)
+        except OSError as error:
+            raise self._undone(index, end, error) from error
+        if end == 0:
+            index.clear()
+        index.add(lines)
+
+    def _undone(self, index: Index, end: int, error: OSError) -> MidturnError:
+        """Take a failed write back; what to raise."""
+        index.clear()
+        undone = False
+        with suppress(OSError, MidturnError), opened(index.path, _CHANGE) as file:
+            os.ftruncate(file, end)
+            _sync(file)
+            _reread(file, index)
+            undone = index.end == end
+        return self._translated(error, index.session, unknown=not undone)
+
+    def _delete(self, call: Call, session: str) -> bool:
+        with self._locked(call, session, _CHANGE) as held:
+            if held is None or (old := held[1].head) is None or old.status == "deleted":
+                return False
+            left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
+            spare = _spare(_beside(held[1]), [left])
+            call.check(writing=True)
+            self._replace(held[1], spare)
+            return True
+
+    def _listed(self) -> Iterator[tuple[str, Path]]:
+        """The ids and files of all sessions; only the file itself tells a long id."""
+        with os.scandir(self._sessions) as entries:
+            for entry in entries:
+                if not entry.name.endswith(SUFFIX) or not entry.is_file(follow_symlinks=False):
+                    continue
+                with suppress(UnicodeDecodeError):
+                    path = Path(entry.path)
+                    head = glance(path) if "~" in entry.name else None
+                    session = head.session if head else unquote(entry.name.removesuffix(SUFFIX), errors="strict")
+                    if name_of(session) == entry.name:
+                        yield session, path
+
+    def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
+        message = f"{self._root} gave no answer in {self._deadline:g} s: another process holds it, or the disk is slow"
+        return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
+
+    def _translated(self, error: OSError, session: str | None, *, unknown: bool) -> MidturnError:
+        where = error.filename or self._root
+        if unknown:
+            message = f"{where} failed in the middle of a write ({error.strerror}); check the disk, then read it again"
+            return OutcomeUnknown(message, session=session)
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return StoreFull(f"no space is left for {where}; free some and try again", session=session)
+        message = f"{where} cannot be used ({error.strerror}); check the disk, and that this user may read and write it"
+        return StoreUnavailable(message, session=session)
+
+
+def _beside(index: Index) -> Path:
+    return index.path.with_name(f"{index.path.name}.tmp")
+
+
+def _spare(path: Path, content: Iterable[bytes]) -> Path:
+    """A whole and durable file, to be put in the place of another."""
+    try:
+        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            for piece in content:
+                _write_all(file, piece)
+            _sync(file)
+    except (OSError, MidturnError):
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _lock(file: int, path: Path, how: int) -> None:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file), path.lstat()):
+            raise _Busy  # it was replaced between opening and locking
+    except (BlockingIOError, FileNotFoundError):
+        raise _Busy from None
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _sync(file: int) -> None:
+    os.fsync(file)
+    if sys.platform == "darwin":  # where fsync leaves the data in the memory of the disk
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+
+
+def _sync_directory(path: Path) -> None:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+        _sync(directory)
+
+
+def _reread(file: int, index: Index) -> None:
+    """Know only what the disk has: after a failed fsync, what is in memory may never get there."""
+    if sys.platform != "darwin":
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    index.clear()
+    index.catch_up(file)

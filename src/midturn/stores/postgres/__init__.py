@@ -1,0 +1,1 @@
+"""``postgresql://``: sessions in a Postgres database."""

@@ -1,0 +1,85 @@
+"""The tables of midturn in a Postgres database: which version is there, and how to come to the newest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg.sql import SQL, Identifier
+
+from midturn.errors import StoreUnavailable, UnknownVersion
+from midturn.stores.postgres.pool import ALREADY_THERE
+from midturn.stores.retrying import Unreached
+from midturn.stores.scripts import script
+
+if TYPE_CHECKING:
+    from midturn.stores.postgres.pool import Connection, Pool
+    from midturn.stores.retrying import Tries
+
+NEWEST = 4
+"""The number of the newest migration, ``postgres_0001.sql`` and so on."""
+
+
+async def version(pool: Pool, tries: Tries, schema: str) -> int:
+    """The number of the last migration that was applied, 0 if there is none."""
+
+    async def read(connection: Connection) -> int:
+        cursor = await connection.execute("SELECT to_regclass(%s)::oid", (f'"{schema}".migrations',))
+        if await cursor.fetchone() == (None,):
+            return 0
+        query = SQL("SELECT max(number) FROM {}").format(Identifier(schema, "migrations"))
+        cursor = await connection.execute(query)
+        found = await cursor.fetchone()
+        return found[0] or 0 if found else 0
+
+    return await pool.use(tries, read)
+
+
+def check(found: int, schema: str) -> None:
+    """Whether tables of this version can be used.
+
+    Raises:
+        UnknownVersion: a newer midturn made them.
+        StoreUnavailable: an older one did.
+    """
+    if found > NEWEST:
+        raise UnknownVersion(
+            f"the tables in schema {schema!r} have version {found}, of a newer midturn; upgrade midturn"
+        )
+    if found < NEWEST:
+        raise StoreUnavailable(
+            f"the tables in schema {schema!r} have version {found} and this midturn needs {NEWEST}; "
+            "type: midturn db upgrade --store URL, with the role that owns them"
+        )
+
+
+async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
+    """Bring the tables to the newest version, in one transaction; the version that they had.
+
+    Whoever comes second waits until the first one has finished, and finds nothing left to do.
+    """
+
+    async def work(connection: Connection) -> int:
+        async with connection.transaction():
+            # Functions keep it. Temporary tables come last: else one of the same name would be taken for ours.
+            await connection.execute("SELECT set_config('search_path', %s, true)", (f'"{schema}", pg_temp',))
+            cursor = await connection.execute("SELECT to_regnamespace(%s)::oid", (f'"{schema}"',))
+            if await cursor.fetchone() == (None,):
+                await connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+            await connection.execute(script("postgres/migrations.sql").encode())
+            cursor = await connection.execute("SELECT coalesce(max(number), 0) FROM migrations")
+            found = await cursor.fetchone()
+            before: int = found[0] if found else 0
+            if before > NEWEST:
+                check(before, schema)
+            for number in range(before + 1, NEWEST + 1):
+                await connection.execute(script(f"postgres/{number:04}.sql").encode())
+                await connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
+            return before
+
+    try:
+        return await pool.use(tries, work, writes=True)
+    except ALREADY_THERE as error:
+        if await version(pool, tries, schema):
+            raise Unreached(f"another has made the tables in schema {schema!r}") from error
+        message = f"schema {schema!r} has tables of another program; choose another one: ?schema=..."
+        raise StoreUnavailable(message) from error

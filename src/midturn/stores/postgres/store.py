@@ -1,0 +1,262 @@
+"""``postgresql://``: sessions in one database, for many workers on many machines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
+
+from midturn.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
+from midturn.record.codec import decode, encode
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.store import DEADLINE
+from midturn.stores.postgres import schema as postgres_schema
+from midturn.stores.postgres.pool import Pool, not_a_url
+from midturn.stores.postgres.transaction import PostgresTransaction, fence
+from midturn.stores.postgres.write import apply
+from midturn.stores.retrying import MovedOn, ServerStore, Tries, Unreached
+from midturn.stores.scripts import named
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+
+    from psycopg.abc import Params
+
+    from midturn.store import Profile, Transaction
+
+_log = logging.getLogger(__name__)
+
+OLDEST = 14
+_SQL = named("postgres/queries.sql")
+_SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
+_LAST_N = 2**63 - 1
+_STANDBY = "is a standby; name the primary, or let the URL find it: ?target_session_attrs=read-write"
+
+
+class PostgresStore(ServerStore):
+    """Sessions in one schema of a Postgres database; made by :meth:`open`."""
+
+    profile: Profile = "strict"
+    newest = postgres_schema.NEWEST
+
+    def __init__(self, url: str, deadline: float) -> None:
+        conninfo, self.schema = _split(url)
+        super().__init__(_place(conninfo), deadline)
+        self._pool = Pool(conninfo, self._place, deadline)
+        self._sql = {name: text.replace("midturn.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
+        self._doubtful: dict[str, list[Write]] = {}
+        self.server = 0
+        """The version of PostgreSQL."""
+        self.version = 0
+        """The number of the last migration that the schema has had."""
+
+    @classmethod
+    async def open(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:
+        """Connect to the database, and make the tables if there are none.
+
+        Raises:
+            UnknownVersion: a newer midturn made the tables.
+            StoreUnavailable: the server cannot be reached or used, or the tables are of an older version.
+        """
+        store = cls(url, deadline)
+        await store._ready(make=True)
+        return store
+
+    @classmethod
+    async def connect(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:
+        """The same, but whatever version the tables have, they are left as they are."""
+        store = cls(url, deadline)
+        await store._ready(make=False)
+        return store
+
+    async def upgrade(self) -> None:
+        """Bring the tables to the newest version."""
+        await self._try(self._upgrade)
+
+    async def _ready(self, *, make: bool) -> None:
+        async def work(tries: Tries) -> None:
+            await self._look(tries)
+            if make:
+                if not self.version:
+                    await self._upgrade(tries)
+                postgres_schema.check(self.version, self.schema)
+
+        await self._open(work)
+
+    async def _look(self, tries: Tries) -> None:
+        """Whether the server is one that we can use, and what it promises."""
+        [(self.server, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
+        if self.server < OLDEST:
+            raise StoreUnavailable(f"{self._place} is PostgreSQL {self.server}; midturn needs {OLDEST} or newer")
+        if standby:
+            raise StoreUnavailable(f"{self._place} {_STANDBY}")
+        if encoding != "UTF8":
+            raise StoreUnavailable(
+                f"the encoding of {self._place} is {encoding}, which cannot hold every text; "
+                "create the database anew: createdb -T template0 -E UTF8"
+            )
+        if fsync == "off" or synchronous == "off":
+            self.profile = "bounded-loss"
+            settings = f"fsync={fsync}, synchronous_commit={synchronous}"
+            self._warn(f"{self._place} may lose the last turns when it crashes ({settings})")
+        self.version = await postgres_schema.version(self._pool, tries, self.schema)
+
+    async def _upgrade(self, tries: Tries) -> None:
+        await postgres_schema.upgrade(self._pool, tries, self.schema)
+        self.version = postgres_schema.NEWEST
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        values = {
+            "after": after,
+            "prefix": prefix,
+            # Every id with the prefix lies between the two, and no other.
+            "last": prefix + "\U0010ffff" * MAX_ID,
+            "status": status,
+            "labels": encode(dict(labels), "labels").decode(),
+            "limit": limit,
+        }
+        found = await self._try(lambda tries: self._read(tries, "heads", values))
+        return list(_readable(found))
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        values = (session, int(kind), start, _LAST_N if stop is None else stop - 1)
+        found = await self._try(lambda tries: self._read(tries, "rows", values), session)
+        return [Row(kind=kind, n=n, data=data) for n, data in found]
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        def doubt(write: Write) -> None:
+            self._doubtful.setdefault(write.session, []).append(write)
+
+        transaction = PostgresTransaction(self._pool, self._place, self._deadline, self._sql, doubt)
+        try:
+            await self._try(transaction.begin)
+            yield transaction
+        finally:
+            await transaction.end()
+
+    async def _settle(self, session: str) -> float:
+        until = await super()._settle(session)
+        while doubtful := self._doubtful.get(session):
+            write = doubtful[0]
+            await self._try(partial(self._fence, write), session, Tries(until))
+            if write in doubtful:  # no other call was quicker
+                doubtful.remove(write)
+                if not doubtful:
+                    self._doubtful.pop(session, None)
+        return until
+
+    async def _fence(self, write: Write, tries: Tries) -> None:
+        await fence(self._pool, tries, self._sql, write)
+
+    async def close(self) -> None:
+        if not self._closed and os.getpid() == self._pid:
+            self._pool.close()
+        self._closed = True
+
+    async def _head(self, session: str, tries: Tries) -> Head | None:
+        found = await self._read(tries, "head", (session,))
+        return _as_head(found[0]) if found else None
+
+    async def _write(self, write: Write, tries: Tries) -> Head:
+        try:
+            outcome = await self._pool.use(tries, partial(apply, sql=self._sql, write=write), writes=True)
+        except pg.UniqueViolation:
+            raise Conflict.of(write.session) from None
+        match outcome.what:
+            case "written":
+                return write.head(now=outcome.updated, created=outcome.created)
+            case "repeated" if tries.sent:
+                return write.head(now=outcome.updated, created=outcome.created)
+            case "deleted":
+                raise SessionDeleted.of(write.session)
+            case "later" if tries.sent:
+                raise MovedOn.of(write.session)
+            case _:
+                raise Conflict.of(write.session)
+
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:  # noqa: ARG002 - what was sent tells enough
+        [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
+        return found == "deleted" or (found == "deleted before" and tries.sent)
+
+    async def _read(self, tries: Tries, name: str, values: Params) -> list[tuple[Any, ...]]:
+        """What a query found; its first column says whether a standby answered, and then there is always a row."""
+        found = await self._pool.run(tries, self._sql[name], values)
+        if found[0][0]:
+            self._pool.forget()
+            raise Unreached(_STANDBY)
+        return [row[1:] for row in found if row[1] is not None]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The URL as the driver takes it, and the name of the schema, which is ours: ``?schema=...``."""
+    base, _, query = url.partition("?")
+    schema = "midturn"
+    others: list[str] = []
+    for item in query.split("&") if query else ():
+        if item.startswith("schema="):
+            schema = item.removeprefix("schema=")
+        else:
+            others.append(item)
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise StoreUnavailable(
+            "schema= in the URL is a name of up to 63 letters, digits and _; it begins with a letter"
+        )
+    return base + ("?" + "&".join(others) if others else ""), schema
+
+
+def _place(conninfo: str) -> str:
+    """What errors call the server: hosts, ports and database, of which none is a piece of a password."""
+    address, _, query = conninfo.partition("?")
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+    for name in (item.partition("=")[0] for item in query.split("&") if query):
+        if name not in known and name.isidentifier():
+            near = get_close_matches(name, {"schema", *known}, n=1)
+            hint = f"; did you mean {near[0]}=?" if near else ""
+            raise StoreUnavailable(f"the URL has an option that Postgres does not know: {name}={hint}")
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except (psycopg.Error, UnicodeError):
+        raise not_a_url() from None
+    hosts, ports = (str(parts.get(name) or "").split(",") for name in ("host", "port"))
+    pieces = [*hosts, query, address.partition("://")[2].partition("/")[2]]
+    if any("@" in piece for piece in pieces) or not all(port.isdecimal() for port in ports if port):
+        raise not_a_url()
+    names = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports * len(hosts), strict=False)]
+    return f"Postgres {','.join(names)}/{parts.get('dbname', '')}"
+
+
+def _readable(rows: Iterable[Sequence[Any]]) -> Iterable[Head]:
+    for row in rows:
+        try:
+            yield _as_head(row)
+        except StateInvalid as error:
+            _log.warning("a session is left out of the list: %s", error)
+
+
+def _as_head(row: Sequence[Any]) -> Head:
+    *values, now = row
+    fields = dict(zip(_FIELDS, values, strict=True))
+    session = fields["session"]
+    fields["labels"] = decode(fields["labels"].encode(), f"labels of {session!r}")
+    if fields["status"] not in get_args(Status) or not isinstance(fields["labels"], dict):
+        raise StateInvalid("the record is damaged", path=f"head of {session!r}", session=session)
+    return Head(**fields, now=now)

@@ -1,0 +1,211 @@
+"""Transactions of a Postgres store: statements of the caller's and one write, on one connection.
+
+Nothing in one is ever tried again: what the caller's statements do is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
+
+from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
+from midturn.stores.postgres.pool import LOCK_TIMEOUT, is_gone, message_of
+from midturn.stores.postgres.write import apply
+from midturn.stores.retrying import Slow, Unreached
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from midturn.record.head import Head, Write
+    from midturn.stores.postgres.pool import Connection, Pool
+    from midturn.stores.retrying import Tries
+
+DIVIDING = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
+"""How statements begin that a transaction's caller may not use."""
+
+
+class _OneStatement(psycopg.AsyncCursor[tuple[Any, ...]]):
+    """A cursor that asks in a way in which the server takes one statement only: a second one might be a COMMIT."""
+
+    def _execute_send(self, *query: Any, **options: Any) -> None:
+        super()._execute_send(*query, **(options | {"force_extended": True}))
+
+
+class PostgresTransaction:
+    """One transaction; made by :meth:`midturn.stores.postgres.store.PostgresStore.transaction`."""
+
+    def __init__(
+        self, pool: Pool, place: str, deadline: float, sql: Mapping[str, bytes], doubt: Callable[[Write], None]
+    ) -> None:
+        self._pool = pool
+        self._place = place
+        self._deadline = deadline
+        self._limit = int(deadline * 1000)
+        self._sql = sql
+        self._doubt = doubt
+        self._stack = AsyncExitStack()
+        self._connection: Connection | None = None
+        self._over = False
+        self._used = False
+
+    async def begin(self, tries: Tries) -> None:
+        """One try to begin."""
+        await self._stack.aclose()  # what an earlier try has left
+        now = asyncio.get_running_loop().time()
+        # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
+        until = now + (tries.until - now) / 2
+        connection = await self._stack.enter_async_context(self._pool.hold(until))
+        try:
+            async with self._asking(connection, until):
+                # The server ends a statement as well, since it does not always notice that its client has gone.
+                limits = f"SET LOCAL statement_timeout = {self._limit}; SET LOCAL lock_timeout TO DEFAULT"
+                await connection.execute(f"BEGIN; {limits}; SAVEPOINT midturn".encode())
+        except psycopg.Error as error:
+            raise self._pool.translated(error) from None
+        self._connection = connection
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        connection = self._usable()
+        if first_word(sql) in DIVIDING:
+            text = "the transaction is begun and ended by midturn, and has no savepoints"
+            raise StateInvalid(text, path="statement")
+        self._over = True  # unless it is known how it went
+        try:
+            async with self._asking(connection):
+                if self._used:
+                    await connection.execute(b"RELEASE SAVEPOINT midturn; SAVEPOINT midturn")
+                self._used = True
+                cursor = _OneStatement(connection)
+                await cursor.execute(sql.encode(), parameters or None, prepare=False)
+                found = await cursor.fetchall() if cursor.description else []
+        except Unreached as error:
+            raise self._lost(error) from None
+        except Exception:
+            # Else the server would take no further statement.
+            with suppress(Unreached, psycopg.Error):
+                async with self._asking(connection):
+                    await connection.execute(b"ROLLBACK TO SAVEPOINT midturn")
+                self._over = False
+            raise
+        self._over = False
+        return found
+
+    async def write(self, write: Write) -> Head:
+        connection = self._usable()
+        self._over = True
+        try:
+            async with self._asking(connection):
+                # The session will be locked, so the server waits no longer than this for a client that may be gone.
+                limits = f"SET LOCAL idle_in_transaction_session_timeout = {self._limit}"
+                await connection.execute(f"{limits}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
+                outcome = await apply(connection, self._sql, write)
+        except Unreached as error:
+            raise self._lost(error, write.session) from None
+        except pg.UniqueViolation:
+            raise Conflict.of(write.session) from None
+        except psycopg.Error as error:
+            raise self._final(error, write.session) from None
+        if outcome.what != "written":
+            raise (SessionDeleted if outcome.what == "deleted" else Conflict).of(write.session)
+        await self._commit(connection, write)
+        return write.head(now=outcome.updated, created=outcome.created)
+
+    async def _commit(self, connection: Connection, write: Write) -> None:
+        try:
+            async with self._asking(connection):
+                cursor = await connection.execute(b"COMMIT")
+        except Unreached as error:
+            self._doubt(write)
+            message = f"{self._place} was lost while it committed: {error}"
+            raise OutcomeUnknown(message, session=write.session) from None
+        except pg.IntegrityError:  # a constraint of the caller's that is checked at the end
+            raise
+        except psycopg.Error as error:
+            raise self._final(error, write.session) from None
+        except asyncio.CancelledError:
+            self._doubt(write)
+            raise
+        if cursor.statusmessage != "COMMIT":
+            raise StoreUnavailable(f"{self._place} has rolled the transaction back", session=write.session)
+
+    async def end(self) -> None:
+        """Roll back what was not committed, and give the connection back."""
+        self._over = True
+        connection, self._connection = self._connection, None
+        try:
+            status = connection.info.transaction_status if connection else None
+            if connection and status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                with suppress(Unreached, psycopg.Error):
+                    async with self._asking(connection):
+                        await connection.execute(b"ROLLBACK")
+        finally:
+            await self._stack.aclose()
+
+    @asynccontextmanager
+    async def _asking(self, connection: Connection, until: float | None = None) -> AsyncGenerator[None]:
+        """The deadline of a call; what is no answer of the server's is told as Unreached."""
+        try:
+            async with asyncio.timeout_at(until or asyncio.get_running_loop().time() + self._deadline):
+                yield
+        except TimeoutError:
+            raise Slow("it does not answer in time") from None
+        except psycopg.Error as error:
+            if connection.closed or is_gone(error):
+                raise Unreached(message_of(error)) from None
+            raise
+
+    def _usable(self) -> Connection:
+        if self._over or self._connection is None:
+            raise StateInvalid("it is over; begin another one", path="transaction")
+        return self._connection
+
+    def _final(self, error: psycopg.Error, session: str) -> Exception:
+        found = self._pool.translated(error)
+        return self._lost(found, session) if isinstance(found, Unreached) else found
+
+    def _lost(self, error: Unreached, session: str | None = None) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._place}: {error}; the transaction was rolled back", session=session)
+
+
+async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write) -> None:
+    """Wait until it is certain what became of a write whose transaction was cut off while it committed.
+
+    The same write waits for the locks that the first one holds until it has ended. It is taken back itself, because
+    what belongs to it is missing; if it finds the first one, that is as durable afterwards as any write is.
+    """
+
+    async def work(connection: Connection) -> None:
+        async with connection.transaction():
+            if (await apply(connection, sql, write)).what == "written":
+                raise psycopg.Rollback
+
+    with suppress(pg.UniqueViolation):
+        await pool.use(tries, work)
+
+
+def first_word(sql: str) -> str:
+    """The word that a statement begins with, in capitals; Postgres skips spaces, semicolons and comments before it."""
+    while True:
+        sql = sql.lstrip(" \t\n\r\f\v;")
+        if sql.startswith("--"):
+            sql = "".join(re.split(r"[\n\r]", sql, maxsplit=1)[1:])
+        elif sql.startswith("/*"):
+            sql = sql[_end_of_comment(sql) :]
+        else:
+            found = re.match(r"[A-Za-z]*", sql)
+            return found[0].upper() if found else ""
+
+
+def _end_of_comment(sql: str) -> int:
+    depth = 0
+    for mark in re.finditer(r"/\*|\*/", sql):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    return len(sql)

@@ -1,0 +1,1 @@
+"""``redis://``: sessions in Redis or Valkey."""

@@ -1,0 +1,121 @@
+"""How a session lies in Redis; ``redis.lua`` draws the picture."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import quote, unquote
+
+from midturn.errors import StateInvalid, UnknownVersion
+from midturn.record.codec import decode, encode, is_object
+from midturn.record.head import Head, Kind, Row, Status
+
+if TYPE_CHECKING:
+    from midturn.record.head import Write
+
+FORMAT = b"1"
+LAST_N = 2**63 - 1
+
+_HEAD = re.compile(rb"h1 (\d+) (\d+) (\d+) (\d+) ([a-z]+) =(\S*)\n([^\n]*)\n(.*)", re.DOTALL)
+_ROW = re.compile(rb"(\d)([0-9a-f]{16}):")
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+
+
+class Keys:
+    """The names of a store's keys. What stands in braces decides on the slot of a cluster."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.translate(_ESCAPES)
+        index = f"{{{self._prefix}}}:"
+        self.ids = f"{index}ids".encode()
+        self.begun = f"{index}begun".encode()
+
+    def session(self, session: str) -> bytes:
+        """The one key of a session."""
+        return f"{self._prefix}:{{{session.translate(_ESCAPES)}}}".encode()
+
+
+def quoted(token: str) -> str:
+    """A token as it stands in the head."""
+    return quote(token, safe="")
+
+
+def rest_of(write: Write) -> bytes:
+    """What of the head only this module reads."""
+    labels = dict(write.labels)
+    return encode({"owner": write.owner, "lease": write.lease, "labels": labels}, "head") + b"\n" + write.data
+
+
+def as_member(row: Row) -> bytes:
+    """A row, as it is stored."""
+    return name_of(row.kind, row.n) + b":" + row.data
+
+
+def name_of(kind: Kind, n: int) -> bytes:
+    """What comes before the data of a row; in the order of the numbers."""
+    return b"%d%016x" % (kind, n)
+
+
+def as_row(member: bytes, session: str) -> Row:
+    """The row that is stored as a member."""
+    match = _ROW.match(member)
+    if match is None:
+        raise StateInvalid("a row is damaged", path=f"rows of {session!r}", session=session)
+    return Row(kind=Kind(int(match[1])), n=int(match[2], 16), data=member[match.end() :])
+
+
+def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | None:
+    """The head of a session, from what is stored of it."""
+    if not members:
+        return None
+    [member] = members
+    match = _HEAD.fullmatch(member)
+    if match is None:
+        newer = re.match(rb"h(\d+) ", member)
+        if newer is not None and newer[1] != FORMAT:
+            raise unknown_version(session)
+        raise damaged(session)
+    seq, epoch, created, updated, status, token, meta, data = match.groups()
+    try:
+        more: Any = decode(meta, "head")
+    except StateInvalid:
+        raise damaged(session) from None
+    if status.decode() not in get_args(Status) or not is_object(more):
+        raise damaged(session)
+    owner, lease, labels = more.get("owner"), more.get("lease", 0.0), more.get("labels", {})
+    if not (owner is None or isinstance(owner, str)) or not isinstance(lease, int | float) or not is_object(labels):
+        raise damaged(session)
+    if max(map(len, (seq, epoch, created, updated))) > 20 or not token.isascii():  # noqa: PLR2004 - digits of 64 bits
+        raise damaged(session)
+    when = int(updated) / 1e6
+    return Head(
+        session=session,
+        seq=int(seq),
+        epoch=int(epoch),
+        status=status.decode(),  # type: ignore[arg-type]  # one of them, as was checked
+        labels=labels,
+        owner=owner,
+        # Stored as the lease: a sum of rounded numbers is not a rounded sum.
+        expires=when + lease if owner else 0.0,
+        token=unquote(token.decode()),
+        created=int(created) / 1e6,
+        updated=when,
+        now=(int(time[0]) * 1_000_000 + int(time[1])) / 1e6,
+        data=data,
+    )
+
+
+def damaged(session: str) -> StateInvalid:
+    """For a head that cannot be read."""
+    return StateInvalid("the record is damaged", path=f"head of {session!r}", session=session)
+
+
+def foreign(session: str, key: bytes) -> StateInvalid:
+    """For a key that another program uses."""
+    message = f"the key {key.decode()!r} holds something of another program; use another prefix="
+    return StateInvalid(message, path=f"session {session!r}", session=session)
+
+
+def unknown_version(session: str) -> UnknownVersion:
+    """For a head with a format that this code does not know."""
+    return UnknownVersion(f"session {session!r} was written by a newer midturn; upgrade midturn", session=session)

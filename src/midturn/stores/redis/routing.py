@@ -1,0 +1,228 @@
+"""Which Redis server has a key: the only one, the one that the Sentinels name, or one of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from redis.crc import key_slot
+
+from midturn.errors import StoreUnavailable
+from midturn.stores.redis.durability import check
+from midturn.stores.redis.server import Call, Detour, Place, Server, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from midturn.stores.redis.durability import Checked
+    from midturn.stores.redis.server import Address, Command, Then
+    from midturn.stores.redis.url import Target
+
+SLOTS = 16_384
+
+
+class Fleet:
+    """All servers that a store uses, by the slots they have."""
+
+    def __init__(self, target: Target, patience: float) -> None:
+        self._target = target
+        self._patience = patience
+        self._places = [Place(url, patience) for url in target.urls]
+        self._servers: dict[Address, Server] = {}
+        self._starts: list[int] = []
+        self._primaries: list[Address] = []
+        self._waits = {"WAITAOF": ("WAITAOF", 1, 0), "WAIT": ("WAIT", target.replicas)}
+        self._stale = True
+        self._learning = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return ", ".join(f"{host}:{port}" for host, port in (place.address for place in self._places))
+
+    @property
+    def sure(self) -> bool:
+        """Whether somebody has named the servers who knows of failovers."""
+        return self._target.layout != "server" and bool(self._primaries)
+
+    async def read(self, call: Call, key: bytes, commands: list[Command]) -> list[Any]:
+        """The replies of the server that has the key, while it is the primary."""
+        server, asking = await self._server(key, call)
+        if not (await self._check(server)).tells_role:
+            return await self._run(server, call, commands, asking=asking)
+        *replies, role = await self._run(server, call, [*commands, ("ROLE",)], asking=asking)
+        if role[0] != b"master":
+            await server.drop()
+            message = f"the Redis server {server.name} has become a replica; name the primary"
+            raise Trouble(StoreUnavailable(message), stale=True)
+        return replies
+
+    async def write(self, call: Call, key: bytes, command: Command) -> Any:
+        """The reply of the server that has the key, once what it has written is as durable as it must be."""
+        server, asking = await self._server(key, call)
+        checked = await self._check(server)
+
+        def waits(replies: list[Any]) -> list[Command]:
+            # Only now, and not with the command: a refusal must not wait for replicas that hang.
+            first: Any = replies[0]
+            written = bool(type(first) is list and first[0] in {b"written", b"gone"})
+            left = min(self._patience, call.until - asyncio.get_running_loop().time())
+            commands = {name: (*parts, max(1, int(left * 500))) for name, parts in self._waits.items()}
+            return [commands[name] for name in checked.waits] if written else []
+
+        reply, *waited = await self._run(server, call, [command], asking=asking, then=waits)
+        if waited:
+            self._confirm(server, call, dict(zip(checked.waits, waited, strict=True)))
+        return reply
+
+    def _confirm(self, server: Server, call: Call, waited: dict[str, Any]) -> None:
+        what = ""
+        if "WAITAOF" in waited and waited["WAITAOF"][0] < 1:
+            what = f"the Redis server {server.name} has not put the change on its disk in time"
+        elif waited.get("WAIT", self._target.replicas) < self._target.replicas:
+            which = f"{waited['WAIT']} of {self._target.replicas} replicas of the Redis server {server.name}"
+            what = f"only {which} have confirmed the change in time"
+        if what:
+            # With hardly any time left, another try would only end with a worse explanation.
+            again = asyncio.get_running_loop().time() + self._patience / 2 < call.until
+            raise Trouble(StoreUnavailable(what), again=again)
+
+    async def run_each(self, call: Call, commands: dict[bytes, Command], last: Command) -> dict[bytes, tuple[Any, Any]]:
+        """The reply to each key's command, with the reply to ``last`` that the same server gave after it."""
+        parts: dict[tuple[Server, bool], list[bytes]] = {}
+        for key in commands:
+            parts.setdefault(await self._server(key, call), []).append(key)
+        found: dict[bytes, tuple[Any, Any]] = {}
+        for (server, asking), keys in parts.items():
+            await self._check(server)
+            sent = [*(commands[key] for key in keys), last]
+            *replies, end = await self._run(server, call, sent, asking=asking)
+            found |= {key: (reply, end) for key, reply in zip(keys, replies, strict=True)}
+        return found
+
+    async def check_all(self) -> list[Checked]:
+        """What is known about every primary."""
+        await self._learn()
+        return [await self._check(self._at(address)) for address in dict.fromkeys(self._primaries)]
+
+    def forget(self) -> None:
+        """Learn anew who has what before the next call."""
+        self._stale = True
+
+    async def doubt(self) -> None:
+        """Trust no connection any more, after one of them has led nowhere."""
+        self.forget()
+        for server in self._servers.values():
+            await server.drop()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+
+    async def _run(
+        self, server: Server, call: Call, commands: list[Command], *, asking: bool, then: Then | None = None
+    ) -> list[Any]:
+        try:
+            return await server.run(call, commands, asking=asking, then=then)
+        except Detour as detour:
+            call.detours[detour.slot] = detour.address
+            raise
+        except Trouble as trouble:
+            if trouble.stale:
+                call.detours.clear()
+                await server.drop()
+            raise
+
+    async def _check(self, server: Server) -> Checked:
+        if server.checked is None:
+            server.checked = await check(server, self._target)
+        checked: Checked = server.checked  # type: ignore[assignment]  # just set
+        return checked
+
+    async def _server(self, key: bytes, call: Call) -> tuple[Server, bool]:
+        await self._learn()
+        slot = key_slot(key)
+        if slot in call.detours:
+            return self._at(call.detours[slot]), True
+        return self._at(self._primaries[bisect_right(self._starts, slot) - 1]), False
+
+    def _at(self, address: Address) -> Server:
+        if address not in self._servers:
+            self._servers[address] = Server(self._places[0], address)
+        return self._servers[address]
+
+    async def _learn(self) -> None:
+        async with self._learning:
+            if not self._stale:
+                return
+            if self._target.layout == "cluster":
+                slots = await self._told_by_the_cluster()
+            elif self._target.layout == "sentinel":
+                slots = [(0, await self._named_by_a_sentinel())]
+            else:
+                slots = [(0, self._places[0].address)]
+            self._starts = [start for start, _ in slots]
+            self._primaries = [address for _, address in slots]
+            self._stale = False
+            for address in self._servers.keys() - set(self._primaries):
+                await self._servers.pop(address).close()
+
+    async def _told_by_the_cluster(self) -> list[tuple[int, Address]]:
+        # The servers that were named last come first: those in the URL may be gone one day.
+        known = dict.fromkeys([*self._primaries, *(place.address for place in self._places)])
+        expected = 0
+        for rest in range(len(known)):  # one that has lost its cluster does not know it
+            asked, reply = await self._first([self._at(address) for address in [*known][rest:]], ("CLUSTER", "SLOTS"))
+            slots, expected = self._slots(asked, reply)
+            if expected == SLOTS:
+                return slots
+        message = f"the Redis cluster at {self.name} has no server for slot {expected}; see CLUSTER SLOTS"
+        raise Trouble(StoreUnavailable(message), soon=True, stale=True)
+
+    @staticmethod
+    def _slots(asked: Server, reply: Any) -> tuple[list[tuple[int, Address]], int]:
+        """Which server has the slots from which one on, and the first that none has."""
+        found = sorted((int(start), int(end), primary) for start, end, primary, *_ in reply)
+        expected = 0
+        slots: list[tuple[int, Address]] = []
+        for start, end, (host, port, *_) in found:
+            if start != expected or not port:
+                break
+            # Without a name of its own, a server is where it was asked.
+            name = bytes(host or b"").decode()
+            slots.append((start, (asked.name.rpartition(":")[0] if name in {"", "?"} else name, int(port))))
+            expected = end + 1
+        return slots, expected
+
+    async def _named_by_a_sentinel(self) -> Address:
+        command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
+        # A Sentinel may have no password though its servers have one, and refuses one then.
+        sentinels = [
+            Server(place, place.address, login=login, db=0) for login in (False, True) for place in self._places
+        ]
+        try:
+            _, reply = await self._first(sentinels, command)
+        finally:
+            for sentinel in sentinels:
+                await sentinel.drop()
+        if reply is None:
+            known = f"the Sentinels at {self.name} know no service {self._target.service!r}"
+            raise Trouble(StoreUnavailable(f"{known}; SENTINEL MASTERS lists them"), stale=True)
+        host, port = reply
+        return host.decode(), int(port)
+
+    async def _first(self, servers: Iterable[Server], command: Command) -> tuple[Server, Any]:
+        """The first reply that one of the servers gives."""
+        servers = list(servers)
+        trouble = Trouble(StoreUnavailable(f"no Redis server at {self.name} answers; check that they run"), stale=True)
+        for server in servers:
+            try:
+                async with asyncio.timeout(self._patience / (len(servers) + 1)):
+                    [reply] = await server.run(Call(0.0), [command])
+                return server, reply
+            except TimeoutError:
+                continue
+            except Trouble as error:
+                trouble = error
+        raise Trouble(trouble.error, again=trouble.again, soon=trouble.soon, stale=True) from trouble.__cause__

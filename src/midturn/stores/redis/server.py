@@ -1,0 +1,313 @@
+"""One Redis server: its connections, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from redis import exceptions as failures
+from redis.asyncio.connection import Connection, parse_url
+
+from midturn.errors import MidturnError, StoreFull, StoreUnavailable
+from midturn.stores.redis.url import FORMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Address: TypeAlias = tuple[str, int]
+Command: TypeAlias = "tuple[str | bytes | int, ...]"
+Then: TypeAlias = "Callable[[list[Any]], list[Command]]"
+
+CONNECTIONS = 16
+"""How many a store keeps to one server."""
+FRESH = 60.0
+"""Seconds for which an idle connection is trusted; firewalls drop quiet ones without a word, and then a try hangs."""
+FAREWELL = 1.0
+"""Seconds that closing a connection politely may take."""
+
+WRONG_TYPE = object()
+"""The reply for a key that holds something of another program."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a store, over all its attempts."""
+
+    until: float
+    """When it gives up, on the event loop's clock."""
+    sent: bool = False
+    """A server may have carried it out, or may still do so."""
+    whole: bool = False
+    """A server does not know the script yet, so it is sent whole."""
+    detours: dict[int, Address] = field(default_factory=dict[int, Address])
+    """Slots of a cluster that are on their way to another server."""
+
+
+class Trouble(Exception):
+    """An attempt failed; ``error`` is for the caller, if nothing better comes of another attempt."""
+
+    def __init__(
+        self,
+        error: MidturnError,
+        *,
+        again: bool = True,
+        soon: bool = False,
+        stale: bool = False,
+        at_once: bool = False,
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.again = again
+        """Another attempt may succeed."""
+        self.soon = soon or at_once
+        """The server is there and needs a moment."""
+        self.stale = stale
+        """Another server may have taken over."""
+        self.at_once = at_once
+        """The next attempt does it differently and need not wait."""
+
+
+class Place:
+    """How connections are made: what a URL says, for its own host or for another one."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        forced = {"protocol": 2, "decode_responses": False}
+        options: dict[str, Any] = {}
+        try:
+            # No timeout for each command: the store has one for each try, and two of them cost a fifth of the speed.
+            options = {"socket_timeout": None, "socket_connect_timeout": patience, **parse_url(url), **forced}
+            self._kind: Any = options.pop("connection_class", Connection)
+            self.connections = int(options.pop("max_connections", CONNECTIONS))
+            options.pop("timeout", None)
+            self._kind(**options)
+        except TypeError as error:
+            unknown = re.findall(r"'(\w+)'", str(error))
+            names = ", ".join(name for name in unknown if name in options) or "one"
+            raise StoreUnavailable(f"the URL of the Redis store has an option that redis-py lacks: {names}") from None
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+            failures.RedisError,
+        ):  # not chained: the message may quote a password
+            raise StoreUnavailable(f"the URL of the Redis store cannot be read; use {FORMS}") from None
+        self._options = options
+        self.address: Address = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
+
+    def connection(self, address: Address, **others: Any) -> Any:
+        """A new one, not connected yet."""
+        return self._kind(**self._options | {"host": address[0], "port": address[1]} | others)
+
+
+class Server:
+    """The connections to one server."""
+
+    def __init__(self, place: Place, address: Address, *, login: bool = True, **others: Any) -> None:
+        self.name = f"{address[0]}:{address[1]}"
+        self.checked: object = None
+        """What was found out about the server; ``None`` after each trouble."""
+        self._place = place
+        self._address = address
+        self._others = others if login else {**others, "username": None, "password": None}
+        self._turns = asyncio.Semaphore(place.connections)
+        self._idle: list[tuple[float, Any]] = []
+        self._closed = False
+
+    async def run(
+        self, call: Call, commands: Sequence[Command], *, asking: bool = False, then: Then | None = None
+    ) -> list[Any]:
+        """The replies to commands that are sent at once on one connection, and to those that ``then`` adds on it.
+
+        Raises:
+            Trouble: there is no reply, or an error that is not about one key.
+        """
+        before = call.sent
+        async with self._turns:
+            connection = await self._connection()
+            try:
+                await connection.connect()
+                call.sent = True
+                replies = await _exchange(connection, commands, asking=asking)
+                if then is not None and (more := then(replies)):
+                    replies += await _exchange(connection, more)
+            except BaseException as error:
+                # Whatever happened, what is still to come must not be taken for the reply to a later command.
+                await connection.disconnect(nowait=True)
+                if isinstance(error, failures.RedisError | OSError):
+                    await self.drop()
+                    raise trouble(error, self.name) from error
+                raise
+            if self._closed:
+                await connection.disconnect(nowait=True)
+            else:
+                self._idle.append((time.monotonic(), connection))
+        for number, reply in enumerate(replies):
+            if isinstance(reply, failures.RedisError):
+                if number == 0 and _is_refusal(reply):
+                    call.sent = before
+                if "WRONGTYPE" not in str(reply):
+                    raise trouble(reply, self.name)
+                replies[number] = WRONG_TYPE
+        return replies
+
+    async def _connection(self) -> Any:
+        if self._idle:
+            since, connection = self._idle.pop()
+            if time.monotonic() - since < FRESH:
+                return connection
+            await connection.disconnect(nowait=True)
+        return self._place.connection(self._address, **self._others)
+
+    async def drop(self) -> None:
+        """Give up the connections that nobody uses: whatever broke one of them has broken them all."""
+        self.checked = None
+        while self._idle:
+            await self._idle.pop()[1].disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """End all connections; one in use ends with its call."""
+        self._closed = True
+        ending = [connection.disconnect() for _, connection in self._idle]
+        self._idle.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def _exchange(connection: Any, commands: Sequence[Command], *, asking: bool = False) -> list[Any]:
+    """The reply to each command, which may be an error."""
+    if asking:
+        commands = [part for command in commands for part in (("ASKING",), command)]
+    await connection.send_packed_command(connection.pack_commands(commands))
+    replies: list[Any] = []
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response(disable_decoding=True))
+        except (failures.ResponseError, failures.BusyLoadingError) as error:
+            if not connection.is_connected:  # redis-py ends the connection to a server that is still loading
+                return [error]
+            replies.append(error)
+    return replies[1::2] if asking else replies
+
+
+class Detour(Trouble):
+    """A slot of a cluster is being moved, and its key is at the other server already."""
+
+    def __init__(self, error: MidturnError, slot: int, address: Address) -> None:
+        super().__init__(error, at_once=True)
+        self.slot = slot
+        self.address = address
+
+
+class NoScript(Trouble):
+    """The server does not know the script yet."""
+
+
+class Forbidden(Trouble):
+    """The server does not have the command, or not for this user."""
+
+    def __init__(self, error: MidturnError, *, again: bool = False) -> None:
+        super().__init__(error, again=again)
+
+
+_CLASSES: dict[type, str] = {
+    failures.OutOfMemoryError: "OOM",
+    failures.ReadOnlyError: "READONLY",
+    failures.BusyLoadingError: "LOADING",
+    failures.TryAgainError: "TRYAGAIN",
+    failures.ClusterDownError: "CLUSTERDOWN",
+    failures.MasterDownError: "MASTERDOWN",
+    failures.NoPermissionError: "NOPERM",
+}
+_PASSING: dict[str, tuple[str, dict[str, bool]]] = {
+    "READONLY": ("is a replica; name the primary", {"stale": True}),
+    "NOREPLICAS": ("has too few replicas (min-replicas-to-write); nothing was written", {}),
+    "LOADING": ("is still loading its data; try again in a moment", {"soon": True}),
+    "BUSY": ("is busy with a script of another program; try again later", {"soon": True}),
+    "TRYAGAIN": ("is moving keys within its cluster; try again in a moment", {"soon": True}),
+    "UNBLOCKED": ("has become a replica", {"soon": True, "stale": True}),
+    "MASTERDOWN": ("has lost its primary; see INFO replication", {"soon": True, "stale": True}),
+    "CLUSTERDOWN": ("says that its cluster is down; see CLUSTER INFO", {"soon": True, "stale": True}),
+}
+_CODE = re.compile(rf"\b({'|'.join([*_PASSING, 'OOM', 'MISCONF', 'NOPERM'])})\b")
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server has certainly done nothing; a proxy before it may say anything."""
+    known = (failures.MovedError, failures.AskError, failures.NoScriptError, failures.AuthenticationError, *_CLASSES)
+    found = _CODE.search(str(error))
+    # A script that may use some commands and not others is carried out up to the first of these.
+    half = found is not None and found[0] == "NOPERM" and "script" in str(error)
+    return (isinstance(error, known) or found is not None) and not half
+
+
+def trouble(error: Exception, name: str) -> Trouble:
+    """What an error of redis-py or of the server means."""
+    server = f"the Redis server {name}"
+    match error:
+        case failures.MovedError():
+            moved = StoreUnavailable(f"{server} has handed the session to another server of its cluster")
+            return Trouble(moved, at_once=True, stale=True)
+        case failures.AskError():
+            address = (str(error.host) or name.rpartition(":")[0], error.port)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            moving = StoreUnavailable(f"{server} is handing the session to another server of its cluster")
+            return Detour(moving, error.slot_id, address)
+        case failures.NoScriptError():
+            return NoScript(StoreUnavailable(f"{server} forgets its scripts at once"), at_once=True)
+        case failures.AuthenticationError() | failures.AuthorizationError():
+            refused = f"{server} refuses the user name or the password; check them in the URL"
+            return Trouble(StoreUnavailable(refused), again=False)
+        case failures.ResponseError() | failures.BusyLoadingError():
+            return _answered(error, server)
+        case _:
+            return Trouble(StoreUnavailable(f"{server} {_unreachable(error)}"), stale=True)
+
+
+def _answered(error: Exception, server: str) -> Trouble:
+    # Before Redis 7, what a script runs into is wrapped in a text.
+    found = _CODE.search(str(error))
+    code = _CLASSES.get(type(error)) or (found[0] if found else "")
+    if code in _PASSING:
+        what, how = _PASSING[code]
+        return Trouble(StoreUnavailable(f"{server} {what}"), **how)
+    match code:
+        case "OOM":
+            return Trouble(StoreFull(f"{server} has no memory left; raise maxmemory or delete sessions"), again=False)
+        case "MISCONF" if "No space" in str(error):
+            return Trouble(StoreFull(f"{server} has no space left on its disk; free some there"), again=False)
+        case "MISCONF":
+            what = "takes no writes because it cannot save to its disk; see its log"
+            return Trouble(StoreUnavailable(f"{server} {what}"), again=False)
+        case "NOPERM":
+            # Not the whole message: it may name the user.
+            command = re.search(r"'([\w|]+)' command", str(error))
+            needed = f"the command {command[1]}" if command else "the keys under the store's prefix"
+            return Forbidden(StoreUnavailable(f"{server} does not allow this user {needed}; ACL SETUSER can"))
+        case _:
+            # No more of it: Redis quotes the arguments of a command that it does not know.
+            text = str(error).partition(", with args")[0]
+            unknown = "unknown command" in text.lower()
+            return (Forbidden if unknown else Trouble)(StoreUnavailable(f"{server} answered: {text}"), again=False)
+
+
+def _unreachable(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, failures.TimeoutError):
+        return "did not answer in time; check that it runs and can be reached"
+    if isinstance(error, failures.InvalidResponse):
+        return "does not speak the Redis protocol; check the port, and rediss:// for TLS"
+    if isinstance(cause, ssl.SSLError):
+        reason = getattr(cause, "reason", None) or cause
+        return f"does not pass the TLS check: {reason}; check its certificate and ssl_ca_certs="
+    if cause is not None and cause.strerror:
+        return f"cannot be reached: {cause.strerror}; check the host, the port and that it runs"
+    if cause is not None:
+        return f"cannot be reached: {cause}; check the host, the port and that it runs"
+    return "closed the connection; check that it runs, and rediss:// for TLS"

@@ -1,0 +1,318 @@
+"""``redis://``: sessions in Redis or Valkey, for the processes of many machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.store import DEADLINE
+from midturn.stores.redis import layout as records
+from midturn.stores.redis.routing import Fleet
+from midturn.stores.redis.server import WRONG_TYPE, Call, NoScript, Trouble
+from midturn.stores.redis.url import parse
+from midturn.stores.retrying import MovedOn, ServerStore, Slow, Tries, Unreached
+from midturn.stores.scripts import named
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from midturn.store import Profile
+    from midturn.stores.redis.server import Command
+    from midturn.stores.redis.url import Target
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+BATCH = 500
+"""How many sessions a list looks at in one go, at the most."""
+REMEMBERED = 10_000
+"""How many ids a handle knows to be in the index."""
+ABANDONED = 3_600
+"""Seconds after which an id that was begun and has no session leaves the index; far longer than any write takes."""
+AT_ONCE = 5
+"""How often a try goes elsewhere before it waits."""
+LEAVE = 1.0
+"""Seconds that closing gives to the calls under way."""
+
+_PARTS = named("redis/script.lua")
+_LUA = {name: _PARTS["common"] + text for name, text in _PARTS.items() if name != "common"}
+_SHA = {name: sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in _LUA.items()}
+
+
+class RedisStore(ServerStore):
+    """Sessions in Redis; made by :meth:`open`."""
+
+    profile: Profile = "bounded-loss"
+
+    def __init__(self, target: Target, deadline: float) -> None:
+        # A server that hangs is left early enough to find the one that has taken over.
+        self._patience = deadline / 3
+        self._fleet = Fleet(target, self._patience)
+        kinds = {"server": "server", "cluster": "cluster", "sentinel": f"service {target.service!r} of the Sentinels"}
+        super().__init__(f"the Redis {kinds[target.layout]} {self._fleet.name}", deadline)
+        self._target = target
+        self._keys = records.Keys(target.prefix)
+        self._index_keys = [self._keys.ids, self._keys.begun]
+        self._indexed: dict[str, None] = {}
+        self._timers: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._ready = False
+
+    @classmethod
+    async def open(cls, url: str, *, deadline: float = DEADLINE) -> RedisStore:
+        """Connect to the servers that a URL names, and find out what they promise.
+
+        Raises:
+            StoreUnavailable: the URL is not right, or the servers are out of reach, refuse the user, or may lose more
+                than the URL allows.
+        """
+        store = cls(parse(url), deadline)
+        await store._open(store._start)
+        store._ready = True
+        return store
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        low = b"[" + prefix.encode() if prefix > after else b"(" + after.encode()
+        high = b"(" + prefix.encode() + b"\xff" if prefix else b"+"  # a byte that no UTF-8 has
+        found: list[Head] = []
+
+        async def pages(tries: Tries) -> None:
+            nonlocal low
+            more = True
+            while more and len(found) < limit:
+                size = min(BATCH, max(20, limit - len(found)))
+                ids = await self._page(low, high, size, tries)
+                more = len(ids) == size
+                for head in await self._readable(ids, tries):
+                    fits = head.status == status if status else head.status != "deleted"
+                    if fits and labels.items() <= head.labels.items():
+                        found.append(head)
+                low = b"(" + ids[-1] if ids else low
+
+        await self._try(pages)
+        return found[:limit]
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        if start > records.LAST_N or (stop is not None and stop <= start):
+            return []
+        low = b"[" + records.name_of(kind, start)
+        high = b"(%d" % (kind + 1) if stop is None or stop > records.LAST_N else b"(" + records.name_of(kind, stop)
+        key = self._keys.session(session)
+        # One command, though it may be long: a deletion between two would leave half.
+        [members] = await self._try(lambda tries: self._read(key, [("ZRANGEBYLEX", key, low, high)], tries), session)
+        if members is WRONG_TYPE:
+            raise records.foreign(session, key)
+        return [records.as_row(member, session) for member in members]
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid or asyncio.get_running_loop() is not self._loop:
+            return
+        self._closed = True
+        await self._ended()
+        for timer in self._timers:
+            if not timer.expired():
+                timer.reschedule(self._loop.time())
+        await self._ended()
+        await self._fleet.close()
+
+    async def _ended(self) -> None:
+        """Wait until no call is under way, but not for long."""
+        if self._timers:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LEAVE, self._deadline / 4)):
+                    await self._idle.wait()
+
+    # What the servers are asked to do
+
+    async def _start(self, tries: Tries) -> None:
+        checked = await self._reach(Call(tries.until), tries, self._fleet.check_all)
+        profiles: tuple[Profile, ...] = ("volatile", "bounded-loss", "strict")
+        found = {one.profile for one in checked}
+        self.profile = next(profile for profile in profiles if profile in found)
+        for one in checked:
+            if one.risk:
+                self._warn(one.risk)
+
+    async def _head(self, session: str, tries: Tries) -> Head | None:
+        key = self._keys.session(session)
+        members, time = await self._read(key, [_head_of(key), ("TIME",)], tries)
+        if members is WRONG_TYPE:
+            raise records.foreign(session, key)
+        return records.as_head(members, session, time)
+
+    async def _write(self, write: Write, tries: Tries) -> Head:
+        # In another slot of a cluster, hence not in the same script; and before it, so that no list misses a session.
+        again, index = tries.sent, write.seq == 0 or write.session not in self._indexed
+        if index and not again:
+            await self._index(write.session, tries)
+        after = "" if write.after is None or not write.seq else f"={records.quoted(write.after)}"
+        token = records.quoted(write.token)
+        fixed = (write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
+        rows = map(records.as_member, write.rows)
+        # A session must not expire while somebody holds it.
+        ttl = self._target.ttl and self._target.ttl + (int(write.lease * 1000) if write.owner else 0)
+        prune = records.name_of(Kind.CALL, write.prune) if write.prune else ""
+        arguments = (*fixed, int(again), ttl or "", self._target.replicas, prune, *rows)
+        answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)
+        if answer == b"conflict":
+            raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
+        self._check_answer(answer, write.session)
+        if index and again:  # now that it is known whether it was written: a full server refuses this
+            await self._index(write.session, Tries(tries.until))
+        created, updated = (int(value) / 1e6 for value in values)
+        return write.head(now=updated, created=created)
+
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
+        arguments = (by, self._target.replicas)
+        [answer, *_] = await self._script("delete", [self._keys.session(session)], arguments, tries)
+        if answer in (b"nothing", b"gone"):
+            return False
+        self._check_answer(answer, session)
+        return True
+
+    def _check_answer(self, answer: bytes, session: str) -> None:
+        match answer:
+            case b"written":
+                return
+            case b"deleted":
+                raise SessionDeleted.of(session)
+            case b"newer":
+                raise records.unknown_version(session)
+            case b"foreign":
+                raise records.foreign(session, self._keys.session(session))
+            case _:
+                raise records.damaged(session)
+
+    async def _index(self, session: str, tries: Tries) -> None:
+        arguments = (session.encode(), self._target.replicas)
+        [answer, *_] = await self._script("index", self._index_keys, arguments, Tries(tries.until))
+        if answer != b"written":
+            raise records.foreign(session, self._keys.ids)
+        self._indexed[session] = None
+        if len(self._indexed) > REMEMBERED:
+            del self._indexed[next(iter(self._indexed))]
+
+    async def _page(self, low: bytes, high: bytes, size: int, tries: Tries) -> list[bytes]:
+        ids = self._keys.ids
+        [found] = await self._read(ids, [("ZRANGEBYLEX", ids, low, high, "LIMIT", 0, size)], tries)
+        if found is WRONG_TYPE:
+            raise records.foreign("", ids)
+        page: list[bytes] = found
+        return page
+
+    async def _readable(self, ids: list[bytes], tries: Tries) -> list[Head]:
+        """The heads of those ids that have one; those that have had none for long leave the index."""
+        sessions: list[str] = []
+        for id_ in ids:
+            try:
+                sessions.append(id_.decode())
+            except UnicodeDecodeError:
+                _log.warning("an id of another program is left out of the list: %r", id_)
+        keys = [self._keys.session(session) for session in sessions]
+        call = Call(tries.until)
+        commands = {key: _head_of(key) for key in keys}
+        replies = await self._reach(call, tries, lambda: self._fleet.run_each(call, commands, ("TIME",)))
+        heads: list[Head] = []
+        gone: list[bytes] = []
+        for session, key in zip(sessions, keys, strict=True):
+            members, time = replies[key]
+            try:
+                if members is WRONG_TYPE:
+                    raise records.foreign(session, key)
+                head = records.as_head(members, session, time)
+            except (StateInvalid, UnknownVersion) as error:
+                _log.warning("a session is left out of the list: %s", error)
+                continue
+            if head is None:
+                gone.append(session.encode())
+            else:
+                heads.append(head)
+        if gone:
+            with suppress(MidturnError, Unreached):  # who may only read, or a server that takes no writes: another time
+                await self._script("unindex", self._index_keys, (ABANDONED, *gone), Tries(tries.until))
+        return heads
+
+    # How they are reached
+
+    async def _read(self, key: bytes, commands: list[Command], tries: Tries) -> list[Any]:
+        """The replies of the primary that has the key."""
+        call = Call(tries.until)
+        return await self._reach(call, tries, lambda: self._fleet.read(call, key, commands))
+
+    async def _script(self, name: str, keys: list[bytes], arguments: tuple[Any, ...], tries: Tries) -> list[Any]:
+        """What a script answers, once its change is as durable as the store promises."""
+        call = Call(tries.until, tries.sent)
+
+        async def work() -> list[Any]:
+            script = ("EVAL", _LUA[name]) if call.whole else ("EVALSHA", _SHA[name])
+            answer = await self._fleet.write(call, keys[0], (*script, len(keys), *keys, *arguments))
+            if answer is WRONG_TYPE:
+                return [b"foreign"]
+            if answer[0] == b"replicas":
+                call.sent = tries.sent
+                wanted = f"{int(answer[1])} of {self._target.replicas} replicas"
+                raise Trouble(StoreUnavailable(f"{self.place} has {wanted}; nothing was written"))
+            found: list[Any] = answer
+            return found
+
+        return await self._reach(call, tries, work, writes=True)
+
+    async def _reach(self, call: Call, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+        """One try, which may go from server to server."""
+        try:
+            async with asyncio.timeout_at(min(tries.until, self._loop.time() + self._patience)) as timer:
+                self._timers.add(timer)
+                try:
+                    return await self._follow(call, work)
+                finally:
+                    self._timers.discard(timer)
+                    if not self._timers:
+                        self._idle.set()
+        except TimeoutError:
+            await self._fleet.doubt()
+            tries.sent |= call.sent and writes
+            if self._closed:
+                raise StoreUnavailable.closed() from None
+            raise Slow(
+                "no answer in time; check that it runs and can be reached, and rediss:// for TLS", absent=True
+            ) from None
+        except Trouble as trouble:
+            # Also before an error that is final: what was sent may have taken effect.
+            tries.sent |= call.sent and writes
+            if not trouble.again or not (self._ready or trouble.soon or self._fleet.sure):
+                raise trouble.error from trouble.__cause__
+            raise Unreached(str(trouble).removeprefix(f"{self.place} ")) from trouble
+
+    async def _follow(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        for left in reversed(range(AT_ONCE)):
+            try:
+                return await work()
+            except Trouble as trouble:
+                if trouble.stale:
+                    self._fleet.forget()
+                    self._indexed.clear()  # another server may have lost it
+                if isinstance(trouble, NoScript):
+                    call.whole = True
+                if not trouble.at_once or not left:
+                    raise
+        raise AssertionError("the last round ends the loop")
+
+
+def _head_of(key: bytes) -> Command:
+    return ("ZRANGEBYLEX", key, b"[h", b"(i", "LIMIT", 0, 1)

@@ -1,0 +1,208 @@
+"""What stores behind a network have in common: tries until a deadline, and writes whose outcome is found out.
+
+A write carries a token, and a server that finds the token of the write in the session's head answers as it did the
+first time. So a write whose connection broke is simply tried again, and takes effect once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import uuid
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from midturn.errors import (
+    Conflict,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+    UnknownVersion,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from midturn.record.head import Head, Write
+    from midturn.store import Profile
+
+T = TypeVar("T")
+
+durability = logging.getLogger("midturn.durability")
+"""Tells, when a store is opened, what its server may lose."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+
+
+class Unreached(Exception):
+    """A try that failed in a way that may pass.
+
+    ``sent`` if it may have taken effect all the same, ``absent`` if there was nobody to answer.
+    """
+
+    def __init__(self, message: str, *, sent: bool = False, absent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.absent = absent
+
+
+class Slow(Unreached):
+    """A try whose time was up."""
+
+
+class MovedOn(Conflict):
+    """Others have written since a try of ours that may have come through; nobody can tell any more."""
+
+
+@dataclass(slots=True)
+class Tries:
+    """The tries of one call."""
+
+    until: float
+    """When the call gives up, by the clock of the event loop."""
+    sent: bool = False
+    """Whether one that failed may have taken effect."""
+
+
+class ServerStore(ABC):
+    """A store behind a network; what it does on the server is up to its subclass."""
+
+    profile: Profile
+
+    def __init__(self, place: str, deadline: float) -> None:
+        self._place = place
+        self._deadline = deadline
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._unsettled: dict[str, list[Write]] = {}
+        self.risks: list[str] = []
+        """What the server may lose, in sentences."""
+
+    @property
+    def place(self) -> str:
+        """The server, without secrets."""
+        return self._place
+
+    @abstractmethod
+    async def _head(self, session: str, tries: Tries) -> Head | None: ...
+
+    @abstractmethod
+    async def _write(self, write: Write, tries: Tries) -> Head: ...
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give the connections back."""
+
+    @abstractmethod
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
+        """Delete; ``by`` is the same in every try of a deletion."""
+
+    async def head(self, session: str) -> Head | None:
+        until = await self._settle(session)
+        return await self._try(lambda tries: self._head(session, tries), session, Tries(until))
+
+    async def write(self, write: Write) -> Head:
+        tries = Tries(self._loop.time() + self._deadline)
+        try:
+            return await self._apply(write, tries)
+        except StoreFull as full:
+            if not tries.sent:
+                raise
+            # Perhaps there is not even space for the answer that it was written before.
+            self._unsettled.setdefault(write.session, []).append(write)
+            raise OutcomeUnknown(str(full), session=write.session) from None
+        except MovedOn:
+            raise OutcomeUnknown(
+                f"session {write.session!r} was written by others since a write of unknown outcome; read it again",
+                session=write.session,
+            ) from None
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._unsettled.setdefault(write.session, []).append(write)
+            raise
+
+    async def delete(self, session: str) -> bool:
+        until = await self._settle(session)  # what is given up must not come back after it
+        by = uuid.uuid4().hex
+        return await self._try(lambda tries: self._delete(session, by, tries), session, Tries(until))
+
+    async def _apply(self, write: Write, tries: Tries) -> Head:
+        return await self._try(lambda tries: self._write(write, tries), write.session, tries)
+
+    async def _settle(self, session: str) -> float:
+        """Find out about writes of unknown outcome; when the call that wants to know gives up."""
+        until = self._loop.time() + self._deadline
+        while unsettled := self._unsettled.get(session):
+            write = unsettled[0]
+            with suppress(Conflict, SessionDeleted, StoreFull, StateInvalid, UnknownVersion):  # no more effect than now
+                await self._apply(write, Tries(until, sent=True))
+            if write in unsettled:  # no other call was quicker
+                unsettled.remove(write)
+                if not unsettled:
+                    self._unsettled.pop(session, None)
+        return until
+
+    async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
+        """What makes the store ready. A server that is not there is an error at once, and not waited for."""
+        try:
+            await self._try(work, patient=False)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _try(
+        self,
+        work: Callable[[Tries], Awaitable[T]],
+        session: str | None = None,
+        tries: Tries | None = None,
+        *,
+        patient: bool = True,
+    ) -> T:
+        """The result of ``work``, tried until it gets through to the server or the deadline has come."""
+        self._check_usable()
+        tries = tries or Tries(self._loop.time() + self._deadline)
+        pause, problem = FIRST_PAUSE, ""
+        while True:
+            try:
+                return await work(tries)
+            except Unreached as error:
+                if error.absent and not patient and not problem:
+                    raise StoreUnavailable(f"{self._place} cannot be used: {error}") from None
+                tries.sent |= error.sent
+                # That time was up says less than what was wrong before.
+                problem = problem if problem and isinstance(error, Slow) else str(error)
+            except StoreUnavailable as error:
+                if not tries.sent:
+                    raise
+                raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
+            # Not in step with the other workers whose server came back at the same moment.
+            rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            if self._loop.time() + rest < tries.until:
+                await asyncio.sleep(rest)
+            else:
+                self._give_up(problem, session, tries)
+            if self._closed:
+                self._give_up("the store was closed meanwhile", session, tries)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _warn(self, risk: str) -> None:
+        self.risks.append(risk)
+        durability.log(logging.ERROR if self.profile == "volatile" else logging.WARNING, "%s", risk)
+
+    def _give_up(self, problem: str, session: str | None, tries: Tries) -> NoReturn:
+        message = f"{self._place} was not reached within {self._deadline:g} s: {problem}"
+        raise (OutcomeUnknown if tries.sent else StoreUnavailable)(message, session=session)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable.closed()
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._place} was opened by the parent process; open the store again in this one")
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreUnavailable(f"{self._place} was opened in another event loop; open the store again in this one")

@@ -1,0 +1,1 @@
+"""``sqlite://``: sessions in one SQLite file."""

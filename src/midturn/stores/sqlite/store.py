@@ -1,0 +1,397 @@
+"""``sqlite://``: sessions in one file on a local disk, for all processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
+
+from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.record.codec import encode
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.store import DEADLINE
+from midturn.stores.scripts import named, script
+from midturn.stores.sqlite.errors import code, translated
+from midturn.stores.sqlite.heads import as_head, readable
+from midturn.stores.threads import Call
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+
+    from midturn.store import Profile, Transaction
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x4D696474  # "Midt"
+SCHEMA = 3
+"""The number of the newest migration, ``sqlite_0001.sql`` and so on."""
+PAGE_SIZE = 8192
+"""By measurement: a file is a fifth larger than its rows; with pages of 4 KB a quarter, and with pages of 16 KB, which
+save little more, a write takes a tenth longer."""
+KNOWN = 1000
+"""Sessions of which is remembered which row they are, so that a write need not look it up."""
+
+_LAST_N = 2**63 - 1
+STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
+
+_SQL = named("sqlite/queries.sql")
+
+
+class SqliteStore:
+    """Sessions in one SQLite file; made by :meth:`open`. All SQL runs in the store's own thread."""
+
+    profile: Profile = "strict"
+
+    def __init__(self, path: str | Path, deadline: float) -> None:
+        # Absolute: the working directory may change, and SQLite gives names like "file:x" and ":memory:" a meaning.
+        self._path = Path(path).absolute()
+        self._deadline = deadline
+        self._pid = os.getpid()
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._file: os.stat_result
+        self._call = Call(0.0)
+        self._known: dict[str, tuple[int, float]] = {}
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended: Future[None] = Future()
+        # A daemon: a store that nobody closes must not keep its process from ending.
+        self._thread = Thread(target=self._serve, name="midturn-sqlite", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    async def open(cls, path: str | Path, *, deadline: float = DEADLINE) -> SqliteStore:
+        """Open the file, or make it if there is none.
+
+        Raises:
+            UnknownVersion: a newer midturn wrote the file.
+            StoreUnavailable: it is another program's, damaged, read-only or out of reach.
+            StoreFull: there is no space to make it.
+        """
+        store = cls(path, deadline)
+        try:
+            await store._run(store._start)
+        except BaseException as error:
+            store._jobs.put(None)
+            if isinstance(error, StateInvalid):
+                raise StoreUnavailable(str(error)) from None
+            raise
+        return store
+
+    async def head(self, session: str) -> Head | None:
+        row = await self._read(lambda: self._db.execute(_SQL["head"], (session,)).fetchone(), session)
+        return row and as_head(row)
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        # Every id with the prefix lies between the two, and no other.
+        last = prefix + "\U0010ffff" * MAX_ID
+        values = {"after": after, "prefix": prefix, "last": last, "status": status}
+
+        def read() -> list[Head]:
+            with closing(self._db.execute(_SQL["heads"], values)) as cursor:
+                # Compared here because SQLite's JSON functions cut a string at its first NUL.
+                found = (head for head in readable(cursor) if labels.items() <= head.labels.items())
+                return list(islice(found, limit))
+
+        return await self._read(read)
+
+    async def write(self, write: Write) -> Head:
+        labels = encode(dict(write.labels), "labels").decode()
+        return await self._run(lambda: self._swap(write, labels), write.session)
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        last = _LAST_N if stop is None else stop - 1
+
+        def read() -> list[Row]:
+            if kind is Kind.CALL:
+                found = self._db.execute(_SQL["turn_calls"], (session, start, last)).fetchall()
+            else:
+                found = self._db.execute(_SQL["rows"], (session, int(kind), start, last)).fetchall()
+            for n, data in found:
+                if not isinstance(data, bytes):
+                    raise StateInvalid("the row is damaged", path=f"{kind.name.lower()} {n}", session=session)
+            return [Row(kind=kind, n=n, data=data) for n, data in found]
+
+        return await self._read(read, session)
+
+    async def delete(self, session: str) -> bool:
+        return await self._run(lambda: self._bury(session), session)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        from midturn.stores.sqlite.transaction import SqliteTransaction
+
+        self._check_usable()
+        transaction = SqliteTransaction(self._path, self._deadline, self._file)
+        try:
+            await transaction.begin()
+            yield transaction
+        finally:
+            self._jobs.put(transaction.ended)  # until it is certain what became of it, nobody is told anything
+            await transaction.end()
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        try:
+            async with asyncio.timeout(self._deadline):
+                await asyncio.shield(asyncio.wrap_future(self._ended))
+        except TimeoutError:
+            raise self._late() from None
+        self._thread.join()
+
+    async def _read(self, query: Callable[[], T], session: str | None = None) -> T:
+        """The result of a query, which is stopped if the caller goes; in a write that would stop the ROLLBACK too."""
+
+        def work() -> T:
+            db = self._db
+            db.set_progress_handler(self._caller_has_gone, STEPS)
+            try:
+                return query()
+            finally:
+                db.set_progress_handler(None, 0)
+
+        return await self._run(work, session)
+
+    async def _run(self, work: Callable[[], T], session: str | None = None) -> T:
+        """The result of ``work`` in the worker thread, which drops it if the caller goes before it takes effect."""
+        self._check_usable()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        call = Call(time.monotonic() + self._deadline)
+
+        def job() -> None:
+            try:
+                settle = partial(answer.set_result, self._work(call, work, session))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
+                settle = partial(answer.set_exception, error)
+            with suppress(RuntimeError):  # the caller's loop is closed
+                loop.call_soon_threadsafe(lambda: None if answer.done() else settle())
+
+        def expire() -> None:
+            if not answer.done():
+                answer.set_exception(self._late(session, unknown=call.drop()))
+
+        self._jobs.put(job)
+        timer = loop.call_later(self._deadline, expire)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            call.drop()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._path} was opened by the parent process; open the store again in this one")
+        if self._closed:
+            raise StoreUnavailable.closed()
+
+    # From here on, everything runs in the worker thread.
+
+    def _serve(self) -> None:
+        for job in iter(self._jobs.get, None):
+            job()
+        self._close()
+        self._ended.set_result(None)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreUnavailable.closed()
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _work(self, call: Call, work: Callable[[], T], session: str | None) -> T:
+        self._call = call
+        pause = 0.001
+        while True:
+            self._check_caller(session)
+            try:
+                return work()
+            except sqlite3.Error as error:
+                match code(error):
+                    case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_PROTOCOL:
+                        pass
+                    case sqlite3.SQLITE_INTERRUPT:
+                        raise self._late(session) from None
+                    case _:  # Not chained: for text that is not UTF-8, Python's message quotes it.
+                        raise translated(error, self._path, session, writing=self._call.writing) from None
+            except OSError as error:
+                raise StoreUnavailable(f"{self._path} cannot be used: {error.strerror}", session=session) from error
+            # Not SQLite's busy timeout: nothing could end it early, and not every lock waits for it.
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+
+    def _caller_has_gone(self) -> bool:
+        return time.monotonic() >= self._call.until
+
+    def _check_caller(self, session: str | None) -> None:
+        if self._caller_has_gone():
+            raise self._late(session)
+
+    @contextmanager
+    def _transaction(self, session: str | None, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
+        # IMMEDIATE: a transaction that has read cannot write any more once another one has written.
+        db = self._db
+        try:
+            db.execute(begin)
+            yield db
+            self._call.writing = True
+            self._check_caller(session)
+            db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # after a serious error SQLite has rolled back already
+                db.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                if self._call.writing:
+                    # A commit whose fsync failed is whole in the log and would come back later: overwrite it there.
+                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            raise
+
+    def _start(self) -> None:
+        self._close()  # what an attempt left that found the file locked
+        path = self._path
+        if sqlite3.sqlite_version_info < (3, 35):
+            raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.35 or newer")
+        if not path.parent.is_dir():
+            raise StoreUnavailable(f"the directory {path.parent} does not exist; create it first")
+        if path.exists() and not path.is_file():
+            raise StoreUnavailable(f"{path} is not a file; name one, such as {path / 'midturn.db'}")
+        new = not path.exists() or path.stat().st_size == 0
+        if not new:
+            self._check_ours()
+        # No isolation level: with one, Python begins transactions by itself.
+        db = self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        db.executescript(_SQL["settings"])
+        self._migrate(new=new)
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
+        if (mode, synchronous) != ("wal", 2):
+            raise StoreUnavailable(f"{path} is not durable here ({mode}, synchronous {synchronous}); use a local disk")
+        self._file = path.stat()
+
+    def _check_ours(self) -> None:
+        # Not open(): closing that would release the locks that other connections of this process hold on the file.
+        try:  # Immutable: neither the file nor anything beside it is touched.
+            application = self._application_id("mode=ro&immutable=1")
+        except sqlite3.DatabaseError:  # A crash may have left half of the truth in the log, which that does not read.
+            application = self._application_id("mode=ro")
+        if application != APPLICATION_ID:
+            raise self._foreign()
+
+    def _application_id(self, how: str) -> int:
+        with closing(sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True)) as db:
+            return int(db.execute("PRAGMA application_id").fetchone()[0])
+
+    def _migrate(self, *, new: bool) -> None:
+        if new:
+            self._db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        # A file gets its application id with its first page, so that nobody ever takes it for another program's.
+        # auto_vacuum must come before that page, hence in a transaction that has not begun to write.
+        with self._transaction(None, "BEGIN" if new else "BEGIN IMMEDIATE") as db:
+            if new:
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if application != APPLICATION_ID and (application or tables):
+                raise self._foreign()
+            if not 0 <= version <= SCHEMA:
+                raise UnknownVersion(f"{self._path} has schema {version}, of a newer midturn; upgrade midturn")
+            for number in range(version + 1, SCHEMA + 1):
+                for statement in script(f"sqlite/{number:04}.sql").split(";\n"):  # executescript() commits first
+                    db.execute(statement)
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version = {number}")
+            if new:
+                self._give_back_pages()
+            db.execute(_SQL["touch"])
+
+    def _swap(self, write: Write, labels: str) -> Head:
+        name = write.session
+        with self._transaction(name) as db:
+            now = time.time()
+            found = self._known.get(name) if write.seq else db.execute(_SQL["create"], (name, now)).fetchone()
+            head = self._advance(write, labels, now, found)
+            if head is None and write.seq:  # It is not known yet which row, or a backup was brought into the file.
+                found = db.execute(_SQL["found"], (name,)).fetchone()
+                head = self._advance(write, labels, now, found)
+            if head is None or found is None:
+                status = db.execute(_SQL["status"], (name,)).fetchone()
+                raise (SessionDeleted if status == ("deleted",) else Conflict).of(name)
+            for row in write.rows:
+                if row.kind is Kind.CALL:
+                    db.execute(_SQL["append_calls"], (found[0], row.n, row.data))
+                else:
+                    db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
+            if write.prune:
+                db.execute(_SQL["prune"], (found[0], write.prune))
+            self._check_place()
+        if len(self._known) >= KNOWN and name not in self._known:
+            self._known.clear()
+        self._known[name] = found
+        return head
+
+    def _advance(self, write: Write, labels: str, now: float, found: tuple[int, float] | None) -> Head | None:
+        """Change the head to the one that a write makes, if it is this row and the one that the writer saw."""
+        if found is None:
+            return None
+        head = write.head(now=now, created=found[1])
+        new = (head.seq, head.epoch, head.status, labels, head.owner, head.expires, head.token, now, head.data)
+        seen = (write.session, write.seq, write.after if write.seq else None)
+        # RETURNING would take longer.
+        return head if self._db.execute(_SQL["swap"], (*new, found[0], *seen)).rowcount else None
+
+    def _bury(self, session: str) -> bool:
+        with self._transaction(session) as db:
+            found = db.execute(_SQL["bury"], (time.time(), session)).fetchall()
+            if not found:
+                return False
+            for clear in ("clear", "clear_calls"):
+                db.execute(_SQL[clear], found[0])
+            self._give_back_pages()
+            self._check_place()
+        # The log still has what was deleted, until no other process reads in it any more; a later checkpoint will do.
+        patience = time.monotonic() + min(1.0, self._deadline / 4)
+        with suppress(sqlite3.Error):
+            while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and time.monotonic() < patience:
+                time.sleep(0.01)
+        return True
+
+    def _give_back_pages(self) -> None:
+        for _ in range(self._db.execute("PRAGMA freelist_count").fetchone()[0]):
+            self._db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
+
+    def _check_place(self) -> None:
+        # A file that was removed takes writes as before, and loses them when it is closed.
+        if not os.path.samestat(self._path.stat(), self._file):
+            raise StoreUnavailable(f"{self._path} was moved or replaced while it was open; open the store again")
+
+    def _foreign(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._path} was not made by midturn; choose another file")
+
+    def _late(self, session: str | None = None, *, unknown: bool = False) -> StoreUnavailable:
+        message = f"{self._path} did not answer within {self._deadline:g} s: another process has it, or a slow disk"
+        return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)

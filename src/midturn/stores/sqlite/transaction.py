@@ -1,0 +1,158 @@
+"""Transactions of a SQLite store: statements of the caller's and one write, on a connection of their own.
+
+While one is open, whoever else wants to write waits, in this process and in all others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from midturn.errors import StateInvalid, StoreUnavailable
+from midturn.record.codec import encode
+from midturn.stores.scripts import named
+from midturn.stores.sqlite.store import STEPS, SqliteStore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator, Mapping, Sequence
+    from pathlib import Path
+
+    from midturn.record.head import Head, Write
+
+TABLES = frozenset({"sessions", "rows", "turn_calls"})
+"""Those of midturn."""
+
+_SETTINGS = named("sqlite/queries.sql")["settings"]
+_DIVIDES = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
+_WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE})
+
+
+class SqliteTransaction:
+    """One transaction; made by :meth:`midturn.stores.sqlite.store.SqliteStore.transaction`."""
+
+    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
+        self._own = _Own(path, deadline, file)
+        self._over = False
+
+    async def begin(self) -> None:
+        """Wait for the lock that lets one write."""
+        await self._own.begin()
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        self._check()
+        self._over = True  # unless it is known how it went
+        try:
+            found = await self._own.execute(sql, parameters)
+        except StateInvalid:
+            self._over = False
+            raise
+        self._over = False
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def write(self, write: Write) -> Head:
+        self._check()
+        self._over = True
+        found = await self._own.finish(write)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def end(self) -> None:
+        """Roll back what was not committed."""
+        self._over = True
+        with suppress(StoreUnavailable):
+            await self._own.close()
+
+    def ended(self) -> None:
+        """Wait, in a thread, until the transaction is over."""
+        self._own.ended()
+
+    def _check(self) -> None:
+        if self._over:
+            raise StateInvalid("it is over; begin another one", path="transaction")
+
+
+class _Own(SqliteStore):
+    """A second connection to the file of a store, in a thread of its own.
+
+    Errors of the driver that are the caller's are given back, not raised: those that are raised become midturn's.
+    """
+
+    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
+        super().__init__(path, deadline)
+        self._file = file
+        self._refused = ""
+
+    async def begin(self) -> None:
+        await self._run(self._begin)
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any] | Exception:
+        return await self._run(lambda: self._execute(sql, parameters))
+
+    async def finish(self, write: Write) -> Head | Exception:
+        labels = encode(dict(write.labels), "labels").decode()
+        return await self._run(lambda: self._finish(write, labels), write.session)
+
+    def ended(self) -> None:
+        self._ended.result()
+
+    # From here on, everything runs in the worker thread.
+
+    def _begin(self) -> None:
+        if self._connection is None:
+            name = f"{self._path.as_uri()}?mode=rw"
+            self._connection = sqlite3.connect(name, uri=True, timeout=0, isolation_level=None)
+            self._connection.executescript(_SETTINGS)
+            self._connection.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("BEGIN IMMEDIATE")
+        self._check_place()
+
+    def _execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any] | Exception:
+        db = self._db
+        self._refused = "" if db.in_transaction else "the database has rolled the transaction back"
+        if self._refused:
+            raise StateInvalid(self._refused, path="transaction")
+        db.set_authorizer(self._authorize)
+        db.set_progress_handler(self._caller_has_gone, STEPS)
+        try:
+            return db.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            if self._caller_has_gone():
+                raise self._late() from None
+            if self._refused:
+                raise StateInvalid(self._refused, path="statement") from None
+            return error
+        finally:
+            db.set_progress_handler(None, 0)  # it would stop a ROLLBACK too
+            db.set_authorizer(None)
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, database: str | None, _: str | None
+    ) -> int:
+        if action in _DIVIDES:
+            self._refused = "the transaction is begun and ended by midturn, and has no savepoints"
+        elif database == "main" and action in _WRITES and first in TABLES:
+            self._refused = f"the table {first} is midturn's own; choose another name for yours"
+        elif action == sqlite3.SQLITE_ALTER_TABLE and first == "main" and second in TABLES:
+            self._refused = f"the table {second} is midturn's own; choose another name for yours"
+        return sqlite3.SQLITE_DENY if self._refused else sqlite3.SQLITE_OK
+
+    def _finish(self, write: Write, labels: str) -> Head | Exception:
+        try:
+            return self._swap(write, labels)
+        except sqlite3.IntegrityError as error:
+            # Midturn's tables have no foreign keys: it is one of the caller's that was to be checked at the end.
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                return error
+            raise
+
+    @contextmanager
+    def _transaction(self, session: str | None, begin: str = "SELECT 1") -> Generator[sqlite3.Connection]:
+        if not self._db.in_transaction:  # also after a try of this write, which must not come without the statements
+            raise StoreUnavailable("the database has rolled the transaction back; nothing was written", session=session)
+        with super()._transaction(session, begin) as db:
+            yield db

@@ -1,0 +1,1 @@
+"""Running one turn: from the accepted input to the commit."""

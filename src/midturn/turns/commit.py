@@ -1,0 +1,107 @@
+"""Writing a checkpoint: the state, what made it, and the end of its turn, at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from midturn.record.head import Kind, Row
+from midturn.record.rows import CheckpointRow, encode_record, plain_appends
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from midturn.framework import Outcome
+    from midturn.history.checkpoints import Stored
+    from midturn.lease.ledger import Ledger
+    from midturn.record.codec import Json
+    from midturn.record.packing import Archive
+    from midturn.record.rows import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a checkpoint says of the agents that it is the state of."""
+
+    blueprint: str = ""
+    version: int = 1
+    fingerprint: int | None = None
+    """The body that says how they were built."""
+    drift: Sequence[str] = ()
+    """What had changed in them since the checkpoint before."""
+    run: str = ""
+    """The migration run that made it."""
+    restores: int | None = None
+    """The checkpoint that it is the same as."""
+
+    @classmethod
+    def of(cls, stored: Stored, archive: Archive) -> Stamp:
+        """What a checkpoint that was read says, for another one with its state."""
+        row, found = stored.row, stored.fingerprint
+        number = None if found is None else archive.message(found, "fingerprint")
+        return cls(blueprint=row.blueprint, version=row.version, fingerprint=number)
+
+
+def now() -> float:
+    """The time as rows have it."""
+    return round(time.time(), 3)
+
+
+async def commit(
+    ledger: Ledger,
+    archive: Archive,
+    tree: Any,
+    stamp: Stamp,
+    *,
+    turn: int,
+    origin: Origin,
+    outcome: Outcome | None = None,
+    rows: Sequence[Row] = (),
+    calls: Sequence[int] = (),
+    notes: Sequence[str] = (),
+    decisions: Sequence[str] = (),
+    journals: int | None = None,
+) -> None:
+    """Write a checkpoint, the result and the turn's end at once, and give the lease back.
+
+    The calls of turns that came more than ``journals`` turns before it may be removed with it.
+    """
+    progress = ledger.progress
+    packed = archive.pack(tree)
+    messages: Sequence[Json] = () if outcome is None else outcome.messages
+    checkpoint = CheckpointRow(
+        parent=progress.checkpoint,
+        skeleton=packed.skeleton,
+        spans=packed.spans,
+        appends=plain_appends(packed.appends),
+        messages=[archive.message(message, f"result[{i}]") for i, message in enumerate(messages)],
+        fingerprint=stamp.fingerprint,
+        bodies=archive.bodies,
+        at=now(),
+        origin=origin,
+        blueprint=stamp.blueprint,
+        version=stamp.version,
+        drift=tuple(stamp.drift),
+        run=stamp.run,
+        restores=stamp.restores,
+        stop_reason=outcome.stop_reason if outcome is not None else None,
+        usage=outcome.usage if outcome is not None else (0, 0),
+        calls=calls,
+        notes=tuple(notes),
+        decisions=tuple(decisions),
+    )
+    first, number = progress.generation
+    prune = 0
+    if journals is not None and turn - first >= journals:  # what is older than this generation is old enough
+        prune = number if journals else progress.calls
+        progress = replace(progress, generation=(turn + 1, progress.calls))
+    with ledger.storing(archive) as bodies:
+        await ledger.write(
+            status="idle",
+            progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
+            rows=[*bodies, *rows, Row(kind=Kind.CHECKPOINT, n=turn, data=encode_record(checkpoint))],
+            prune=prune,
+            release=True,
+        )
+    archive.keep(packed)

@@ -1,0 +1,346 @@
+"""The live agent or team of a session: built, restored, kept from turn to turn, and thrown away when in doubt."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic
+from weakref import ref
+
+from midturn.errors import MigrationFailed, StateInvalid
+from midturn.framework import EventT_co, ResultT_co
+from midturn.history.checkpoints import read_bodies, read_checkpoint
+from midturn.record.codec import is_object
+from midturn.record.packing import Archive, Grown, as_json
+from midturn.turns.commit import Stamp
+from midturn.versions.blueprint import Blueprint, build, fingerprint_of
+from midturn.versions.loading import (
+    Fitted,
+    OnDrift,
+    accept,
+    changes_since,
+    check_owner,
+    check_version,
+    explained,
+    upgrade,
+)
+from midturn.versions.migrations import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from midturn.framework import Framework, Loaded
+    from midturn.history.checkpoints import Stored
+    from midturn.lease.ledger import Ledger
+    from midturn.record.codec import Json
+
+_log = logging.getLogger(__name__)
+
+NOTHING: dict[str, Json] = {"state": {}, "beside": {}, "kept": 0}
+"""The state of a session before its first checkpoint."""
+
+_HOLDERS: dict[int, tuple[ref[Any], str]] = {}
+"""Which session each live instance runs, by its ``id()``: agents may be equal, or have no hash."""
+
+
+@contextmanager
+def _naming(session: str) -> Generator[None]:
+    """Say in errors which session they are about."""
+    try:
+        yield
+    except StateInvalid as error:
+        error.session = session
+        raise
+
+
+def _snapshot(tree: Any) -> Any:
+    """A captured state that does not follow its live lists."""
+    if isinstance(tree, Grown):
+        return Grown(list(tree.items), tree.dump)
+    return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
+
+
+def _hold(live: Any, session: str) -> str:
+    """The session that runs a live instance; this one from now on, if there is none."""
+    known, holder = _HOLDERS.get(id(live), (None, session))
+    if known is not None and known() is live:
+        return holder
+    number = id(live)
+    _HOLDERS[number] = ref(live, lambda gone: _HOLDERS.pop(number) if _HOLDERS[number][0] is gone else None), session
+    return session
+
+
+class Instance(Generic[EventT_co, ResultT_co]):
+    """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
+
+    def __init__(
+        self,
+        session: str,
+        what: object,
+        framework: Framework[EventT_co, ResultT_co],
+        on_drift: OnDrift,
+    ) -> None:
+        self.session = session
+        self._on_drift: OnDrift = on_drift
+        self._framework = framework
+        self._last: ref[Any] | None = None
+        self._given = what if framework.is_live(what) else None
+        self._first: Json = None
+        """The state that a given live instance came with, on which a checkpoint is loaded."""
+        self._before: Any = None
+        """The state of a given live instance before the turn that runs; one that fails goes back to it."""
+        if isinstance(what, Blueprint):
+            self.blueprint = what
+        elif self._given is not None or what is None:
+            self.blueprint = Blueprint("", lambda: what)
+        else:
+            self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+        self.blueprint.check()
+        self.is_runnable = what is not None
+        self.is_built = self._given is None and what is not None
+        """Whether a factory builds it."""
+        self.live: Any = None
+        self._touched: Mapping[int, frozenset[str]] = {}
+        """The agents and tools that migrations have changed in what was loaded, by the versions that they led from."""
+        self._owner = ""
+        """The name of the blueprint whose session it is, if this one has none."""
+        self._fingerprint: dict[str, Json] | None = None
+        self._described: int | None = None
+        """The number of the body that has the fingerprint."""
+        self._drift: Sequence[str] = ()
+        self.checkpoint = 0
+        self.archive = Archive()
+        self._known = False
+
+    @property
+    def version(self) -> int:
+        """The version that a checkpoint gets."""
+        return self.blueprint.version
+
+    def given(self) -> Any:
+        """The live instance that the session was made with."""
+        if self._given is None:
+            raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
+        return self._given
+
+    def forget(self) -> None:
+        """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
+        self.live = self._before = None
+        self._known = False
+        self._drift, self._touched = (), {}
+
+    def doubt(self) -> None:
+        """Forget the live instance, unless it is a given one that is known to be as it was before a turn."""
+        if self._given is None or self._before is not None:
+            self.forget()
+
+    async def begin(self) -> None:
+        """Remember what a given live instance is like before a turn."""
+        if self._given is not None:
+            self._before = _snapshot(await self._framework.capture(self.live))
+
+    def end(self, checkpoint: int) -> None:
+        """Have the state of this checkpoint, which a turn has made."""
+        self.checkpoint, self._before = checkpoint, None
+        self._drift, self._touched = (), {}
+
+    def touched(self, version: int) -> frozenset[str] | None:
+        """The agents and tools that the migrations from a version on change; ``None`` if nobody can tell."""
+        touched = self._touched
+        if self.is_built and not self.checkpoint:
+            try:
+                touched = migrate(NOTHING, self.blueprint.steps(version), self._framework, self.session).touched
+            except MigrationFailed:  # it needs a state to say so
+                return None
+        return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
+
+    def tools(self) -> frozenset[str] | None:
+        """The names of all tools, if they are known without asking a server for them."""
+        agents: Any = (self._fingerprint or {}).get("agents", {})
+        if any("workbenches" in agent for agent in agents.values()):
+            return None
+        return frozenset(name for agent in agents.values() for name in agent.get("tools", ()))
+
+    def stamp(self) -> Stamp:
+        """What the next checkpoint says of what is run."""
+        if self._described is None and self._fingerprint is not None:
+            self._described = self.archive.message(self._fingerprint, "fingerprint")
+        return Stamp(
+            blueprint=self.blueprint.name or self._owner,
+            version=self.version,
+            fingerprint=self._described,
+            drift=self._drift,
+        )
+
+    async def describe(self) -> None:
+        """Know how a given instance is built."""
+        if self._given is not None:
+            await self._look(self._given)
+
+    async def _look(self, live: Any) -> None:
+        self._fingerprint, self._described = await fingerprint_of(live, self._framework), None
+
+    async def go_back(self) -> None:
+        """Have a given live instance as it was before the turn, also what its owner had changed since the last one."""
+        if self._given is None or self._before is None:
+            self.forget()
+            return
+        before, self._before = as_json(self._before), None
+        self.live, known, self._known = None, self._known, False
+        await self._framework.renew(self._given)
+        await self._restore(self._given, before)
+        self.live, self._known = self._given, known
+
+    async def load(self, ledger: Ledger) -> None:
+        """Have a live instance with the state of the session's latest checkpoint.
+
+        Raises:
+            StateInvalid: the state is damaged, or does not fit what was built.
+            UnknownVersion: a newer version of the blueprint wrote it.
+            MissingMigration: an older one did.
+        """
+        if self.live is not None and self._is_current(ledger):
+            return
+        self.forget()
+        stored = await self.read(ledger)
+        with _naming(ledger.session):
+            live = await self._build()
+            await self._look(live)
+            if stored is not None:
+                fitted = await self._fit(live, stored)
+                try:
+                    loaded = await self._framework.load(live, fitted.plan)
+                except StateInvalid as error:
+                    raise explained(error, fitted.drift, self.blueprint) from error.__cause__
+                await self._accept(fitted, loaded)
+                if not fitted.migrated:
+                    self.archive.adopt(loaded.captured)
+        self.live = live
+
+    async def read(self, ledger: Ledger) -> Stored | None:
+        """Know the session's bodies and lists; its latest checkpoint, if that had to be read for it."""
+        progress = ledger.progress
+        if self._is_current(ledger):
+            return None
+        archive, found = Archive(), None
+        archive.logs = progress.logs
+        if progress.checkpoint:
+            found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
+            self._check(found)
+        else:
+            archive.learn_bodies(await read_bodies(ledger, progress.bodies))
+        self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
+        self._described = None
+        return found
+
+    def _is_current(self, ledger: Ledger) -> bool:
+        known, stored = (self.checkpoint, self.archive.stored), (ledger.progress.checkpoint, ledger.progress.bodies)
+        return self._known and known == stored
+
+    async def load_given(self, ledger: Ledger) -> int:
+        """Give the given instance the latest state; with an error, it has its old one again."""
+        live = self.given()
+        if not ledger.progress.checkpoint:
+            return 0
+        stored = await read_checkpoint(ledger, ledger.progress.checkpoint)
+        self._check(stored)
+        with _naming(ledger.session):
+            await self._look(live)
+            fitted = await self._fit(live, stored)
+            before = as_json(await self._framework.capture(live))
+            try:
+                await self._accept(fitted, await self._framework.load(live, fitted.plan))
+            except Exception:  # a policy of a user's own may raise anything
+                await self._framework.renew(live)
+                await self._restore(live, before)
+                raise
+        for repair in await self._framework.prepare(live):
+            _log.warning("session %r, checkpoint %d: %s", ledger.session, ledger.progress.checkpoint, repair)
+        return ledger.progress.checkpoint
+
+    async def _restore(self, live: Any, tree: Json) -> None:
+        """Give a live instance a state."""
+        await self._framework.load(live, await self._framework.fit(live, tree))
+
+    async def _build(self) -> Any:
+        if not self.is_runnable:
+            raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
+        live = await build(self.blueprint, self._framework)
+        if not hasattr(live, "run_stream"):
+            raise StateInvalid(
+                f"a {type(live).__name__} has no run_stream(): use store.save() and store.load() for it",
+                path="what",
+                session=self.session,
+            )
+        self._claim(live)
+        if self._given is not None:
+            if self._first is None:
+                self._first = as_json(await self._framework.capture(live))
+            else:
+                await self._framework.renew(live)
+                await self._restore(live, self._first)
+        return live
+
+    def _claim(self, live: Any) -> None:
+        """Have a live instance for this session alone: two conversations in one agent would be mixed up.
+
+        Raises:
+            StateInvalid: another session runs it, or the factory gave the one that was to be replaced.
+        """
+        holder = _hold(live, self.session)
+        if holder != self.session:
+            raise StateInvalid(
+                f"this agent or team already runs session {holder!r}; give a function that builds a new one each time",
+                path="what",
+                session=self.session,
+            )
+        if self._given is None and self._last is not None and self._last() is live:
+            raise StateInvalid(
+                "returned the same agent or team as before; build a new one each time",
+                path="factory",
+                session=self.session,
+            )
+        self._last = ref(live)
+
+    async def _fit(self, live: Any, stored: Stored) -> Fitted:
+        """A stored state as it can be loaded."""
+        fitted = await upgrade(
+            stored,
+            live,
+            self._fingerprint,
+            self.blueprint,
+            self._framework,
+            session=self.session,
+            on_drift=self._on_drift,
+        )
+        self._touched = fitted.touched
+        return fitted
+
+    async def compare(self, begun: Json) -> None:
+        """See what has changed in the agents since a turn was begun by some that were ``begun`` so.
+
+        Raises:
+            Drifted: the policy refuses it.
+        """
+        if begun is not None and not self._drift:  # else it was told already
+            built: Json = self._fingerprint
+            self._drift = await changes_since(begun, built, self.blueprint, self.session, self._on_drift)
+
+    async def _accept(self, fitted: Fitted, loaded: Loaded) -> None:
+        self._drift = await accept(loaded.gained, fitted, self.blueprint, self.session, self._on_drift)
+
+    def check_version(self, stored: int) -> None:
+        """See that what is stored is not of a later version than what is built here.
+
+        Raises:
+            UnknownVersion: it is.
+        """
+        if self.is_built:
+            check_version(stored, self.version, self.session)
+
+    def _check(self, stored: Stored) -> None:
+        check_owner(self.blueprint, stored.row.blueprint, self.session)
+        self._owner = stored.row.blueprint
+        if not self.is_built:  # it has no version of its own, and is given that of the state it goes on from
+            self.blueprint.version = stored.row.version
+        self.check_version(stored.row.version)

@@ -1,0 +1,206 @@
+"""The open turn of a session: its input, its calls, and what it asks of people."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic
+
+from midturn.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, StateInvalid
+from midturn.framework import EventT_co, Outcome, ResultT_co
+from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.journal import recorded
+from midturn.lease.ledger import holder
+from midturn.questions import Waiting, read_answer
+from midturn.record.head import Kind, Row
+from midturn.record.rows import FailureRow, TurnRow, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from midturn.framework import Framework
+    from midturn.journal.recorded import Recorded
+    from midturn.lease.ledger import Ledger
+    from midturn.questions import Question
+    from midturn.record.codec import Json
+    from midturn.record.rows import CallRow
+    from midturn.turns.instance import Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTurn:
+    """A turn that was accepted and has no result yet."""
+
+    task: list[Json] | None = None
+    born: float = 0.0
+    """When its input was accepted."""
+    version: int = 1
+    """The latest version of the blueprint that has worked on it."""
+    fingerprint: Json = None
+    """How the agents were built that began it, if no checkpoint says so."""
+    recorded: Recorded
+    """The calls that were made for it before."""
+
+
+async def read_open_turn(ledger: Ledger) -> OpenTurn:
+    """The open turn, whose head was read.
+
+    Raises:
+        StateInvalid: it is damaged.
+    """
+    progress = ledger.progress
+    row = await ledger.read(Kind.TURN, TurnRow, progress.turn)
+    if row is None:
+        raise StateInvalid("is missing", path=ledger.name(Kind.TURN, progress.turn), session=ledger.session)
+    bodies = await read_bodies(ledger, progress.bodies)
+    calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
+    built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
+    return OpenTurn(
+        task=messages_of(bodies, row.task),
+        born=row.at,
+        version=max(row.version, progress.version),
+        fingerprint=built,
+        recorded=calls,
+    )
+
+
+async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
+    """See that what is built here can go on with an open turn.
+
+    Raises:
+        UnknownVersion: a newer version of the blueprint has begun it.
+        MigrationFailed: a migration takes away the agents or tools that it has used.
+        Drifted: the policy refuses what has changed since it was begun.
+    """
+    instance.check_version(turn.version)
+    used, touched = turn.recorded.names(), instance.touched(turn.version)
+    if gone := sorted(used if touched is None else used & touched):
+        raise MigrationFailed(
+            f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
+            f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
+            f"{turn.version}, which has worked on it, or give it up: discard()",
+            session=instance.session,
+            step=(turn.version, instance.version),
+        )
+    if turn.version == instance.version:
+        await instance.compare(turn.fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """An open question and its row; whether there is no other."""
+
+    question: Question
+    row: CallRow
+    last: bool
+
+
+class Inquiry(Generic[EventT_co, ResultT_co]):
+    """What the open turn asks, and what is answered. The session's lease is free or held when it is used."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        instance: Instance[EventT_co, ResultT_co],
+        framework: Framework[EventT_co, ResultT_co],
+    ) -> None:
+        self._ledger = ledger
+        self._instance = instance
+        self._framework = framework
+
+    async def waiting(self) -> Waiting | None:
+        """What the open turn waits for, if it waits."""
+        asked = await self._asked()
+        return Waiting(tuple(question for question, _ in asked.values())) if asked else None
+
+    async def _asked(self) -> dict[str, tuple[Question, CallRow]]:
+        if self._ledger.progress.open != "waiting":
+            return {}
+        return (await read_open_turn(self._ledger)).recorded.questions
+
+    async def result(self, *, own: bool) -> ResultT_co:
+        """The result of the open turn, which waits, if that is the caller's ``own``.
+
+        Raises:
+            InDoubt: it is not, and the open turn waits for somebody to say what became of a call.
+            SessionBusy: it is not, and the open turn waits for another answer.
+        """
+        progress, session = self._ledger.progress, self._ledger.session
+        waiting = await self.waiting()
+        if own or waiting is None:
+            outcome = Outcome(messages=[])
+            return self._framework.result(
+                None, turn=progress.turn, checkpoint=progress.checkpoint, outcome=outcome, waiting=waiting
+            )
+        text = (
+            f"turn {progress.turn} of session {session!r} waits for an answer to: {waiting.question}\n"
+            "Your task was not accepted. answer() goes on with that turn, discard() gives it up."
+        )
+        if waiting.kind == "doubt":
+            raise InDoubt(
+                text, session=session, question=waiting.id, tool=waiting.tool or "", arguments=waiting.arguments
+            )
+        raise SessionBusy(text, session=session, owner="a human")
+
+    async def pick(self, question: str | None) -> Picked:
+        """The open question that is meant.
+
+        Raises:
+            Conflict: it is not asked, or not any more.
+            StateInvalid: there are several.
+        """
+        asked, session = await self._asked(), self._ledger.session
+        if question is None and len(asked) > 1:
+            listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
+            raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=session)
+        found = next(iter(asked.values()), None) if question is None else asked.get(question)
+        if found is None:
+            which = "no answer" if question is None else f"no answer to question {question!r}"
+            then = "it may have been answered"
+            if self._ledger.progress.open == "running":
+                runs = holder(self._ledger.head) is not None
+                then = "its turn runs now" if runs else "resume() goes on with its turn"
+            raise Conflict(f"session {session!r} waits for {which}; {then}", session=session)
+        return Picked(*found, last=len(asked) == 1)
+
+    async def answer(self, picked: Picked, answer: str, arguments: Mapping[str, Json] | None) -> None:
+        """Record an answer; the turn can go on then. The lease is held if there is something to run.
+
+        Raises:
+            Conflict: another was quicker.
+            StateInvalid: this cannot be answered to it.
+        """
+        value = read_answer(picked.question, answer, arguments)
+        runs = self._instance.is_runnable
+        if runs:
+            await self._instance.load(self._ledger)
+            await check_open_turn(await read_open_turn(self._ledger), self._instance)
+        else:
+            await self._instance.read(self._ledger)
+        progress, archive = self._ledger.progress, self._instance.archive
+        row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
+        goes_on = runs or picked.last
+        with self._ledger.storing(archive) as bodies:
+            await self._ledger.write(
+                status="running" if goes_on else "waiting",
+                progress=replace(
+                    progress,
+                    calls=progress.calls + 1,
+                    bodies=archive.bodies,
+                    open="running" if goes_on else "waiting",
+                    version=max(progress.version, self._instance.version) if runs else progress.version,
+                ),
+                rows=[*bodies, Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row))],
+                release=not runs,
+            )
+
+    async def discard(self) -> None:
+        """Give the open turn up for good."""
+        progress = self._ledger.progress
+        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=round(time.time(), 3))
+        await self._ledger.write(
+            status="idle",
+            progress=replace(progress, failures=progress.failures + 1, open=None),
+            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure))],
+            release=True,
+        )

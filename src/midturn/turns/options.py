@@ -1,0 +1,49 @@
+"""How a session is used: what ``store.session()`` takes beside an id and something to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from midturn.errors import StateInvalid
+from midturn.record.head import check_labels
+from midturn.versions.loading import OnDrift, check_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Busy: TypeAlias = Literal["wait", "raise"]
+Durability: TypeAlias = Literal["call", "turn"]
+"""``call``: every call inside a turn is recorded. ``turn``: a turn that was interrupted is run again whole."""
+
+JOURNALS = 50
+"""Of how many turns the recorded calls are kept at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a session.
+
+    Raises:
+        StateInvalid: one is none; ``path`` names it.
+    """
+
+    labels: Mapping[str, str] | None = None
+    on_drift: OnDrift = "warn"
+    busy: Busy = "wait"
+    timeout: float = 30.0
+    durability: Durability = "call"
+    journals: int = JOURNALS
+
+    def __post_init__(self) -> None:
+        check_policy(self.on_drift)
+        if self.busy not in get_args(Busy):
+            raise StateInvalid(f"is {self.busy!r}; it can be 'wait' or 'raise'", path="busy")
+        if self.durability not in get_args(Durability):
+            raise StateInvalid(f"is {self.durability!r}; it can be 'call' or 'turn'", path="durability")
+        if type(self.journals) is not int or self.journals < 0:
+            raise StateInvalid(f"is {self.journals!r}; it is a number of turns from 0 on", path="journals")
+        if type(self.timeout) not in (int, float) or not self.timeout >= 0:
+            raise StateInvalid(f"is {self.timeout!r}; it is a number of seconds from 0 on", path="timeout")
+        if self.labels is not None:
+            check_labels(self.labels)

@@ -1,0 +1,163 @@
+"""How to build what a session runs, and how states of its earlier versions become states of this one."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from midturn.errors import MissingMigration, StateInvalid
+from midturn.record import codec
+from midturn.tools import declared
+from midturn.versions.drift import variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from midturn.framework import Framework
+    from midturn.record.codec import Json
+    from midturn.record.rows import Effect
+    from midturn.tools import tool
+
+MigrationT = TypeVar("MigrationT", bound="Callable[[Any], Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration: a function that makes a state of one version one of a later version."""
+
+    start: int
+    end: int
+    function: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"the migration from version {self.start} to {self.end} ({getattr(self.function, '__name__', '?')})"
+
+
+class Blueprint:
+    """A factory for an agent or a team, with a name, a version, and the migrations that lead to it.
+
+    The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: one is built in
+    each process, and another after each turn that failed. ``effects`` says by name what tools do to the world, also
+    those of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[[], Any],
+        *,
+        version: int = 1,
+        effects: Mapping[str, Effect | tool] | None = None,
+    ) -> None:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise StateInvalid(f"the name of a blueprint is a string, not a {type(name).__name__}", path="name")
+        if not callable(factory):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
+            raise StateInvalid(f"needs a function that builds it, not a {type(factory).__name__}", path=name)
+        if not _is_version(version):
+            raise StateInvalid(f"version {version!r} is not a whole number from 1 on", path=name)
+        self.name = name
+        self.version = version
+        self.effects = declared(effects or {})
+        self._factory = factory
+        self._steps: dict[int, Step] = {}
+
+    def __repr__(self) -> str:
+        return f"Blueprint({self.name!r}, version={self.version})"
+
+    async def build(self) -> Any:
+        """A fresh agent or team."""
+        made = self._factory()
+        if inspect.isawaitable(made):
+            made = await made
+        return made
+
+    def migration(self, start: int, end: int) -> Callable[[MigrationT], MigrationT]:
+        """A decorator for the function that makes a state of version ``start`` one of version ``end``.
+
+        The function gets a :class:`~midturn.State` and returns one. It is pure: it changes nothing in place, calls
+        nobody, and may be run twice.
+
+        Raises:
+            StateInvalid: it leads nowhere, or beside another one.
+        """
+        at = f"{variable(self.name)}.migration({start!r}, {end!r})"
+        if not (_is_version(start) and _is_version(end) and start < end <= self.version):
+            raise StateInvalid(
+                f"leads from a version to a later one, and this blueprint is version {self.version}", path=at
+            )
+
+        def add(function: MigrationT) -> MigrationT:
+            for other in self._steps.values():
+                if other.start < end and start < other.end:
+                    raise StateInvalid(
+                        f"{other} covers the same versions; there is one way from each to the next", path=at
+                    )
+            if not callable(function):
+                raise StateInvalid(f"is a function, not a {type(function).__name__}", path=at)
+            if inspect.iscoroutinefunction(function):
+                raise StateInvalid("is an ordinary function, not an async one: it waits for nothing", path=at)
+            self._steps[start] = Step(start, end, function)
+            return function
+
+        return add
+
+    def check(self) -> None:
+        """See that the migrations lead, one after the other, to this version.
+
+        Raises:
+            MissingMigration: there is a gap between them, or after the last one.
+        """
+        if self._steps:
+            self.steps(min(self._steps))
+
+    def steps(self, version: int) -> list[Step]:
+        """The migrations that lead from a version to this one.
+
+        Raises:
+            MissingMigration: one is missing.
+        """
+        found: list[Step] = []
+        while version < self.version:
+            step = self._steps.get(version)
+            if step is None:
+                later = min((start for start in self._steps if start > version), default=self.version)
+                raise MissingMigration(
+                    f"blueprint {self.name!r} is version {self.version}, and no migration leads from version {version} "
+                    f"to {later}; write it, or one that has nothing to change:\n\n"
+                    f"@{variable(self.name)}.migration({version}, {later})\n"
+                    f"def from_{version}_to_{later}(state):\n"
+                    f"    return state"
+                )
+            found.append(step)
+            version = step.end
+        return found
+
+
+def _is_version(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+async def build(blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
+    """A fresh agent or team.
+
+    Raises:
+        StateInvalid: the factory returned something else.
+    """
+    live = await blueprint.build()
+    if live is None:
+        raise StateInvalid("returned None; is its return missing?", path="factory")
+    if not framework.is_live(live):
+        raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+    return live
+
+
+async def fingerprint_of(live: Any, framework: Framework[Any, Any]) -> dict[str, Json]:
+    """How an agent or a team is built.
+
+    Raises:
+        StateInvalid: that cannot be stored.
+    """
+    found = await framework.fingerprint(live)
+    codec.check(found, "fingerprint")
+    return found

@@ -1,0 +1,172 @@
+"""What a difference between two configurations is, and how it is told in one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any
+
+from midturn.record.codec import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from midturn.record.codec import Json
+
+LONGEST = 150
+"""How many characters a change is told in."""
+
+SHORT = 48
+"""How many a value may have that is shown in it."""
+
+MORE = "is in what was built, and the state does not have it"
+"""What is told of something of a user's own that has more than was stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something that is configured otherwise than it was."""
+
+    path: str
+    """Where the agent or team is; empty for the outermost."""
+    agent: str
+    """Its name."""
+    what: str
+    """``prompt``, ``tool``, ``agent``, ``team``, ``output``, ``message type``, ``state``, ``version`` and so on."""
+    text: str
+    """One line for people."""
+    before: Json = None
+    after: Json = None
+    breaking: bool = False
+    """Whether the stored state may not fit what is built now."""
+    code: str | None = None
+    """The lines of a migration that handle it; what is optional in them is commented out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """All that has changed; false if nothing has."""
+
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        return "\n".join(self.texts)
+
+    @property
+    def breaking(self) -> bool:
+        """Whether the stored state needs a migration."""
+        return any(change.breaking for change in self.changes)
+
+    @property
+    def texts(self) -> list[str]:
+        """A line for each change, the breaking ones first."""
+        return [
+            f"{change.text} (needs a migration)" if change.breaking else change.text
+            for change in sorted(self.changes, key=lambda change: not change.breaking)
+        ]
+
+    def failing(self) -> Drift:
+        """The same for a state that was found not to fit: agents of another class have to begin anew, then."""
+        return Drift(
+            tuple(
+                replace(each, breaking=True, code=f"state = state.reset_agent({literal(each.agent)})")
+                if each.what == "class"
+                else each
+                for each in self.changes
+            )
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "breaking": self.breaking,
+            "changes": [
+                {name: getattr(change, name) for name in Change.__dataclass_fields__} for change in self.changes
+            ],
+        }
+
+
+def variable(name: str) -> str:
+    """What to call a blueprint in code."""
+    return name if name.isidentifier() and not iskeyword(name) else "blueprint"
+
+
+def change(
+    where: tuple[str, str],
+    what: str,
+    text: str,
+    before: Any,
+    after: Any,
+    *,
+    breaking: bool = False,
+    code: str | None = None,
+) -> Change:
+    """A change of what has this path and this name, told in one line that is not too long."""
+    path, agent = where
+    told = line(text)
+    told = told if len(told) <= LONGEST else f"{told[: LONGEST - 3]}..."
+    return Change(
+        path=path, agent=agent, what=what, text=told, before=before, after=after, breaking=breaking, code=code
+    )
+
+
+def more(path: str) -> Change:
+    """That something of a user's own has more than was stored, at this path of the state."""
+    return change(("", ""), "state", f"{path} {MORE}", None, None, code="# state = state.edit(...): if it got lost")
+
+
+def said(what: str, before: Json, after: Json) -> str:
+    """That something was added, removed or changed; from what to what, if that can be said in a few words."""
+    if before is None or after is None:
+        return f"{what} {'added' if before is None else 'removed'}"
+    for show in (_name, _whole):
+        old, new = show(before), show(after)
+        if old and new and old != new and max(len(old), len(new)) <= SHORT:
+            return f"{what} changed from {old} to {new}"
+    return f"{what} changed"
+
+
+def _name(value: Json) -> str:
+    """A value that is told by its name, or a plain one."""
+    if is_object(value):
+        named = value.get("name")
+        return named if isinstance(named, str) else ""
+    return value if isinstance(value, str) else _whole(value)
+
+
+def _whole(value: Json) -> str:
+    if is_object(value) and isinstance(cls := value.get("class"), str):
+        others = ", ".join(f"{key}={item}" for key, item in sorted(value.items()) if key != "class")
+        return f"{cls}({others})" if others else cls
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def line(text: str) -> str:
+    """A text in one line, for people and for a comment in code."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
+
+
+def literal(value: Json) -> str:
+    """A value in Python, texts in double quotes where that is simple."""
+    shown = repr(value)
+    return f'"{shown[1:-1]}"' if isinstance(value, str) and shown.startswith("'") and '"' not in value else shown
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: 1, 1.0 and true are not."""
+    return canonical(one) == canonical(other)
+
+
+def canonical(value: Any) -> str:
+    """The one text of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def called(record: Mapping[str, Any], path: str) -> str:
+    """The name of an agent or a team; failing that, the end of its path."""
+    name = record.get("name")
+    return name if isinstance(name, str) else path.rpartition("/")[2] or "?"
