@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from midturn.errors import UnknownVersion as UnknownVersion
     from midturn.history.checkpoints import Checkpoint as Checkpoint
     from midturn.history.turns import Turn as Turn
+    from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
     from midturn.sessions.opening import OpenStore as OpenStore
@@ -57,7 +58,7 @@ _PLACES = {
     ),
     "history.checkpoints": "Checkpoint",
     "history.turns": "Turn",
-    "questions": "Question Waiting",
+    "questions": "Decision Question Waiting",
     "sessions.opening": "OpenStore SessionInfo open",
     "sessions.session": "Session",
     "tools": "Call call_key human tool transaction",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from midturn.errors import StateInvalid
 from midturn.record.codec import check, encode, is_object
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from midturn.record.codec import Json
-
-Asked: TypeAlias = Literal["human", "approval", "doubt"]
-"""``human``: an agent that stands for a person. ``approval``: may this tool act? ``doubt``: did it?"""
+    from midturn.record.rows import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +26,27 @@ class Question:
     """The path of the agent: ``participants/ann``; empty for a single agent."""
     tool: str | None = None
     arguments: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What somebody answered to a question."""
+
+    question: str
+    kind: Asked
+    agent: str
+    tool: str | None = None
+    arguments: Mapping[str, Json] | None = None
+    """The arguments that the question showed."""
+    answer: str
+    changed: Mapping[str, Json] | None = None
+    """The arguments that the answer gave instead."""
+    by: str | None = None
+    at: float
+
+    def __str__(self) -> str:
+        changed = "" if self.changed is None else f", with {encode(self.changed).decode()}"
+        return f"{self.question} {self.answer}{changed}"
 
 
 @dataclass(frozen=True, slots=True)

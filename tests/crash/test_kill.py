@@ -230,7 +230,7 @@ def follow(worker, steps):
 def uninterrupted(reading):
     """What does not differ between two runs."""
     turns, state = reading
-    return [same(asdict(turn) | {"started": 0, "ended": 0}) for turn in turns], same(state)
+    return [same(asdict(turn) | {"started": 0, "ended": 0, "attempts": 0}) for turn in turns], same(state)
 
 
 def same(value):

@@ -173,7 +173,8 @@ class Play:
         turns, state, complete = self._read()
         told = [asdict(turn) | {"started": 0, "ended": 0} for turn in turns]
         for turn in told:  # whether a call took effect is asked only where something has happened
-            turn["decisions"] = [text for text in turn["decisions"] if "was interrupted" not in text]
+            turn["decisions"] = [made["answer"] for made in turn["decisions"] if made["kind"] != "doubt"]
+            turn["attempts"] = 0
         found = timeless([told, state])
         if self._request["agent"] != "graph":
             return found

@@ -161,9 +161,9 @@ def test_every_record_says_its_version(db):
     with closing(sqlite3.connect(db)) as found:
         heads = found.execute("SELECT data FROM sessions WHERE status <> 'deleted'").fetchall()
         rows = found.execute("SELECT kind, data FROM rows").fetchall()
-    assert {kind for kind, _ in rows} == set(Kind) - {Kind.CALL, Kind.LOG}
+    assert {kind for kind, _ in rows} == set(Kind) - {Kind.CALL}
     assert [json.loads(data)["v"] for _, data in rows] == [FORMAT] * len(rows)
-    assert [json.loads(data)["v"] for (data,) in heads] == [FORMAT] * 2
+    assert [json.loads(data)["v"] for (data,) in heads] == [FORMAT] * 4
 
 
 async def look(case):
@@ -176,6 +176,7 @@ READERS = {
     Kind.TURN: lambda case: case.answer("approve"),
     Kind.CHECKPOINT: lambda case: case.answer("approve"),
     Kind.CALL: lambda case: case.answer("approve"),
+    Kind.DECISION: look,
     Kind.FAILURE: look,
     Kind.KEY: lambda case: case.run(task=FACT, key="key-1"),
 }
@@ -186,16 +187,17 @@ READERS = {
 async def test_a_record_of_a_newer_version_is_refused_and_nothing_is_written(db, kind):
     async with midturn.open(f"sqlite:///{db}"):
         pass  # its tables are the newest now
-    table, where = "rows", f"session = (SELECT id FROM sessions WHERE name = 'case') AND kind = {kind or 0:d}"
+    name = "paid" if kind is Kind.DECISION else "case"
+    table, where = "rows", f"session = (SELECT id FROM sessions WHERE name = '{name}') AND kind = {kind or 0:d}"
     if kind is None:
-        table, where = "sessions", "name = 'case'"
+        table, where = "sessions", f"name = '{name}'"
     elif kind is Kind.CALL:
-        table, where = "turn_calls", "session = (SELECT id FROM sessions WHERE name = 'case')"
+        table, where = "turn_calls", f"session = (SELECT id FROM sessions WHERE name = '{name}')"
     with closing(sqlite3.connect(db)) as found, found:
         change = f"UPDATE {table} SET data = CAST(replace(data, '\"v\":1', '\"v\":2') AS BLOB) WHERE {where}"
         assert found.execute(change).rowcount
     before = everything(db)
     async with midturn.open(f"sqlite:///{db}") as store:
         with pytest.raises(midturn.UnknownVersion, match="upgrade midturn"):
-            await READERS[kind](store.session("case", midturn.Blueprint("desk", Case())))
+            await READERS[kind](store.session(name, midturn.Blueprint("desk", Case())))
     assert everything(db) == before

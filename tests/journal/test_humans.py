@@ -308,10 +308,24 @@ async def test_what_people_decided_is_in_the_history(memory):
     await memory.session("case", desk).answer("approve", arguments={"order": "C3"})
     await memory.session("case", desk).answer("deny: too late")
     [turn] = [turn async for turn in memory.session("case").history()]
-    assert turn.decisions == [
+    assert [str(decision) for decision in turn.decisions] == [
         'May refund({"order":"A1"}) be called? approve, with {"order":"C3"}',
         'May refund({"order":"B2"}) be called? deny: too late',
     ]
+    first, second = turn.decisions
+    assert (first.kind, first.tool, first.arguments, first.changed) == (
+        "approval",
+        "refund",
+        {"order": "A1"},
+        {"order": "C3"},
+    )
+    assert (second.answer, second.arguments, second.changed, second.by) == (
+        "deny: too late",
+        {"order": "B2"},
+        None,
+        None,
+    )
+    assert turn.started <= first.at <= second.at <= turn.ended
 
 
 @pytest.mark.parametrize("arguments", [{"oder": "B2"}, {"order": "B2", "amount": 7}])

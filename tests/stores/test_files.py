@@ -86,9 +86,9 @@ def forget(store):
 async def three_writes(store):
     """What was said before the last of three writes, and after it."""
     await store.write(a_write(owner="me", lease=30.0, labels={"team": "claims"}, rows=[a_row(1), a_row(2, b"")]))
-    await store.write(a_write(seq=1, data=b"\xff\n", rows=[a_row(3), a_row(1, kind=Kind.LOG)]))
+    await store.write(a_write(seq=1, data=b"\xff\n", rows=[a_row(3), a_row(1, kind=Kind.DECISION)]))
     old = await said(store)
-    await store.write(a_write(seq=2, epoch=2, status="failed", rows=[a_row(2, kind=Kind.LOG), a_row(4)]))
+    await store.write(a_write(seq=2, epoch=2, status="failed", rows=[a_row(2, kind=Kind.DECISION), a_row(4)]))
     return old, await said(store)
 
 

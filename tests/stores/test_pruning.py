@@ -56,7 +56,7 @@ def call(n, data=LARGE):
 async def calls_and_rows(store, calls=6):
     """A session of several writes, most of it calls; the seq that it has then."""
     for n in range(calls):
-        rows = [call(n), a_row(n, b" [\n] "), a_row(n, b"", kind=Kind.LOG)]
+        rows = [call(n), a_row(n, b" [\n] "), a_row(n, b"", kind=Kind.DECISION)]
         await store.write(a_write(seq=n, rows=rows, labels={"n": str(n)}))
     return calls
 

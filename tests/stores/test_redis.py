@@ -289,7 +289,7 @@ async def test_a_write_may_have_many_rows_and_large_ones(binary, prefix):
             assert list(await store.rows("case-42", Kind.BODY)) == many
             with pytest.raises(Conflict):
                 await store.write(a_write(seq=1, rows=[*(a_row(n) for n in range(20_000, 30_000)), a_row(19_999)]))
-            large = [a_row(n, os.urandom(10_000_000), kind=Kind.LOG) for n in (1, 2)]
+            large = [a_row(n, os.urandom(10_000_000), kind=Kind.DECISION) for n in (1, 2)]
             written = await store.write(a_write(seq=1, rows=large))
             assert await snapshot(store, "case-42") == (timeless(written), (*many, *large))
 

@@ -708,12 +708,12 @@ async def test_a_damaged_head_is_named_and_can_be_deleted(store, path, change):
 
 
 async def test_a_damaged_row_is_named(store, path):
-    await store.write(a_write(rows=[a_row(1), a_row(7, kind=Kind.LOG)]))
+    await store.write(a_write(rows=[a_row(1), a_row(7, kind=Kind.DECISION)]))
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE rows SET data = 'text' WHERE n = 7")
     with pytest.raises(StateInvalid) as caught:
-        await store.rows("case-42", Kind.LOG)
-    assert (caught.value.path, caught.value.session) == ("log 7", "case-42")
+        await store.rows("case-42", Kind.DECISION)
+    assert (caught.value.path, caught.value.session) == ("decision 7", "case-42")
     assert await store.rows("case-42", Kind.BODY) == [a_row(1)]
 
 

@@ -13,6 +13,7 @@ from midturn.record.packing import Append
 from midturn.record.rows import (
     CallRow,
     CheckpointRow,
+    DecisionRow,
     FailureRow,
     KeyRow,
     Progress,
@@ -30,6 +31,7 @@ SMALLEST = {
     TurnRow: TurnRow(at=1.5),
     CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
     CallRow: CallRow(path="model_client", what="model", key="00ff", spent=0.5),
+    DecisionRow: DecisionRow(turn=1, question="May it?", kind="human", answer="yes", at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
 }
@@ -44,10 +46,23 @@ FULL = {
         journal=7,
         generation=[2, 4],
         open="cancelled",
+        decisions=3,
+        attempts=2,
+        attempted=1.5,
+        blueprint="support",
         version=2,
+        forked_from="case-41",
+        forked_at=7,
     ),
     TurnRow: TurnRow(
-        blueprint="support", version=2, at=1.5, task=[4, 5], key="order-7", repairs=["mended"], fingerprint=3
+        blueprint="support",
+        version=2,
+        at=1.5,
+        task=[4, 5],
+        key="order-7",
+        repairs=["mended"],
+        fingerprint=3,
+        trace="00-ff-00-01",
     ),
     CheckpointRow: CheckpointRow(
         parent=1,
@@ -64,7 +79,7 @@ FULL = {
         usage=[10, 2],
         calls=[3, 5],
         notes=["asked again"],
-        decisions=["May it? approve"],
+        attempts=3,
         fingerprint=7,
         drift=["prompt of ann changed"],
         run="support-v3",
@@ -83,6 +98,18 @@ FULL = {
         value=[3, {"$": 4}],
         starts=["ff00"],
         instead=[0, 2],
+    ),
+    DecisionRow: DecisionRow(
+        turn=4,
+        question="May it?",
+        kind="approval",
+        agent="participants/ann",
+        tool="refund",
+        arguments={"order": "A1"},
+        answer="approve",
+        changed={"order": "C3"},
+        by="ann@desk",
+        at=2.5,
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
@@ -119,7 +146,7 @@ def test_the_bytes_of_a_checkpoint_are_these():
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
         b'"restores":2,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
-        b'"calls":[3,5],"notes":["asked again"],"decisions":["May it? approve"]}'
+        b'"calls":[3,5],"notes":["asked again"],"attempts":3}'
     )
 
 
@@ -167,6 +194,8 @@ WRONG = {
     "Ended": ["running", "", None, 1, ["failed"], {}],
     "What": ["ran", "", None, 1, ["tool"], {}],
     "Stage": ["answered", "", None, 1, ["done"], {}],
+    "Asked": ["answer", "", None, 1, ["human"], {}],
+    "dict[str, Any] | None": [1, None, "12", []],
     "Effect": ["harmless", "", None, 1, ["read"], {}],
     "Sequence[Any]": [1, None, "12", {}],
     "Sequence[Any] | None": [1, None, "12", {}],
@@ -238,7 +267,7 @@ def test_no_bytes_end_in_another_error(data):
         with pytest.raises((StateInvalid, UnknownVersion)):
             decode_record(cls, data, "row")
     with pytest.raises((StateInvalid, UnknownVersion)):
-        decode_appends(Row(kind=Kind.LOG, n=1, data=data))
+        decode_appends(Row(kind=Kind.CHECKPOINT, n=1, data=data))
 
 
 small = st.integers(0, 2**40)
@@ -250,8 +279,6 @@ def test_appends_come_back_as_they_were(appends):
         CheckpointRow(parent=2, skeleton=1, spans=[], bodies=9, at=1.5, appends=plain_appends(appends))
     )
     assert decode_appends(Row(kind=Kind.CHECKPOINT, n=3, data=data)) == appends
-    old = json.dumps({"v": 1, "appends": plain_appends(appends)}).encode()
-    assert decode_appends(Row(kind=Kind.LOG, n=3, data=old)) == appends
 
 
 def test_appends_are_written_like_this():
@@ -291,16 +318,15 @@ def test_a_checkpoint_that_appended_nothing_does_not_say_so():
         [[0, 1, [2]], "x"],
     ],
 )
-@pytest.mark.parametrize("kind", [Kind.CHECKPOINT, Kind.LOG])
-def test_wrong_appends_are_refused_by_their_row(wrong, kind):
-    row = Row(kind=kind, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
+def test_wrong_appends_are_refused_by_their_row(wrong):
+    row = Row(kind=Kind.CHECKPOINT, n=3, data=json.dumps({"v": 1, "appends": wrong}).encode())
     with pytest.raises(StateInvalid) as caught:
         decode_appends(row)
-    assert caught.value.path == f"{kind.name.lower()} row 3"
+    assert caught.value.path == "checkpoint row 3"
 
 
 def test_appends_of_a_newer_version_are_refused():
-    row = Row(kind=Kind.LOG, n=3, data=b'{"v":2,"appends":[]}')
+    row = Row(kind=Kind.CHECKPOINT, n=3, data=b'{"v":2,"appends":[]}')
     with pytest.raises(UnknownVersion):
         decode_appends(row)
 

@@ -223,7 +223,7 @@ def _summary(turn: Turn) -> list[Text]:
     lines += [answer.as_line() for answer in answers[-1:]]
     lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
     lines += [Text(f"changed: {line(text)}", style="yellow") for text in (*turn.drift, *turn.notes)]
-    lines += [Text(f"decided: {line(text)}", style="cyan") for text in turn.decisions]
+    lines += [Text(f"decided: {line(text)}", style="cyan") for text in _decided(turn)]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
@@ -243,7 +243,7 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any], owner: str | N
         say(f"repaired: {repair}", style="yellow")
     for text in (*turn.drift, *turn.notes):
         say(f"changed: {text}", style="yellow")
-    for text in turn.decisions:
+    for text in _decided(turn):
         say(f"decided: {text}", style="cyan")
     for message in turn.messages or turn.task or ():
         say(said(message).as_text())
@@ -251,6 +251,11 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any], owner: str | N
         say(turn.error, style="red")
     if beside:
         note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
+
+
+def _decided(turn: Turn) -> list[str]:
+    """Return what people decided about calls; what they said is among the messages."""
+    return [str(decision) for decision in turn.decisions if decision.kind != "human"]
 
 
 def _status(status: str, owner: str | None) -> Text:

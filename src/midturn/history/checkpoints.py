@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
-    from midturn.record.head import Row
-    from midturn.record.packing import Append
 
 MANY = 4000
 """Bodies read at once: until they are parsed, their rows take as much memory again."""
@@ -66,6 +64,8 @@ class Checkpoint:
 class Stored:
     """A checkpoint as it was read."""
 
+    session: str
+    number: int
     row: CheckpointRow
     tree: Any
     fingerprint: Json
@@ -83,8 +83,8 @@ async def read_checkpoint(
     found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
     fingerprint = None
     try:
-        logs = await _read_logs(ledger, rows)
         with uncollected():
+            logs = [decode_appends(row) for row in rows]
             if archive is not None:
                 archive.learn_bodies(found)
             if row.fingerprint is not None:
@@ -101,18 +101,7 @@ async def read_checkpoint(
         raise
     if not is_object(tree) or "state" not in tree:
         raise StateInvalid("is not the state of a session", path="$", session=ledger.session)
-    return Stored(row, tree, fingerprint)
-
-
-async def _read_logs(ledger: Ledger, checkpoints: Sequence[Row]) -> list[list[Append]]:
-    """What all these checkpoints appended to logs, in their order."""
-    with uncollected():
-        logs = [decode_appends(row) for row in checkpoints]
-    if not all(logs):  # One appended nothing, or is so old that a row of its own says what.
-        old = await ledger.store.rows(ledger.session, Kind.LOG, stop=checkpoints[-1].n + 1)
-        with uncollected():
-            logs[:0] = [decode_appends(row) for row in old]
-    return logs
+    return Stored(ledger.session, number, row, tree, fingerprint)
 
 
 def _missing(ledger: Ledger, number: int) -> StateInvalid:

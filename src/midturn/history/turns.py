@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.questions import Decision
 from midturn.record.head import Kind
-from midturn.record.rows import CheckpointRow, FailureRow, TurnRow, decode_record
+from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -35,8 +36,10 @@ class Turn:
     """What was broken in the state before the turn and was mended for it."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
-    decisions: Sequence[str] = ()
-    """What people were asked about calls of tools, and what they decided."""
+    decisions: Sequence[Decision] = ()
+    """What people were asked, and what they answered."""
+    attempts: int = 1
+    """How many times the turn was begun."""
     drift: Sequence[str] = ()
     """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
     version: int = 1
@@ -56,6 +59,10 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
     for row in await store.rows(session, Kind.FAILURE, stop=progress.failures):
         failure = decode_record(FailureRow, row.data, ledger.name(Kind.FAILURE, row.n))
         failures[failure.turn] = failure
+    decisions: dict[int, list[Decision]] = {}
+    for row in await store.rows(session, Kind.DECISION, stop=progress.decisions):
+        decision = decode_record(DecisionRow, row.data, ledger.name(Kind.DECISION, row.n))
+        decisions.setdefault(decision.turn, []).append(_decision(decision))
     stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
     for page in range(start, stop, PAGE):
         limits = {"start": page, "stop": min(page + PAGE, stop)}
@@ -67,7 +74,9 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
         for row in await store.rows(session, Kind.TURN, **limits):
             turn = decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
             going = row.n == progress.turn and progress.open in ("running", "waiting")
-            found = _turn(row.n, turn, done.get(row.n), None if going else failures.get(row.n), bodies)
+            ended = None if going else failures.get(row.n)
+            found = _turn(row.n, turn, done.get(row.n), ended, bodies)
+            found = replace(found, decisions=decisions.get(row.n, ()))
             yield replace(found, status="waiting") if going and progress.open == "waiting" else found
 
 
@@ -83,7 +92,7 @@ def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: Failu
             key=turn.key,
             repairs=turn.repairs,
             notes=done.notes,
-            decisions=done.decisions,
+            attempts=done.attempts,
             drift=done.drift,
             version=done.version,
             stop_reason=done.stop_reason,
@@ -102,4 +111,18 @@ def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: Failu
         error=failure.error if failure else None,
         started=turn.at,
         ended=failure.at if failure else None,
+    )
+
+
+def _decision(row: DecisionRow) -> Decision:
+    return Decision(
+        question=row.question,
+        kind=row.kind,
+        agent=row.agent,
+        tool=row.tool or None,
+        arguments=row.arguments,
+        answer=row.answer,
+        changed=row.changed,
+        by=row.by or None,
+        at=row.at,
     )

@@ -12,7 +12,7 @@ import orjson
 
 from midturn.errors import StateInvalid
 from midturn.journal.order import Place
-from midturn.questions import Question, decided
+from midturn.questions import Question
 from midturn.record.codec import is_array
 from midturn.record.head import Kind
 from midturn.record.rows import CallRow, decode_record
@@ -101,8 +101,6 @@ class Recorded:
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
         """Those without an answer and their rows, by their ids."""
-        self.decisions: list[str] = []
-        """What people were asked about calls, and what they decided."""
         self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
         self._known: dict[tuple[str, str, str, int], Entry] = {}
         self._announced: Counter[str] = Counter()
@@ -138,9 +136,7 @@ class Recorded:
                 self._begun[key] = about.partition("(")[0], about
             self._done[row.key] += 1
             if row.what in HUMAN:
-                asked = self.questions.pop(question_of(row, {}, self._turn).id, None)
-                if asked is not None and row.what != "human":  # what one says is among the messages
-                    self.decisions.append(f"{asked[0].question} {decided(value)}")
+                self.questions.pop(question_of(row, {}, self._turn).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
         """A completed call."""

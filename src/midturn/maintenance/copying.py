@@ -135,7 +135,7 @@ class _Transfer:
         progress = progress_of(head)
         self._last = {
             Kind.BODY: progress.bodies,
-            Kind.LOG: progress.checkpoint,
+            Kind.DECISION: progress.decisions,
             Kind.TURN: progress.turn,
             Kind.CHECKPOINT: progress.checkpoint,
             Kind.FAILURE: progress.failures,

@@ -12,9 +12,9 @@ from midturn.history.turns import PAGE
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind, Row
 from midturn.record.packing import Archive
-from midturn.record.rows import CheckpointRow, TurnRow, decode_record, encode_record
+from midturn.record.rows import CheckpointRow, TurnRow, decode_record, encode_record, now
 from midturn.stopping import settled
-from midturn.turns.commit import Stamp, commit, now
+from midturn.turns.commit import Stamp, commit
 from midturn.versions.blueprint import build, fingerprint_of
 from midturn.versions.loading import upgrade
 

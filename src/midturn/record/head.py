@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version that every record written by this code carries."""
 
+ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
+"""How a record is encoded whose first byte is this one. A plain record is a JSON object and begins with a brace."""
+
 MAX_ID = 200
 
 Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "deleted"]
@@ -31,8 +34,8 @@ class Kind(IntEnum):
 
     BODY = 1
     """Long strings, messages and states, each stored once; ``n`` is the number of the first one in the row."""
-    LOG = 2
-    """What a checkpoint appended to the growing lists, in old sessions; ``n`` is the checkpoint."""
+    DECISION = 2
+    """What somebody answered to a question of a turn; ``n`` counts them."""
     TURN = 3
     """An accepted input; ``n`` is the turn."""
     CHECKPOINT = 4
@@ -175,7 +178,9 @@ def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def versioned(data: bytes, what: str) -> dict[str, Any]:
-    """The object in JSON bytes, if its version is one that this code reads."""
+    """Return the object in JSON bytes, if its version is one that this code reads."""
+    if encoding := ENCODINGS.get(data[:1]):
+        raise UnknownVersion(f"{what} is {encoding}, and this midturn reads plain records: upgrade midturn")
     raw = codec.decode(data, what)
     if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
         raise StateInvalid("not a record of midturn", path=what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,15 +13,15 @@ import orjson
 
 from midturn.errors import StateInvalid
 from midturn.record import codec
-from midturn.record.codec import is_array
-from midturn.record.head import FORMAT, Kind, Row, versioned
+from midturn.record.codec import is_array, is_object
+from midturn.record.head import FORMAT, versioned
 from midturn.record.packing import Append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from midturn.record.codec import Json
-    from midturn.record.head import Head
+    from midturn.record.head import Head, Row
     from midturn.record.packing import Span
 
 Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
@@ -31,6 +32,8 @@ Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
 What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
 """What was called. ``approval`` and ``doubt`` are questions about a tool, ``tools`` is a workbench's list of tools."""
 Stage: TypeAlias = Literal["started", "asked", "done"]
+Asked: TypeAlias = Literal["human", "approval", "doubt"]
+"""``human``: an agent that stands for a person. ``approval``: may this tool act? ``doubt``: did it?"""
 Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
 """``read``: may be repeated. ``idempotent``: may be repeated with the same :func:`midturn.call_key`. ``unsafe``: is
 never repeated on its own. ``transactional``: works in the store's own transaction, so it happens exactly once."""
@@ -57,6 +60,7 @@ class Progress:
     bodies: int = 0
     logs: int = 0
     failures: int = 0
+    decisions: int = 0
     calls: int = 0
     """How many calls were ever recorded."""
     journal: int = 0
@@ -65,8 +69,18 @@ class Progress:
     """The first turn of those whose calls are surely kept, and the number of its first call."""
     open: Opened | None = None
     """How the last turn stands if it has no checkpoint."""
+    attempts: int = 0
+    """How many times the last turn was begun."""
+    attempted: float = 0.0
+    """When its latest attempt began."""
+    blueprint: str = ""
+    """The name of the blueprint that the session belongs to."""
     version: int = 1
     """The latest version of the blueprint that has worked on the last turn."""
+    forked_from: str = ""
+    """The session that this one began as a fork of."""
+    forked_at: int = 0
+    """The checkpoint of that session that it began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +97,8 @@ class TurnRow:
     """What was broken in the state before it and was mended for it."""
     fingerprint: int | None = None
     """The number of the body that says how the agents were built, if there is no checkpoint yet that does."""
+    trace: str = ""
+    """The W3C trace context of whoever asked for the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +109,7 @@ class CheckpointRow:
     skeleton: int
     spans: Sequence[Span]
     appends: Sequence[Any] = ()
-    """What was added to the logs: :func:`plain_appends`. Old sessions have it in LOG rows."""
+    """What was added to the logs: :func:`plain_appends`."""
     bodies: int
     """How many bodies the session had then; later ones need not be read."""
     at: float
@@ -115,8 +131,27 @@ class CheckpointRow:
     """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
     notes: Sequence[str] = ()
     """What was not as it had been when the turn was finished after an interruption."""
-    decisions: Sequence[str] = ()
-    """What people were asked about calls, and what they decided."""
+    attempts: int = 1
+    """How many times the turn was begun before it was complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """What somebody answered to a question, with all that the question showed."""
+
+    turn: int
+    question: str
+    """The text of the question."""
+    kind: Asked
+    agent: str = ""
+    tool: str = ""
+    arguments: dict[str, Any] | None = None
+    """The arguments of the call that the question is about."""
+    answer: str
+    changed: dict[str, Any] | None = None
+    """The arguments that the answer gives instead."""
+    by: str = ""
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +197,11 @@ class KeyRow:
     key: str
     turn: int
     task: str
+
+
+def now() -> float:
+    """Return the time as rows have it: in seconds since 1970, to the millisecond."""
+    return round(time.time(), 3)
 
 
 def encode_record(record: object) -> bytes:
@@ -213,9 +253,9 @@ def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
 
 
 def decode_appends(row: Row) -> list[Append]:
-    """What a checkpoint, or an old LOG row, appended."""
-    what = f"{row.kind.name.lower()} row {row.n}"
-    found = versioned(row.data, what).get("appends", [] if row.kind is Kind.CHECKPOINT else None)
+    """Return what a checkpoint appended."""
+    what = f"checkpoint row {row.n}"
+    found = versioned(row.data, what).get("appends", [])
     if not is_array(found):
         raise StateInvalid("has no appends", path=what)
     appends: list[Append] = []
@@ -303,6 +343,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "What": lambda value: value in get_args(What),
     "Stage": lambda value: value in get_args(Stage),
+    "Asked": lambda value: value in get_args(Asked),
+    "dict[str, Any] | None": is_object,
     "Effect": lambda value: value in get_args(Effect),
     "Sequence[Any]": is_array,
     "Sequence[Any] | None": is_array,

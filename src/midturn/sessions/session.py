@@ -296,7 +296,7 @@ class Session(Generic[EventT_co, ResultT_co]):
             tree = await self._framework.capture(self._instance.given())
         return await self._save(tree, origin, None)
 
-    async def _save(self, tree: Any, origin: Origin, like: Stored | None) -> int:
+    async def _save(self, tree: Any, origin: Origin, fork_of: Stored | None) -> int:
         stop = stop_of(None)
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -310,7 +310,7 @@ class Session(Generic[EventT_co, ResultT_co]):
                         turn=self._ledger.progress.turn,
                     )
                 try:
-                    return await self._execution.save(tree, origin, like)
+                    return await self._execution.save(tree, origin, fork_of)
                 except Conflict as error:
                     self._give_way(error, until)
 

@@ -79,7 +79,7 @@ class Deleting(Suite):
     async def test_only_the_named_session_is_deleted(self, store: Store) -> None:
         names = ("case", "case-4", "case-42", "case-42 ", "case-42/1", "case-420", "Case-42", "%", "*")
         for name in names:
-            await store.write(a_write(name, labels={"name": name}, rows=[a_row(1), a_row(2, kind=Kind.LOG)]))
+            await store.write(a_write(name, labels={"name": name}, rows=[a_row(1), a_row(2, kind=Kind.DECISION)]))
         kept = {name: await snapshot(store, name) for name in names}
         for name in ("%", "*", "case-42"):
             assert await store.delete(name)

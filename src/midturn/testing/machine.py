@@ -41,7 +41,7 @@ label_sets = st.dictionaries(st.sampled_from(["team", "tier", "a.b"]), st.sample
 payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000]) | text.map(encode)
 # Few kinds and numbers, so that rows collide.
 numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
-rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.LOG, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
+rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.DECISION, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
 plans = st.builds(
     Write,
     session=st.just(""),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from midturn.store import Store
 
 
-KINDS = (Kind.BODY, Kind.LOG, Kind.CHECKPOINT)
+KINDS = (Kind.BODY, Kind.DECISION, Kind.CHECKPOINT)
 
 
 async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: int = 8) -> None:

@@ -106,7 +106,8 @@ class Writing(Suite):
         for seq in range(3):
             await store.write(a_write(seq=seq, labels={"at": str(seq)}, rows=[a_row(seq)]))
         for stale in (1, 2):
-            write = a_write(seq=stale, labels={"at": "stale"}, data=b"[]", rows=[a_row(9), a_row(9, kind=Kind.LOG)])
+            rows = [a_row(9), a_row(9, kind=Kind.DECISION)]
+            write = a_write(seq=stale, labels={"at": "stale"}, data=b"[]", rows=rows)
             await _is_refused(store, write)
 
     async def test_a_future_seq_is_a_conflict_and_changes_nothing(self, store: Store) -> None:
@@ -145,8 +146,8 @@ class Writing(Suite):
         await store.write(a_write(rows=[a_row(5), a_row(2**62)]))
         for there in (a_row(5, b"[]"), a_row(5), a_row(2**62)):
             await _is_refused(store, a_write(seq=1, data=b"[]", rows=[a_row(6), there, a_row(7)]))
-            await _is_refused(store, a_write(seq=1, data=b"[]", rows=[a_row(7, kind=Kind.LOG), there]))
-        assert (await store.write(a_write(seq=1, rows=[a_row(6), a_row(7), a_row(5, kind=Kind.LOG)]))).seq == 2
+            await _is_refused(store, a_write(seq=1, data=b"[]", rows=[a_row(7, kind=Kind.DECISION), there]))
+        assert (await store.write(a_write(seq=1, rows=[a_row(6), a_row(7), a_row(5, kind=Kind.DECISION)]))).seq == 2
 
     async def test_a_row_twice_in_one_write_is_a_conflict_and_nothing_is_kept(self, store: Store) -> None:
         for twice in ([a_row(5), a_row(5)], [a_row(4), a_row(5), a_row(6), a_row(5, b"[]")]):

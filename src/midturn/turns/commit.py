@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from midturn.record.head import Kind, Row
-from midturn.record.rows import CheckpointRow, encode_record, plain_appends
+from midturn.record.rows import CheckpointRow, encode_record, now, plain_appends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,18 +33,16 @@ class Stamp:
     """The migration run that made it."""
     restores: int | None = None
     """The checkpoint that it is the same as."""
+    forked_from: str = ""
+    """The session whose checkpoint it is the same as, if it is the first of a fork."""
+    forked_at: int = 0
 
     @classmethod
     def of(cls, stored: Stored, archive: Archive) -> Stamp:
-        """What a checkpoint that was read says, for another one with its state."""
+        """Say the same as a checkpoint that was read, for another one with its state."""
         row, found = stored.row, stored.fingerprint
         number = None if found is None else archive.message(found, "fingerprint")
         return cls(blueprint=row.blueprint, version=row.version, fingerprint=number)
-
-
-def now() -> float:
-    """The time as rows have it."""
-    return round(time.time(), 3)
 
 
 async def commit(
@@ -60,7 +57,6 @@ async def commit(
     rows: Sequence[Row] = (),
     calls: Sequence[int] = (),
     notes: Sequence[str] = (),
-    decisions: Sequence[str] = (),
     journals: int | None = None,
 ) -> None:
     """Write a checkpoint, the result and the turn's end at once, and give the lease back.
@@ -89,7 +85,7 @@ async def commit(
         usage=outcome.usage if outcome is not None else (0, 0),
         calls=calls,
         notes=tuple(notes),
-        decisions=tuple(decisions),
+        attempts=progress.attempts or 1,
     )
     first, number = progress.generation
     prune = 0
@@ -99,7 +95,19 @@ async def commit(
     with ledger.storing(archive) as bodies:
         await ledger.write(
             status="idle",
-            progress=replace(progress, turn=turn, checkpoint=turn, bodies=archive.bodies, logs=packed.logs, open=None),
+            progress=replace(
+                progress,
+                turn=turn,
+                checkpoint=turn,
+                bodies=archive.bodies,
+                logs=packed.logs,
+                open=None,
+                attempts=0,
+                attempted=0.0,
+                blueprint=stamp.blueprint,
+                forked_from=stamp.forked_from or progress.forked_from,
+                forked_at=stamp.forked_at or progress.forked_at,
+            ),
             rows=[*bodies, *rows, Row(kind=Kind.CHECKPOINT, n=turn, data=encode_record(checkpoint))],
             prune=prune,
             release=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -13,7 +12,7 @@ from midturn.journal import recorded
 from midturn.lease.ledger import holder
 from midturn.questions import Waiting, read_answer
 from midturn.record.head import Kind, Row
-from midturn.record.rows import FailureRow, TurnRow, encode_record
+from midturn.record.rows import DecisionRow, FailureRow, TurnRow, encode_record, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,6 +178,18 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
             await self._instance.read(self._ledger)
         progress, archive = self._ledger.progress, self._instance.archive
         row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
+        asked = picked.question
+        decision = DecisionRow(
+            turn=progress.turn,
+            question=asked.question,
+            kind=asked.kind,
+            agent=asked.agent,
+            tool=asked.tool or "",
+            arguments=None if asked.arguments is None else dict(asked.arguments),
+            answer=answer,
+            changed=None if arguments is None else dict(arguments),
+            at=now(),
+        )
         goes_on = runs or picked.last
         with self._ledger.storing(archive) as bodies:
             await self._ledger.write(
@@ -186,18 +197,23 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
                 progress=replace(
                     progress,
                     calls=progress.calls + 1,
+                    decisions=progress.decisions + 1,
                     bodies=archive.bodies,
                     open="running" if goes_on else "waiting",
                     version=max(progress.version, self._instance.version) if runs else progress.version,
                 ),
-                rows=[*bodies, Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row))],
+                rows=[
+                    *bodies,
+                    Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row)),
+                    Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision)),
+                ],
                 release=not runs,
             )
 
     async def discard(self) -> None:
         """Give the open turn up for good."""
         progress = self._ledger.progress
-        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=round(time.time(), 3))
+        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=now())
         await self._ledger.write(
             status="idle",
             progress=replace(progress, failures=progress.failures + 1, open=None),

@@ -23,9 +23,9 @@ from midturn.journal.journal import Journal, Suspended
 from midturn.journal.recorded import Recorded
 from midturn.journal.unrecorded import Unrecorded
 from midturn.record.head import Kind, Row
-from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record
+from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record, now
 from midturn.stopping import each, settled
-from midturn.turns.commit import Stamp, commit, now
+from midturn.turns.commit import Stamp, commit
 from midturn.turns.open_turn import OpenTurn, check_open_turn, read_open_turn
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ class Execution(Generic[EventT_co, ResultT_co]):
             bodies=archive.bodies,
             journal=progress.calls,
             open="running",
+            attempts=1,
+            attempted=row.at,
+            blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
         )
         await self._instance.begin()
@@ -98,7 +101,13 @@ class Execution(Generic[EventT_co, ResultT_co]):
         await check_open_turn(self._turn, self._instance)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         progress = self._ledger.progress
-        progress = replace(progress, open="running", version=max(progress.version, self._instance.version))
+        progress = replace(
+            progress,
+            open="running",
+            attempts=progress.attempts + 1,
+            attempted=now(),
+            version=max(progress.version, self._instance.version),
+        )
         await self._instance.begin()
         await self._open(self._ledger.write(status="running", progress=progress), own=own)
 
@@ -222,17 +231,20 @@ class Execution(Generic[EventT_co, ResultT_co]):
             raise
         await settled(self._instance.go_back())
 
-    async def save(self, tree: Any, origin: Origin, like: Stored | None = None) -> int:
-        """Commit a state that no turn has made, or one ``like`` a checkpoint; the number of the new checkpoint."""
+    async def save(self, tree: Any, origin: Origin, fork_of: Stored | None = None) -> int:
+        """Commit a state that no turn has made, perhaps that of another session's checkpoint; return its number."""
         await self._instance.read(self._ledger)
         await self._instance.describe()
         number = self._ledger.progress.turn + 1
         archive = self._instance.archive
+        stamp = self._instance.stamp()
+        if fork_of is not None:
+            stamp = replace(Stamp.of(fork_of, archive), forked_from=fork_of.session, forked_at=fork_of.number)
         await commit(
             self._ledger,
             archive,
             tree,
-            Stamp.of(like, archive) if like is not None else self._instance.stamp(),
+            stamp,
             turn=number,
             origin=origin,
             rows=[_row(Kind.TURN, number, self._turn_row(None, None))],
@@ -253,7 +265,6 @@ class Execution(Generic[EventT_co, ResultT_co]):
             outcome=outcome,
             calls=(progress.journal, progress.calls) if self._options.durability == "call" else (),
             notes=self._notes,
-            decisions=self._turn.recorded.decisions,
             journals=self._options.journals,
         )
         self._instance.end(turn)
