@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from midturn.sessions.opening import SessionInfo as SessionInfo
     from midturn.sessions.opening import open as open
     from midturn.sessions.session import Session as Session
+    from midturn.stores.registry import register_store as register_store
     from midturn.tools import Call as Call
     from midturn.tools import call_key as call_key
     from midturn.tools import human as human
@@ -61,6 +62,7 @@ _PLACES = {
     "questions": "Decision Question Waiting",
     "sessions.opening": "OpenStore SessionInfo open",
     "sessions.session": "Session",
+    "stores.registry": "register_store",
     "tools": "Call call_key human tool transaction",
     "turns.replay": "Replay",
     "versions.blueprint": "Blueprint",
@@ -79,4 +81,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACE_OF})
+    # Not what this module needs for itself, nor submodules that happen to be loaded.
+    return sorted([*_PLACE_OF, "__version__"])

@@ -29,6 +29,13 @@ def test_every_name_is_there(name):
     assert name in dir(midturn)
 
 
+def test_it_shows_nothing_else():
+    import midturn.stores.registry
+
+    assert "stores" in vars(midturn)
+    assert [name for name in dir(midturn) if not name.startswith("__")] == sorted(midturn.__all__)
+
+
 def test_another_name_is_not_there():
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
         midturn.Sesion  # noqa: B018 - it is what fails

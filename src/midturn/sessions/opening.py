@@ -1,4 +1,4 @@
-"""``midturn.open``: from a URL to sessions."""
+"""``midturn.open``: from a URL or a store to sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from midturn.record import codec
 from midturn.record.head import NO_LABELS, Status, check_id, check_labels
 from midturn.record.rows import Progress, progress_of
 from midturn.sessions.session import Session
-from midturn.stores.registry import POSTGRES, REDIS, open_store
+from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
 from midturn.turns.options import JOURNALS, Options
 
 if TYPE_CHECKING:
@@ -44,16 +44,24 @@ class SessionInfo:
     """What is wrong with the session's record, if it cannot be read; the numbers are 0 then."""
 
 
-def open(url: str | None = None, **options: str | int | bool) -> OpenStore:
-    """The store behind a URL, to be used with ``async with``.
+def open(url: str | None = None, *, store: Store | None = None, **options: str | int | bool) -> OpenStore:
+    """Open the store behind a URL, or a store of your own; use it with ``async with``, which closes it at its end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
+    ``store`` is an object that keeps the contract in :mod:`midturn.store`; it takes the place of a URL.
     Options of a server's store may stand in the URL or be given by name: ``open("redis://...", strict=True)`` is
     ``open("redis://...?strict=true")``.
     """
+    if store is not None:
+        if url is not None:
+            raise StateInvalid("give a URL or a store, not both", path="store")
+        if options:
+            raise StateInvalid(f"a store of your own takes no option {', '.join(options)}; set it there", path="store")
+        return OpenStore(check_store(store))
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
     if options:
-        if url.partition("://")[0] not in (*POSTGRES, *REDIS):
+        scheme, sep, _ = url.partition("://")
+        if not sep or scheme in WITHOUT_OPTIONS:
             raise StoreUnavailable(f"this store has no option {', '.join(options)}; Postgres and Redis have some")
         values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
         url += f"{'&' if '?' in url else '?'}{urlencode(values)}"
@@ -63,16 +71,18 @@ def open(url: str | None = None, **options: str | int | bool) -> OpenStore:
 class OpenStore:
     """A store in use: sessions by id."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, place: str | Store) -> None:
+        self._place = place
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
     def __repr__(self) -> str:
-        return f"midturn.open({self._url.partition('://')[0]!r})"  # no more of it: a URL may carry a password
+        if not isinstance(self._place, str):
+            return f"midturn.open(store={type(self._place).__name__})"
+        return f"midturn.open({self._place.partition('://')[0]!r})"  # no more of it: a URL may carry a password
 
     async def __aenter__(self) -> Self:
-        self._store = await open_store(self._url)
+        self._store = await open_store(self._place) if isinstance(self._place, str) else self._place
         return self
 
     async def __aexit__(

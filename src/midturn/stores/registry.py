@@ -1,21 +1,28 @@
-"""From a URL to a store."""
+"""From a URL to a store: the schemes that are known, and what opens each."""
 
 from __future__ import annotations
 
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote
 
-from midturn.errors import MissingExtra, StoreUnavailable
+from midturn import store as contract
+from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from midturn.store import Store
     from midturn.stores.postgres.store import PostgresStore
 
+    Opener: TypeAlias = Callable[[str], Awaitable[Store]]
+
 POSTGRES = ("postgresql", "postgres")
 REDIS = tuple(f"{scheme}{layout}" for scheme in ("redis", "rediss") for layout in ("", "+cluster", "+sentinel"))
+PATHS = ("file", "sqlite")
+WITHOUT_OPTIONS = ("memory", *PATHS)
 SCHEMES = (
     "memory://, file:///path/to/a/directory, sqlite:///file.db, postgresql://user@host/database, redis://host, "
     "redis+cluster://host1,host2, redis+sentinel://host1,host2/name"
@@ -23,10 +30,30 @@ SCHEMES = (
 
 _LIKE_A_SERVER = re.compile(r"^(postgres|redis|sqlite:|file:|memory:)\w*[:/+]|@|password=", re.IGNORECASE)
 """What nobody calls a file, but many a URL with a slip of the pen."""
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+_openers: dict[str, Opener] = {}
+"""What opens the stores of each scheme."""
+
+
+def register_store(scheme: str, opener: Opener) -> None:
+    """Let URLs that begin with ``scheme://`` open stores of your own, here and in the command line.
+
+    ``opener`` is an async function that gets the whole URL and returns a :class:`midturn.store.Store`. Register at the
+    top of a module that every worker imports; a command such as ``midturn resume app:support`` imports yours.
+
+    Raises:
+        StateInvalid: the scheme is taken, or is not a scheme: lower-case letters, then also digits and ``+ . -``.
+    """
+    if not _SCHEME.fullmatch(scheme):
+        raise StateInvalid(f"{scheme!r} cannot stand before :// in a URL; write it like 'mystore'", path="scheme")
+    if scheme in _openers:
+        raise StateInvalid(f"{scheme}:// is taken; choose another name", path="scheme")
+    _openers[scheme] = opener
 
 
 def locate(url: str) -> tuple[str, Path | None]:
-    """What kind of store a URL means, and where it is if that is a path.
+    """Return the scheme of a URL, and where its store is if that is a path.
 
     Raises:
         StoreUnavailable: no store is known for it.
@@ -34,9 +61,9 @@ def locate(url: str) -> tuple[str, Path | None]:
     scheme, sep, rest = url.partition("://")
     if not sep:
         if _LIKE_A_SERVER.search(url):  # It is not repeated: there may be a password in it.
-            raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {SCHEMES}")
+            raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {_known()}")
         scheme, rest = "sqlite", "/" + url
-    elif scheme in ("file", "sqlite"):
+    elif scheme in PATHS:
         rest = unquote(rest)
     if "\0" in rest:
         raise StoreUnavailable("the URL has a NUL character; no file and no server can have such a name")
@@ -45,19 +72,23 @@ def locate(url: str) -> tuple[str, Path | None]:
             return scheme, Path(rest)
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
             return scheme, Path(rest[1:])
-        case _ if scheme in ("memory", *POSTGRES, *REDIS):
+        case _ if scheme in _openers and scheme not in PATHS:
             return scheme, None
         case _:
-            known = ("file", "sqlite", "memory", *POSTGRES, *REDIS)
-            near = get_close_matches(scheme, known, n=1) if scheme not in known else []
-            instead = f"did you mean {near[0]}://?" if near else f"use one of {SCHEMES}"
+            near = get_close_matches(scheme, _openers, n=1) if scheme not in _openers else []
+            instead = f"did you mean {near[0]}://?" if near else f"use one of {_known()}"
             raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
 
 
+def _known() -> str:
+    own = [f"{scheme}://" for scheme in _openers if scheme not in _BUILT_IN]
+    return ", ".join([SCHEMES, *own])
+
+
 def without_secrets(url: str) -> str:
-    """The URL as it may be shown: without what stands in it for a password."""
+    """Return the URL as it may be shown: without what stands in it for a password."""
     scheme, sep, rest = url.partition("://")
-    if scheme not in (*POSTGRES, *REDIS):
+    if not sep or scheme in WITHOUT_OPTIONS:
         return url
     user, at, place = rest.rpartition("@")  # the last one: also where it was forgotten that a password may have some
     name, colon, _ = user.partition(":")
@@ -67,31 +98,28 @@ def without_secrets(url: str) -> str:
 
 
 async def open_store(url: str) -> Store:
-    """The store, made if there is none yet."""
-    scheme, path = locate(url)
-    if path is not None:
-        if scheme == "file":
-            from midturn.stores.files.store import FileStore
+    """Open the store behind a URL; it is made if there is none yet."""
+    scheme, _ = locate(url)
+    return check_store(await _openers[scheme](url))
 
-            return await FileStore.open(path)
-        from midturn.stores.sqlite.store import SqliteStore
 
-        return await SqliteStore.open(path)
-    if scheme == "memory":
-        from midturn.stores.memory import MemoryStore
+def check_store(store: Store) -> Store:
+    """Return the store, if it has what the contract asks for.
 
-        return MemoryStore()
-    if scheme in POSTGRES:
-        return await postgres().open(url)
-    try:
-        from midturn.stores.redis.store import RedisStore
-    except ImportError as error:
-        raise MissingExtra("redis", f"{scheme}:// needs redis ({error})") from None
-    return await RedisStore.open(url)
+    Raises:
+        StateInvalid: it lacks something, or is a class or a URL.
+    """
+    kind = type(store).__name__
+    if isinstance(store, type):
+        raise StateInvalid(f"{store.__name__} is a class; a store is an instance of one", path="store")
+    asked = ["profile", *(name for name in vars(contract.Store) if not name.startswith("_"))]
+    if missing := [name for name in asked if not hasattr(store, name)]:
+        raise StateInvalid(f"a {kind} is no midturn.store.Store: it lacks {', '.join(missing)}", path="store")
+    return store
 
 
 async def exists(url: str) -> bool:
-    """Whether there is a store: opening it would not make one."""
+    """Return whether there is a store: opening it would not make one. Of a registered scheme nobody can tell."""
     scheme, path = locate(url)
     if path is not None:
         if path.is_dir():
@@ -105,9 +133,57 @@ async def exists(url: str) -> bool:
 
 
 def postgres() -> type[PostgresStore]:
-    """The store for Postgres, if its driver is installed."""
+    """Return the store for Postgres, if its driver is installed."""
     try:
         from midturn.stores.postgres.store import PostgresStore
     except ImportError as error:
         raise MissingExtra("postgres", f"postgresql:// needs psycopg ({error})") from None
     return PostgresStore
+
+
+# Each imports its backend when the first store of that kind is opened, not before.
+
+
+async def _open_memory(_url: str) -> Store:
+    from midturn.stores.memory import MemoryStore
+
+    return MemoryStore()
+
+
+async def _open_file(url: str) -> Store:
+    from midturn.stores.files.store import FileStore
+
+    return await FileStore.open(_path(url))
+
+
+async def _open_sqlite(url: str) -> Store:
+    from midturn.stores.sqlite.store import SqliteStore
+
+    return await SqliteStore.open(_path(url))
+
+
+async def _open_postgres(url: str) -> Store:
+    return await postgres().open(url)
+
+
+async def _open_redis(url: str) -> Store:
+    try:
+        from midturn.stores.redis.store import RedisStore
+    except ImportError as error:
+        raise MissingExtra("redis", f"{url.partition('://')[0]}:// needs redis ({error})") from None
+    return await RedisStore.open(url)
+
+
+def _path(url: str) -> Path:
+    _, path = locate(url)
+    return cast("Path", path)  # locate() lets no URL of these schemes through without one
+
+
+register_store("memory", _open_memory)
+register_store("file", _open_file)
+register_store("sqlite", _open_sqlite)
+for _scheme in POSTGRES:
+    register_store(_scheme, _open_postgres)
+for _scheme in REDIS:
+    register_store(_scheme, _open_redis)
+_BUILT_IN = frozenset(_openers)
