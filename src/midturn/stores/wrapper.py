@@ -1,0 +1,88 @@
+"""A store around a store: the place for sealing, compression and telemetry.
+
+Subclass :class:`StoreWrapper` and override what you change; :func:`wrap` puts it around a store::
+
+    class Counting(StoreWrapper):
+        writes = 0
+
+        async def write(self, write: Write) -> Head:
+            self.writes += 1
+            return await super().write(write)
+
+    midturn.open(store=wrap(Counting, await open_store("sqlite:///support.db")))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from midturn.record.head import NO_LABELS
+from midturn.store import Transactional
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from midturn.record.head import Head, Kind, Row, Status, Write
+    from midturn.store import Profile, Store, Transaction
+
+Wrapper = TypeVar("Wrapper", bound="StoreWrapper")
+
+
+class StoreWrapper:
+    """Forwards every call of the contract to the store ``inner``.
+
+    A transaction's writes do not pass :meth:`write`. A wrapper that changes what is written also overrides
+    :meth:`wrap_transaction`.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.profile: Profile = inner.profile
+
+    async def head(self, session: str) -> Head | None:
+        return await self.inner.head(session)
+
+    async def heads(
+        self,
+        *,
+        after: str = "",
+        limit: int = 100,
+        prefix: str = "",
+        status: Status | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Sequence[Head]:
+        return await self.inner.heads(after=after, limit=limit, prefix=prefix, status=status, labels=labels)
+
+    async def write(self, write: Write) -> Head:
+        return await self.inner.write(write)
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        return await self.inner.rows(session, kind, start=start, stop=stop)
+
+    async def delete(self, session: str) -> bool:
+        return await self.inner.delete(session)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def wrap_transaction(
+        self, transaction: AbstractAsyncContextManager[Transaction]
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """Return what a caller gets for a transaction of the inner store; called only if that has transactions."""
+        return transaction
+
+
+def wrap(wrapper: type[Wrapper], inner: Store, **options: Any) -> Wrapper:
+    """Return ``wrapper(inner, **options)``, which is :class:`~midturn.store.Transactional` only if ``inner`` is."""
+    cls = _with_transactions(wrapper) if isinstance(inner, Transactional) else wrapper
+    return cast("Wrapper", cls(inner, **options))
+
+
+def _with_transactions(wrapper: type[StoreWrapper]) -> type[StoreWrapper]:
+    """Return the class with the one method more. That a store has it is what says that it is Transactional."""
+
+    def transaction(self: StoreWrapper) -> AbstractAsyncContextManager[Transaction]:
+        return self.wrap_transaction(cast("Transactional", self.inner).transaction())
+
+    return type(wrapper.__name__, (wrapper,), {"transaction": transaction, "__module__": wrapper.__module__})
