@@ -1,9 +1,5 @@
 """A session of an earlier version is migrated when it is used; open turns survive that, or refuse it."""
 
-import socket
-import subprocess
-from contextlib import suppress
-
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
@@ -142,17 +138,6 @@ def test_a_blueprint_has_a_name(name):
         midturn.Blueprint(name, Crew("ann"))
 
 
-def connect(state):
-    socket.create_connection(("127.0.0.1", 9), timeout=1)
-    return state
-
-
-def swallow(state):
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", 9), timeout=1)
-    return state
-
-
 def change_in_place(state):
     state.tree["state"]["extra"] = 1
     return state
@@ -182,9 +167,6 @@ BAD = {
     "changes its input": (change_in_place, "changed its input in place"),
     "makes no JSON of it": (ruin, "changed its input in place"),
     "names nobody": (lambda state: state.rename_agent("nobody", "else"), "nobody"),
-    "calls the network": (connect, "must not reach outside"),
-    "calls it in secret": (swallow, "tried socket"),
-    "starts a program": (lambda state: subprocess.run(["true"], check=True) and state, "must not reach outside"),
     "returns what does not fit": (break_a_message, "does not fit what was built"),
     "returns what cannot be stored": (
         lambda state: state.edit(lambda tree: tree["state"].update(x=float("nan"))),
@@ -209,7 +191,6 @@ async def test_a_bad_migration_is_named_and_the_session_is_as_it_was(memory, how
     good = support(2, "ann", "bob")
     good.migration(1, 2)(lambda state: state)
     assert (await memory.session("case", good).run(task="two")).turn == 2
-    socket.socket().close()  # and outside a migration nothing is forbidden
 
 
 # --- workers of two versions side by side

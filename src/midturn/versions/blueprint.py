@@ -75,8 +75,9 @@ class Blueprint:
     def migration(self, start: int, end: int) -> Callable[[MigrationT], MigrationT]:
         """A decorator for the function that makes a state of version ``start`` one of version ``end``.
 
-        The function gets a :class:`~midturn.State` and returns one. It is pure: it changes nothing in place, calls
-        nobody, and may be run twice.
+        The function gets a :class:`~midturn.State` and returns one. It must be pure, because it may be run
+        twice or only be tried: it changes nothing in place, and uses no network, files, other programs, clock or random
+        numbers. midturn checks its input and its result, not what it does besides.
 
         Raises:
             StateInvalid: it leads nowhere, or beside another one.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +12,11 @@ import orjson
 from midturn.errors import MidturnError, MigrationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from midturn.framework import Framework
     from midturn.record.codec import Json
     from midturn.versions.blueprint import Step
-
-OUTSIDE = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn")
-"""The audit events of what is outside the process."""
-
-_reached: ContextVar[list[str] | None] = ContextVar("reached", default=None)
-"""What the migration that runs has tried to reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +32,7 @@ def migrate(tree: Json, steps: Sequence[Step], framework: Framework[Any, Any], s
     """A state after these steps; the one that is given stays as it is.
 
     Raises:
-        MigrationFailed: a step raised, returned something else, changed its input, or reached outside.
+        MigrationFailed: a step raised, returned something else, or changed its input.
     """
     touched: dict[int, frozenset[str]] = {}
     for step in steps:
@@ -63,13 +53,10 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
         before = orjson.dumps(view.tree)
     except Exception as error:  # what was stored by hand may be anything
         raise failed(f"has nothing to work on: {type(error).__name__}: {error}") from error
-    with _alone() as reached:
-        try:
-            found = step.function(view)
-        except (Exception, SystemExit) as error:
-            raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
-    if reached:
-        raise failed(f"tried {reached[0]}; it must not reach outside, because it may be run twice")
+    try:
+        found = step.function(view)
+    except (Exception, SystemExit) as error:
+        raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
     if type(found) is not type(view):
         hint = " (is its return missing?)" if found is None else ""
         raise failed(f"returned a {type(found).__name__}, not a state{hint}")
@@ -90,25 +77,3 @@ def _where(error: BaseException) -> str:
     """Where in a user's own code it was raised."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "midturn" not in Path(frame.filename).parts]
     return f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-
-
-@contextmanager
-def _alone() -> Generator[list[str]]:
-    """Let nothing reach outside the process; what tries to."""
-    _listen()
-    reached: list[str] = []
-    token = _reached.set(reached)
-    try:
-        yield reached
-    finally:
-        _reached.reset(token)
-
-
-@cache  # a hook stays for the life of the process
-def _listen() -> None:
-    def hook(event: str, _args: object) -> None:
-        if event.startswith(OUTSIDE) and (reached := _reached.get()) is not None:
-            reached.append(event)
-            raise PermissionError(f"{event} in a migration: it must not reach outside, because it may be run twice")
-
-    sys.addaudithook(hook)
