@@ -1,0 +1,106 @@
+"""A store that midturn does not ship runs agents like any other."""
+
+import asyncio
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import midturn
+from midturn.record.head import Kind
+from midturn.stores import registry
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "session"), str(TESTS / "autogen")]
+
+
+class DictStore:
+    """A dict with a lock. The data is the caller's, so another handle finds it again."""
+
+    profile = "volatile"
+
+    def __init__(self, sessions):
+        self.sessions, self.lock, self.closed = sessions, asyncio.Lock(), False
+
+    async def head(self, session):
+        found = self.sessions.get(session)
+        return found and replace(found[0], now=time.time())
+
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
+        found = [head for id_, (head, _) in sorted(self.sessions.items()) if id_ > after and id_.startswith(prefix)]
+        wanted = [head for head in found if (head.status == status if status else head.status != "deleted")]
+        return [replace(head, now=time.time()) for head in wanted if (labels or {}).items() <= head.labels.items()][
+            :limit
+        ]
+
+    async def write(self, write):
+        async with self.lock:
+            old, rows = self.sessions.get(write.session, (None, {}))
+            new = {(row.kind, row.n): row for row in write.rows}
+            if old and old.status == "deleted":
+                raise midturn.SessionDeleted.of(write.session)
+            if not write.follows(old) or rows.keys() & new.keys() or len(new) < len(write.rows):
+                raise midturn.Conflict.of(write.session)
+            head = write.head(now=time.time(), created=old.created if old else time.time())
+            kept = {at: row for at, row in (rows | new).items() if at[0] is not Kind.CALL or at[1] >= write.prune}
+            self.sessions[write.session] = head, kept
+            return head
+
+    async def rows(self, session, kind, *, start=0, stop=None):
+        _, rows = self.sessions.get(session, (None, {}))
+        return [rows[at] for at in sorted(rows) if at[0] is kind and start <= at[1] and (stop is None or at[1] < stop)]
+
+    async def delete(self, session):
+        async with self.lock:
+            head, _ = self.sessions.get(session, (None, {}))
+            if head is None or head.status == "deleted":
+                return False
+            self.sessions[session] = head.deleted(now=time.time()), {}
+            return True
+
+    async def close(self):
+        self.closed = True
+
+
+@pytest.fixture(params=["by itself", "by a scheme"])
+def open_again(request, monkeypatch):
+    """Open the same data anew, each time with a handle of its own."""
+    monkeypatch.setattr(registry, "_openers", dict(registry._openers))
+    sessions, handles = {}, []
+
+    def handle():
+        handles.append(DictStore(sessions))
+        return handles[-1]
+
+    async def opener(url):
+        assert url == "drawer://top"
+        return handle()
+
+    if request.param == "by a scheme":
+        midturn.register_store("drawer", opener)
+        yield lambda: midturn.open("drawer://top")
+    else:
+        yield lambda: midturn.open(store=handle())
+    assert handles
+    assert all(handle.closed for handle in handles)
+
+
+async def test_an_agent_runs_on_it_and_is_finished_by_another_handle(open_again):
+    from cast import agents, crash, expected, numbers, said
+
+    factory, model = agents()
+    async with open_again() as store:
+        await store.session("case", factory).run(task="one")
+    async with open_again() as store:
+        await crash(store, factory, task="two")
+    async with open_again() as store:
+        assert [case.status async for case in store.sessions()] == ["running"]
+        result = await store.session("case", factory).resume()
+        assert said(result) == await expected("one", "two")
+        assert await numbers(store.session("case")) == [(1, "done"), (2, "done")]
+        assert [(case.id, case.turns) async for case in store.sessions(prefix="ca")] == [("case", 2)]
+        assert await store.delete("case")
+        assert [case.id async for case in store.sessions()] == []
+    assert model.seen
