@@ -1,4 +1,15 @@
-"""Which Redis server has a key: the only one, the one that the Sentinels name, or one of a cluster."""
+"""Which Redis server has a key: the only one, the one that the Sentinels name, or one of a cluster.
+
+This is midturn's own, on plain connections of redis-py, and not redis-py's cluster and Sentinel clients, because of
+what a call of a store must know of each attempt:
+
+* Whether a server may have carried it out (``Call.sent``). Only then can a write that was cut off be told from one that
+  was refused, so every attempt is one exchange on one connection, and nothing below the store tries again.
+* Which server answered. WAIT and WAITAOF confirm a write on the connection that wrote; ROLE, asked together with a
+  read, shows that the server is still a primary; durability is checked once for each server.
+* How much time is left. All attempts, redirections and questions to Sentinels share one deadline, of which a server
+  that does not answer gets a part only. A connection whose attempt was cancelled or failed is never used again.
+"""
 
 from __future__ import annotations
 
