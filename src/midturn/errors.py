@@ -35,8 +35,8 @@ MAX_DIFFERENCES = 20
 
 EXTRAS = {
     "openai": "autogen-ext[openai]>=0.7.4,<0.8",
-    "postgres": "psycopg[binary]>=3.2",
-    "redis": "redis>=6.2",
+    "postgres": "psycopg[binary]>=3.2,<3.4",
+    "redis": "redis>=6.2,<9",
 }
 """What each optional extra of midturn stands for."""
 

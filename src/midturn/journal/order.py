@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from midturn.journal.private import ready
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -28,11 +30,11 @@ PATIENCE = 100
 
 async def quiet() -> None:
     """Let all run that can."""
-    ready: Collection[object] = getattr(asyncio.get_running_loop(), "_ready", (None,))  # not every loop has it
+    due = ready(asyncio.get_running_loop())
     calm = 0
     for _ in range(PATIENCE):
         await asyncio.sleep(0)
-        calm = 0 if ready else calm + 1
+        calm = 0 if due else calm + 1
         if calm == CALM:
             return
 

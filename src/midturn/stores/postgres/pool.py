@@ -19,6 +19,7 @@ from psycopg.rows import tuple_row
 from psycopg.waiting import wait_async
 
 from midturn.errors import MidturnError, StoreFull, StoreUnavailable
+from midturn.stores.postgres.private import PreparingConnection
 from midturn.stores.retrying import Slow, Tries, Unreached
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ SOON = (
 """What a server says that will let one in a little later."""
 
 
-class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+class Connection(PreparingConnection):
     """A connection that ends at once when its user goes; psycopg's own would ask the server to stop, and wait."""
 
     limited = False
@@ -105,11 +106,8 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
             raise pg.error_from_result(found)
         return found
 
-    def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        # After a ROLLBACK psycopg gives up all that is prepared, and that is ours as well.
-        if name is None:
-            self._asked.clear()
-        return super()._deallocate(name)
+    def forget_prepared(self) -> None:
+        self._asked.clear()  # what psycopg gives up is ours as well
 
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ARG002, ASYNC109 - psycopg's
         return await wait_async(gen, self.pgconn.socket, interval)

@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
 from midturn.stores.postgres.pool import LOCK_TIMEOUT, is_gone, message_of
+from midturn.stores.postgres.private import OneStatement
 from midturn.stores.postgres.write import apply
 from midturn.stores.retrying import Slow, Unreached
 
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 DIVIDING = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
 """How statements begin that a transaction's caller may not use."""
-
-
-class _OneStatement(psycopg.AsyncCursor[tuple[Any, ...]]):
-    """A cursor that asks in a way in which the server takes one statement only: a second one might be a COMMIT."""
-
-    def _execute_send(self, *query: Any, **options: Any) -> None:
-        super()._execute_send(*query, **(options | {"force_extended": True}))
 
 
 class PostgresTransaction:
@@ -81,7 +75,7 @@ class PostgresTransaction:
                 if self._used:
                     await connection.execute(b"RELEASE SAVEPOINT midturn; SAVEPOINT midturn")
                 self._used = True
-                cursor = _OneStatement(connection)
+                cursor = OneStatement(connection)
                 await cursor.execute(sql.encode(), parameters or None, prepare=False)
                 found = await cursor.fetchall() if cursor.description else []
         except Unreached as error:
