@@ -28,10 +28,10 @@ from kinds import assistant, graph_flow, nested, round_robin, selector, swarm
 from scripted import Scripted
 
 import midturn
-from midturn.autogen import private, private_config
+from midturn.autogen import private
 from midturn.autogen.parts.kinds import KNOWN_CONTEXTS
 
-SOURCES = [Path(module.__file__) for module in (private, private_config)]
+SOURCE = Path(private.__file__)
 PACKAGE = Path(midturn.__file__).parent
 
 
@@ -40,23 +40,21 @@ def is_private(name):
 
 
 def used_attributes():
-    """What the two modules read and write: pairs of an expression and a private name of its value."""
+    """What the module reads and writes: pairs of an expression and a private name of its value."""
     return sorted(
         {
             (ast.unparse(node.value), node.attr)
-            for source in SOURCES
-            for node in ast.walk(ast.parse(source.read_text()))
+            for node in ast.walk(ast.parse(SOURCE.read_text()))
             if isinstance(node, ast.Attribute) and is_private(node.attr)
         }
     )
 
 
 def used_strings():
-    """The private names that the two modules have as strings, by the names of their constants."""
+    """The private names that the module has as strings, by the names of their constants."""
     return {
         ast.unparse(node.targets[0]): node.value.value
-        for source in SOURCES
-        for node in ast.parse(source.read_text()).body
+        for node in ast.parse(SOURCE.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and is_private(str(node.value.value))
     }
 
@@ -250,7 +248,7 @@ CONFIGURED = {
     ("cls", "name"),
     [
         (cls, name)
-        for table in (private_config.AGENT_SETTINGS, private_config.TEAM_SETTINGS)
+        for table in (private.AGENT_SETTINGS, private.TEAM_SETTINGS)
         for cls, names in table.items()
         for name in names
     ],
@@ -261,8 +259,8 @@ def test_a_setting_is_there(cls, name):
 
 def test_the_size_of_every_context_is_there():
     fields = {name for context in contexts() for name in vars(context)}
-    assert set(private_config.CONTEXT_SIZES) <= fields
-    assert all(not name.endswith(("_size", "_limit")) for name in fields - set(private_config.CONTEXT_SIZES))
+    assert set(private.CONTEXT_SIZES) <= fields
+    assert all(not name.endswith(("_size", "_limit")) for name in fields - set(private.CONTEXT_SIZES))
 
 
 def surfer(package: str):
@@ -303,8 +301,8 @@ def made(condition):
 
 @pytest.mark.parametrize("condition", private.CONDITION_FIELDS)
 def test_what_a_condition_has_is_counted_or_is_its_limit(condition):
-    limits, counted = private_config.CONDITION_LIMITS[condition], private.CONDITION_FIELDS[condition]
-    elsewhere = {"_start_time", private_config.CONDITIONS}
+    limits, counted = private.CONDITION_LIMITS[condition], private.CONDITION_FIELDS[condition]
+    elsewhere = {"_start_time", private.CONDITIONS}
     assert set(vars(made(condition))) - elsewhere == {*limits, *counted}
 
 
@@ -395,7 +393,7 @@ def private_uses(source):
 
 
 ACCESSORS = {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "__getattribute__"}
-OTHERS = sorted(path for path in PACKAGE.rglob("*.py") if path not in SOURCES)
+OTHERS = sorted(path for path in PACKAGE.rglob("*.py") if path != SOURCE)
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -19,9 +19,8 @@ from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 from midturn import tools as calling
 from midturn import tools as effects
 from midturn.autogen import private
-from midturn.autogen.calls.memory_site import MemorySite
 from midturn.autogen.calls.requests import Digests, called, tool_key
-from midturn.autogen.calls.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, ToolSite
+from midturn.autogen.calls.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, MemorySite, ToolSite
 from midturn.autogen.calls.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
 from midturn.autogen.parts.holding import DEPTH, IN_A_THREAD, MANY, join, parts_in
 from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping

@@ -22,8 +22,7 @@ from midturn.stopping import settled
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from midturn.autogen.calls.memory_site import MemorySite
-    from midturn.autogen.calls.sites import ClientSite, CodeSite, ToolSite
+    from midturn.autogen.calls.sites import ClientSite, CodeSite, MemorySite, ToolSite
     from midturn.framework import Answer
 
 

@@ -25,7 +25,6 @@ from autogen_core.tools import BaseTool, StaticWorkbench, Workbench
 from pydantic import BaseModel
 
 from midturn.autogen import private
-from midturn.autogen import private_config as names
 from midturn.autogen.fingerprint.hiding import hiding
 from midturn.autogen.fingerprint.plain import DEPTH, Prose, Schema, Shown, function_name, plain
 from midturn.autogen.parts.kinds import class_of, is_autogens, is_mapping, is_runtime
@@ -72,19 +71,19 @@ def _agent(agent: ChatAgent) -> dict[str, Any]:
         "class": class_of(agent).__name__,
         "description": _tried(lambda: _prose(agent.description)),
         "model": _model(agent),
-        "prompt": _tried(lambda: list(_prompts(agent, names.PROMPTS))),
+        "prompt": _tried(lambda: list(_prompts(agent, private.PROMPTS))),
         "handoffs": _tried(lambda: _handoffs(agent)),
         "output": _output(agent),
         "context": _context(agent),
-        "memory": [class_of(memory).__name__ for memory in _listed(agent, names.MEMORY, Memory)],
+        "memory": [class_of(memory).__name__ for memory in _listed(agent, private.MEMORY, Memory)],
         "workbenches": [
-            class_of(bench).__name__ for bench in _listed(agent, names.WORKBENCH, Workbench) if not _has_fixed(bench)
+            class_of(bench).__name__ for bench in _listed(agent, private.WORKBENCH, Workbench) if not _has_fixed(bench)
         ],
-        "settings": _settings(agent, names.AGENT_SETTINGS)
+        "settings": _settings(agent, private.AGENT_SETTINGS)
         | _filled(
             {
                 "code_executor": [
-                    class_of(executor).__name__ for executor in _listed(agent, names.CODE_EXECUTOR, CodeExecutor)
+                    class_of(executor).__name__ for executor in _listed(agent, private.CODE_EXECUTOR, CodeExecutor)
                 ],
                 "filter": _tried(lambda: _filter(agent)),
             }
@@ -100,11 +99,11 @@ def _team(team: Team, answers: AbstractSet[str], hide: Hiding) -> dict[str, Any]
         "class": class_of(team).__name__,
         "description": _tried(lambda: _prose(team.description)),
         "participants": [_tried(partial(_name, member)) or class_of(member).__name__ for member in members],
-        "prompt": _tried(lambda: list(_prompts(team, names.TEAM_PROMPTS))),
+        "prompt": _tried(lambda: list(_prompts(team, private.TEAM_PROMPTS))),
         "model": _model(team),
         "graph": _tried(lambda: _graph(team)),
-        "termination": _tried(lambda: Shown(_condition(_read(team, names.TERMINATION), hide))),
-        "settings": _settings(team, names.TEAM_SETTINGS)
+        "termination": _tried(lambda: Shown(_condition(_read(team, private.TERMINATION), hide))),
+        "settings": _settings(team, private.TEAM_SETTINGS)
         | _filled({"context": context, "message_types": _tried(lambda: _message_types(team, answers))}),
     }
 
@@ -130,22 +129,22 @@ def _prose(value: Any) -> Any:
 
 def _model(live: Any) -> dict[str, Any]:
     """The class of a model's client and which model it is; nothing else of the client."""
-    client = _read(live, names.MODEL_CLIENT)
+    client = _read(live, private.MODEL_CLIENT)
     for _ in range(3):
         inner = _read(client, "client")  # of a cache around it
         client = inner if isinstance(inner, ChatCompletionClient) else client
     if isinstance(client, ChatCompletionClient):
         known = client
         given = (
-            _tried(partial(_item, _read(known, where), "model")) for where in (names.CREATE_ARGS, names.RAW_CONFIG)
+            _tried(partial(_item, _read(known, where), "model")) for where in (private.CREATE_ARGS, private.RAW_CONFIG)
         )
         name = next((name for name in given if isinstance(name, str)), None)
         family = None if name else _tried(lambda: known.model_info["family"])
         return _filled({"class": class_of(client).__name__, "name": name, "family": family})
-    named = _read(live, names.SERVICE_MODEL) or _read(live, names.DEPLOYMENT)
+    named = _read(live, private.SERVICE_MODEL) or _read(live, private.DEPLOYMENT)
     if not isinstance(named, str):
         return {}
-    service = _read(live, names.SERVICE_CLIENT)
+    service = _read(live, private.SERVICE_CLIENT)
     return _filled({"class": None if service is None else class_of(service).__name__, "name": named})
 
 
@@ -165,17 +164,17 @@ def _prompts(live: Any, attributes: Sequence[str]) -> Iterator[Prose]:
 async def _tools(agent: ChatAgent) -> dict[str, Any]:
     """The tools of an agent as its model sees them. A workbench that would have to be started is not asked."""
     found: dict[str, Any] = {}
-    benches = [bench for bench in _listed(agent, names.WORKBENCH, Workbench) if isinstance(bench, StaticWorkbench)]
+    benches = [bench for bench in _listed(agent, private.WORKBENCH, Workbench) if isinstance(bench, StaticWorkbench)]
     for bench in benches:
         if not _has_fixed(bench):
             continue
         try:
             found |= {schema["name"]: _without_name(schema) for schema in await bench.list_tools()}
         except Exception:  # noqa: BLE001 - the schema of a user's tool may raise, and the others' are still wanted
-            found |= _schemas(names.tools_of(bench))
+            found |= _schemas(private.tools_of(bench))
     if not benches:
-        found |= _schemas(_listed(agent, names.ORIGINAL_TOOLS, BaseTool) or _listed(agent, names.TOOLS, BaseTool))
-        hosted = [*_listed(agent, names.API_TOOLS, dict), *_listed(agent, names.TOOLS, dict)]
+        found |= _schemas(_listed(agent, private.ORIGINAL_TOOLS, BaseTool) or _listed(agent, private.TOOLS, BaseTool))
+        hosted = [*_listed(agent, private.API_TOOLS, dict), *_listed(agent, private.TOOLS, dict)]
         # What else stands in them may be the key of a service.
         found |= {kind: {} for tool in hosted if isinstance(kind := tool.get("type"), str) and kind != "function"}
     return found
@@ -199,7 +198,7 @@ def _has_fixed(workbench: Workbench) -> bool:
 
 
 def _handoffs(agent: ChatAgent) -> dict[str, Any]:
-    handoffs = _read(agent, names.HANDOFFS)
+    handoffs = _read(agent, private.HANDOFFS)
     return {
         str(name): _filled({"target": _read(handoff, "target")})
         | _filled({key: _prose(_read(handoff, key)) for key in ("description", "message")})
@@ -209,7 +208,7 @@ def _handoffs(agent: ChatAgent) -> dict[str, Any]:
 
 def _answer(live: Any) -> type[BaseChatMessage] | None:
     """The type of the structured messages that an agent answers with, if it does."""
-    content, generic = _read(live, names.OUTPUT_TYPE), cast("Any", StructuredMessage)
+    content, generic = _read(live, private.OUTPUT_TYPE), cast("Any", StructuredMessage)
     return generic[content] if isinstance(content, type) and issubclass(content, BaseModel) else None
 
 
@@ -236,10 +235,10 @@ def _message_types(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
     """The message types that a team was given. Those of its agents' answers are described there."""
     if not isinstance(team, BaseGroupChat):
         return {}
-    always = {*names.message_classes(MessageFactory()), StructuredMessage.__name__}
+    always = {*private.message_classes(MessageFactory()), StructuredMessage.__name__}
     return {
         name: _tried(partial(_schema, cls)) or {}
-        for name, cls in sorted(names.message_classes(private.message_factory(team)).items())
+        for name, cls in sorted(private.message_classes(private.message_factory(team)).items())
         if name not in always and name not in answers
     }
 
@@ -248,17 +247,17 @@ def _context(live: Any) -> dict[str, Any]:
     context = _read(live, private.AGENT_CONTEXT)
     if not isinstance(context, ChatCompletionContext):
         return {}
-    sizes = {name.lstrip("_"): _read(context, name) for name in names.CONTEXT_SIZES}
+    sizes = {name.lstrip("_"): _read(context, name) for name in private.CONTEXT_SIZES}
     return _filled({"class": class_of(context).__name__, **sizes})
 
 
 def _filter(agent: ChatAgent) -> Any:
-    kept = _read(agent, names.FILTER)
+    kept = _read(agent, private.FILTER)
     return kept.model_dump(mode="json", exclude_none=True) if isinstance(kept, BaseModel) else None
 
 
 def _graph(team: Team) -> dict[str, Any]:
-    graph = _read(team, names.GRAPH)
+    graph = _read(team, private.GRAPH)
     if graph is None:
         return {}
     nodes = {
@@ -285,10 +284,10 @@ def _condition(condition: Any, hide: Hiding, depth: int = DEPTH) -> str:
     if condition is None or not depth:
         return ""
     if isinstance(condition, AndTerminationCondition | OrTerminationCondition):
-        inner = [_condition(one, hide, depth - 1) for one in _read(condition, names.CONDITIONS) or ()]
+        inner = [_condition(one, hide, depth - 1) for one in _read(condition, private.CONDITIONS) or ()]
         sign = " & " if isinstance(condition, AndTerminationCondition) else " | "
         return sign.join(f"({text})" if " & " in text or " | " in text else text for text in inner)
-    limits = [name for cls in class_of(condition).__mro__ for name in names.CONDITION_LIMITS.get(cls, ())]
+    limits = [name for cls in class_of(condition).__mro__ for name in private.CONDITION_LIMITS.get(cls, ())]
     given = _given(condition, limits)
     shown = [
         f"{name}={function_name(value) if callable(value) else _text(value, hide)}" for name, value in given.items()

@@ -19,7 +19,6 @@ from autogen_core.models import RequestUsage
 
 from midturn.autogen import private
 from midturn.autogen.messages import exact
-from midturn.autogen.private_config import message_classes
 from midturn.errors import StateInvalid
 from midturn.framework import Outcome
 from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
@@ -39,7 +38,7 @@ MEMORIES = "memories"
 
 REPLAYED = "midturn.replayed"
 
-AUTOGENS = frozenset(message_classes(MessageFactory()))
+AUTOGENS = frozenset(private.message_classes(MessageFactory()))
 """The types of messages that are always known."""
 
 
