@@ -29,7 +29,7 @@ import midturn
 from benchmarks.long_session import SEED, SIZE, Watched
 from benchmarks.scripted import instant
 from benchmarks.texts import text
-from midturn.autogen.calls.journaling import Run
+from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.parts import walk as parts
 from midturn.demo.scripted import ScriptedChatCompletionClient
 from midturn.framework import Answer, Request
@@ -284,7 +284,7 @@ async def contexts(advance: Callable[[], None]) -> list[ContextFigures]:
         client = instant(f"answer {number}" for number in count())
         agent = AssistantAgent("support_agent", model_client=client)
         async with journal(MemoryStore()) as made:
-            with Run(parts.walk(agent), made, {}, {}, WeakValueDictionary()).installed():
+            with InterceptedRun(parts.walk(agent), made, {}, {}, WeakValueDictionary()).installed():
                 stand_in = vars(agent)["_model_client"]
                 assert stand_in is not client
                 await stand_in.create(list(context))

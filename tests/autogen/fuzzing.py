@@ -10,7 +10,7 @@ from autogen_agentchat.messages import TextMessage
 
 import midturn
 from midturn.autogen.adapter import AutoGen
-from midturn.autogen.state.resuming import INTERRUPTED
+from midturn.autogen.state.repairs import INTERRUPTED
 from midturn.record.packing import as_json
 
 VALUES = ("text", "", 7, -1, 1.5, None, True, False, [], {}, ["text"], [{}], {"content": "text"})

@@ -41,9 +41,9 @@ from pydantic import BaseModel
 from scripted import Scripted
 
 import midturn
-from midturn.autogen.fingerprint import hiding as hidden_texts
+from midturn.autogen.fingerprint import secrets
 from midturn.autogen.fingerprint.fingerprint import fingerprint
-from midturn.autogen.fingerprint.hiding import hiding
+from midturn.autogen.fingerprint.secrets import hiding
 from midturn.autogen.parts.walk import settle, walk
 from midturn.record import codec
 from midturn.versions.drift import Drift, compare, digest
@@ -694,7 +694,7 @@ async def test_the_environment_never_changes_the_structure(monkeypatch):
     assert schema["properties"]["clerk_agent"]["default"] == "***"
     assert schema["properties"]["description"]["const"] == "clerk_agent"
     monkeypatch.setenv("KEYNAME", "string")  # no word of a schema is taken for it
-    monkeypatch.setattr(hidden_texts, "SHORTEST", 4)
+    monkeypatch.setattr(secrets, "SHORTEST", 4)
     monkeypatch.setenv("OTHER_KEY", "clerk_other")
     assert await taken(build()) == elsewhere
 

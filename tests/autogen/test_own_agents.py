@@ -20,7 +20,7 @@ from kinds import assistant
 from scripted import Scripted
 
 import midturn
-from midturn.autogen.parts import walk as parts
+from midturn.autogen.parts.walk import walk
 from midturn.record.head import Kind
 
 
@@ -206,7 +206,7 @@ def test_a_list_of_very_many_things_is_looked_at_in_part():
 
     agent = Custom()
     agent.vectors = Many([Many([0.5] * 50_000) for _ in range(20)])
-    parts.walk(agent)
+    walk(agent)
     assert 0 < Many.seen < 5_000
 
 

@@ -16,7 +16,7 @@ from scripted import Scripted, remembered
 
 import midturn
 from midturn.autogen.adapter import AutoGen
-from midturn.autogen.parts import walk as parts
+from midturn.autogen.parts.walk import walk
 
 
 def with_canvas():
@@ -160,7 +160,7 @@ class Recalling(OnDemand):
             await self.contexts[name].load_state(saved)
 
 
-async def test_a_part_that_its_holder_makes_again_is_kept_by_its_holder():
+async def test_a_part_that_its_parent_makes_again_is_kept_by_its_parent():
     steps = ["ann hello", RESTART, "bob hello", "ann again", RESTART, "ann once more"]
     assert await kept(Recalling, *steps) == await uninterrupted(Recalling, *steps)
     assert last(await kept(Recalling, *steps)) == "3"
@@ -184,12 +184,12 @@ PLACES = {
 @pytest.mark.parametrize(("place", "path"), PLACES.values(), ids=PLACES)
 def test_a_part_is_found_by_its_name(place, path):
     memory = ListMemory("notes")
-    assert [part.path for part in parts.walk(Hoarder(place(memory))) if part.live is memory] == [path]
+    assert [part.path for part in walk(Hoarder(place(memory))) if part.live is memory] == [path]
 
 
 def test_parts_of_one_class_without_names_are_told_apart():
     held = [MaxMessageTermination(2), UnboundedChatCompletionContext(), MaxMessageTermination(3)]
-    assert [part.path for part in parts.walk(Hoarder(held))] == [
+    assert [part.path for part in walk(Hoarder(held))] == [
         "",
         "held/MaxMessageTermination",
         "held/UnboundedChatCompletionContext",
@@ -207,11 +207,11 @@ def test_what_a_holder_holds_twice_or_holds_it_is_found_once():
     hoarder = Hoarder(None)
     memory = ListMemory("notes")
     hoarder.held = [memory, memory, hoarder]
-    assert [part.live for part in parts.walk(hoarder)] == [hoarder, memory]
+    assert [part.live for part in walk(hoarder)] == [hoarder, memory]
 
 
 def test_a_model_is_no_part():
-    assert len(parts.walk(Hoarder([Scripted()]))) == 1
+    assert len(walk(Hoarder([Scripted()]))) == 1
 
 
 async def test_a_memory_that_was_changed_in_place_is_kept_as_it_is_now():

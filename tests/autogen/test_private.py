@@ -164,7 +164,7 @@ def coder():
     return CodeExecutorAgent("coder", None, approval_func=lambda request: None)
 
 
-HOLDERS = {
+OWNERS = {
     "APPROVAL": lambda containers, managers: [coder()],
     "APPROVAL_IS_ASYNC": lambda containers, managers: [coder()],
     "INPUT_IS_ASYNC": lambda containers, managers: [UserProxyAgent("user")],
@@ -314,21 +314,21 @@ def test_every_condition_of_autogen_is_known():
 
 @pytest.mark.parametrize(("constant", "name"), used_strings().items())
 async def test_a_private_attribute_named_by_a_string_is_there(constant, name):
-    objects = HOLDERS[constant](*await around())
+    objects = OWNERS[constant](*await around())
     assert objects
     assert lacking(objects, name) == []
 
 
 @pytest.mark.parametrize("constant", ["CONTEXT_MESSAGES", "CONTAINER_BUFFER", "MANAGER_THREAD"])
 async def test_what_is_taken_for_a_growing_list_is_a_list(constant):
-    objects = HOLDERS[constant](*await around())
+    objects = OWNERS[constant](*await around())
     assert {type(getattr(thing, used_strings()[constant])) for thing in objects} == {list}
 
 
 def test_the_names_were_found():
     assert ("team", "_participants") in used_attributes()
     assert ("runtime._run_context", "_run_task") in used_attributes()
-    assert set(used_strings()) == set(HOLDERS)
+    assert set(used_strings()) == set(OWNERS)
 
 
 def test_a_name_that_is_gone_is_named():

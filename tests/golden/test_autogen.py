@@ -12,7 +12,7 @@ from autogen_kinds import AFTER, FACT, KINDS, QUESTION, Cast
 from gap_teams import refusing
 
 import midturn
-from midturn.autogen.state import older
+from midturn.autogen.state import older_versions
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "autogen").glob("*/*.json"))
@@ -107,7 +107,7 @@ async def test_what_was_said_stays_as_it_was(store, version):
 
 @pytest.mark.parametrize(("version", "kind"), OLD)
 async def test_without_the_upgrade_an_old_state_is_refused(store, monkeypatch, version, kind):
-    monkeypatch.setattr(older, "upgraded", lambda state, *_: state)
+    monkeypatch.setattr(older_versions, "modernize", lambda state, *_: state)
     await refused(store, kind, golden(version, kind))
 
 
@@ -167,7 +167,7 @@ async def test_a_message_has_the_same_id_whenever_and_wherever_it_is_read(store)
 def test_what_is_said_twice_has_two_ids():
     said = {"source": "ann", "content": "Yes.", "type": "TextMessage"}
     state = {"thread": [said, said], "buffer": [said]}
-    found = older.upgraded(state, [("thread",), ("buffer",)], {})
+    found = older_versions.modernize(state, [("thread",), ("buffer",)], {})
     assert len({message["id"] for message in found["thread"]}) == 2
     assert found["buffer"][0] == found["thread"][0]
     assert "id" not in said

@@ -8,17 +8,16 @@ from weakref import WeakValueDictionary
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
-from midturn.autogen import edits as view
-from midturn.autogen import private
-from midturn.autogen.calls import running
-from midturn.autogen.calls.journaling import Run
+from midturn.autogen import edits, private
+from midturn.autogen.calls import run_stream
+from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.edits import State
 from midturn.autogen.fingerprint import fingerprint
-from midturn.autogen.messages import conversion as messages
+from midturn.autogen.messages import conversion
 from midturn.autogen.messages.conversion import TurnResult, replayed
 from midturn.autogen.parts import kinds
-from midturn.autogen.parts import walk as parts
-from midturn.autogen.state import complete, resuming, unkept
+from midturn.autogen.parts.walk import settle, teams, walk
+from midturn.autogen.state import not_kept, repairs, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -44,7 +43,7 @@ class AutoGen:
         """The paths of the parts of the live instance as it was built."""
         self._parts: Sequence[Part] = ()
         """All that it is made of, if that is known."""
-        self._before: unkept.Seen = {}
+        self._before: not_kept.Seen = {}
         """What the things in it that cannot be kept were like before the turn."""
         self._digests: dict[str, Digests] = {}
         """Of the requests to models, by the paths from which they are made."""
@@ -58,45 +57,45 @@ class AutoGen:
         return kinds.is_agent_or_team(what) or kinds.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
-        for team in parts.teams(parts.walk(live)):
+        for team in teams(walk(live)):
             await private.renew(team)
 
     async def prepare(self, live: Any) -> list[str]:
-        found = await parts.settle(live)
+        found = await settle(live)
         self._meet(found)
-        repairs = await resuming.prepare(found)
+        repaired = await repairs.prepare(found)
         self._parts = found
-        self._before = unkept.look(found, self._built)
-        return repairs
+        self._before = not_kept.look(found, self._built)
+        return repaired
 
     async def capture(self, live: Any) -> Any:
-        found = await parts.settle(live)
+        found = await settle(live)
         self._meet(found)
-        tree = await complete.capture([part for part in found if part.path in self._built])
+        tree = await snapshot.capture([part for part in found if part.path in self._built])
         self._parts = ()  # a user's own save_state() may have made others
-        unkept.warn(found, self._built, self._before)
+        not_kept.warn(found, self._built, self._before)
         return tree
 
-    async def fit(self, live: Any, tree: Any) -> complete.Plan:
-        plan = await complete.fit(live, tree)
+    async def fit(self, live: Any, tree: Any) -> snapshot.Plan:
+        plan = await snapshot.fit(live, tree)
         self._meet(plan.parts)
         return plan
 
-    async def load(self, live: Any, plan: complete.Plan) -> Loaded:
-        return await complete.load(live, plan)
+    async def load(self, live: Any, plan: snapshot.Plan) -> Loaded:
+        return await snapshot.load(live, plan)
 
     async def fingerprint(self, live: Any) -> dict[str, Json]:
-        return await fingerprint.fingerprint(parts.walk(live))
+        return await fingerprint.fingerprint(walk(live))
 
     def view(self, tree: Json) -> State:
         return State(tree)
 
     async def fill(self, live: Any, tree: Json) -> Json:
-        filled: Json = await view.fill(live, tree)
+        filled: Json = await edits.fill(live, tree)
         return filled
 
     def mentions(self, tree: Json, tool: str) -> int:
-        return view.mentions(tree, tool)
+        return edits.mentions(tree, tool)
 
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember what an instance was made of when it was new: only that can be given its state again."""
@@ -107,26 +106,26 @@ class AutoGen:
                 self._stand_ins.clear()
             self._live = live
             self._built = frozenset(part.path for part in found)
-            self._before = unkept.look(found, self._built)
+            self._before = not_kept.look(found, self._built)
 
     def accept(self, task: Any) -> list[Json] | None:
-        return messages.accept(task)
+        return conversion.accept(task)
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
-        messages.load(live, task, "task")
+        conversion.load(live, task, "task")
 
     def identity(self, message: Json) -> Json:
-        return messages.identity(message)
+        return conversion.identity(message)
 
     async def stream(
         self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with Run(self._parts or parts.walk(live), calls, effects, self._digests, self._stand_ins).installed():
-            async with aclosing(running.stream(live, task, calls)) as items:
+        with InterceptedRun(self._parts or walk(live), calls, effects, self._digests, self._stand_ins).installed():
+            async with aclosing(run_stream.stream(live, task, calls)) as items:
                 async for item in items:
                     yield item
 
     def result(
         self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
     ) -> TurnResult:
-        return messages.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome, waiting=waiting)
+        return conversion.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome, waiting=waiting)

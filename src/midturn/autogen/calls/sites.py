@@ -16,9 +16,9 @@ from autogen_core.tools import TextResultContent, ToolResult
 from midturn.autogen import private
 from midturn.autogen.calls.requests import tool_key
 from midturn.autogen.calls.stand_ins import has_fixed_tools, streamed
-from midturn.autogen.messages import conversion as messages
-from midturn.autogen.parts.holding import join
-from midturn.autogen.state.capture import LLM_MESSAGE
+from midturn.autogen.messages import conversion
+from midturn.autogen.parts.attributes import join
+from midturn.autogen.state.autogen_state import LLM_MESSAGE
 from midturn.errors import StateInvalid
 from midturn.framework import Answer, Request
 from midturn.journal.recorded import digest
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from autogen_core.memory import Memory
     from autogen_core.tools import Workbench
 
-    from midturn.autogen.calls.journaling import Run
+    from midturn.autogen.calls.interception import InterceptedRun
     from midturn.autogen.calls.requests import Digests
-    from midturn.autogen.state.keeping import Kept
+    from midturn.autogen.state.kept import Kept
     from midturn.record.codec import Json
 
 UNSAFE = tool()
@@ -49,7 +49,7 @@ CODE = "execute_code_blocks"
 class Site:
     """A place from which something is called: an attribute of an agent, a manager, or another part."""
 
-    run: Run
+    run: InterceptedRun
     path: str
     agent: str
 
@@ -94,18 +94,18 @@ class ClientSite(Site):
     digests: Digests
 
     async def create(
-        self, messages_: Sequence[Any], options: dict[str, Any], real: Callable[[], Awaitable[CreateResult]]
+        self, messages: Sequence[Any], options: dict[str, Any], real: Callable[[], Awaitable[CreateResult]]
     ) -> CreateResult:
         async def make(_: Any) -> Answer:
             return self._answer(await real(), [])
 
-        answer = await self.make(self._request(messages_, options, stream=False), make)
+        answer = await self.make(self._request(messages, options, stream=False), make)
         return answer.native if isinstance(answer.native, CreateResult) else _result(answer.value)
 
     async def stream(
-        self, messages_: Sequence[Any], options: dict[str, Any], real: Callable[[], AsyncGenerator[Any, None]]
+        self, messages: Sequence[Any], options: dict[str, Any], real: Callable[[], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        request = self._request(messages_, options, stream=True)
+        request = self._request(messages, options, stream=True)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
             async def make(_: Any) -> Answer:
@@ -136,9 +136,9 @@ class ClientSite(Site):
                         yield chunk
                     yield result
 
-    def _request(self, messages_: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
+    def _request(self, messages: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
         asked = {name: value for name, value in options.items() if name != "cancellation_token"}
-        key = self.digests.of(messages_, asked, stream=stream)
+        key = self.digests.of(messages, asked, stream=stream)
         return Request(path=self.path, agent=self.agent, what="model", key=key)
 
     def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
@@ -248,7 +248,7 @@ class ToolSite(Site):
         told: list[Any] = []
         for event in answer.value.get("events", ()):
             with suppress(StateInvalid):  # one of a user's own, which only he could read
-                told += messages.load(self.run.live, [event], "events")
+                told += conversion.load(self.run.live, [event], "events")
         return told
 
     def _tool(self, name: str) -> Any:
@@ -275,7 +275,7 @@ async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) 
 def _answer(result: ToolResult, events: list[Any]) -> Answer:
     value: dict[str, Any] = {"result": result.model_dump(mode="json")}
     if events:
-        value["events"] = [messages.dump(event) for event in events]
+        value["events"] = [conversion.dump(event) for event in events]
     return Answer(value=value, native=result, failed=result.is_error)
 
 

@@ -129,12 +129,12 @@ def unwrapped(value: Any) -> Any:
     return value
 
 
-def put_back(holder: Any, attribute: str, real: Any, changed: Any) -> None:
-    """Have the real thing in an attribute again, with what its holder did to it meanwhile."""
-    attributes: dict[str, Any] = holder.__dict__
+def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
+    """Have the real thing in an attribute again, with what its owner did to it meanwhile."""
+    attributes: dict[str, Any] = owner.__dict__
     found = attributes.get(attribute, changed)
     if found is not changed:
-        setattr(holder, attribute, unwrapped(found))
+        setattr(owner, attribute, unwrapped(found))
         return
     if is_array(real):
         real[:] = unwrapped(changed)
@@ -142,7 +142,7 @@ def put_back(holder: Any, attribute: str, real: Any, changed: Any) -> None:
         now = unwrapped(changed)
         real.clear()
         real.update(now)
-    setattr(holder, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
+    setattr(owner, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
 
 
 def kind_of(value: object) -> type[Any] | None:

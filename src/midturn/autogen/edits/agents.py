@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from midturn.autogen.edits import positions
-from midturn.autogen.edits.places import (
+from midturn.autogen.edits import teams
+from midturn.autogen.edits.tree import (
     FRESH,
     LEFT,
     beside_of,
@@ -27,7 +27,7 @@ from midturn.record.codec import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from midturn.autogen.edits.places import Node
+    from midturn.autogen.edits.tree import Node
 
 USER = "user"
 """The source of tasks; an agent may have that name, too, but what has it as its source need not be the agent's."""
@@ -48,7 +48,7 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
     name = node.name or old
     if node.name == new:
         return set()
-    check_name(node.team or node.holder, new, is_team=node.is_team)
+    check_name(node.team or node.parent, new, is_team=node.is_team)
     new = str(new)
     messages = _messages(tree, _scope(tree, node))
     if node.team is not None:
@@ -57,19 +57,19 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
     elif node.parts.endswith(f"tools/{quote(name)}/agent"):
         start = node.parts.removesuffix(f"{quote(name)}/agent")
         move_parts(tree, f"{start}{quote(name)}", f"{start}{quote(new)}")
-        for message in said(tree, node.holder):  # an agent in a tool gives the tool its name
+        for message in said(tree, node.parent):  # an agent in a tool gives the tool its name
             each_call(message, lambda call: call.update(name=new) if call.get("name") == name else None)
     for message in messages:
         _rename_in(message, name, new)
     return {name, new, handoff(name), handoff(new)}
 
 
-def check_name(holder: Node | None, new: object, *, is_team: bool = False) -> None:
+def check_name(parent: Node | None, new: object, *, is_team: bool = False) -> None:
     """Refuse a name that is none, or taken."""
     if not isinstance(new, str) or not new or (not is_team and not new.isidentifier()):
         raise StateInvalid(f"{new!r} cannot be the name of an agent; AutoGen wants an identifier", path="name")
-    if holder is not None and holder.is_team and new in holder.members:
-        raise StateInvalid(f"is taken; the team has {', '.join(map(repr, holder.members))}", path=f"agent {new!r}")
+    if parent is not None and parent.is_team and new in parent.members:
+        raise StateInvalid(f"is taken; the team has {', '.join(map(repr, parent.members))}", path=f"agent {new!r}")
 
 
 def _scope(tree: Any, node: Node) -> Node | None:
@@ -82,7 +82,7 @@ def _rename_member(tree: Any, team: Node, old: str, new: str) -> None:
     members = {new if name == old else name: value for name, value in team.members.items()}
     team.members.clear()
     team.members.update(members)
-    positions.rename(tree, team, old, new)
+    teams.rename(tree, team, old, new)
 
 
 def _messages(tree: Any, scope: Node | None) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def remove(tree: Any, name: str) -> set[str]:
     node = find(tree, name, unnamed=False)
     team = node.team
     if team is None:
-        what = "is in a tool; drop_tool takes it out" if node.holder is not None else "is all there is in the state"
+        what = "is in a tool; drop_tool takes it out" if node.parent is not None else "is all there is in the state"
         raise StateInvalid(what, path=f"agent {name!r}")
     if len(team.participants) == 1:
         raise StateInvalid("is the only one in its team", path=f"agent {name!r}")
@@ -137,7 +137,7 @@ def remove(tree: Any, name: str) -> set[str]:
     memories = {path: value for path, value in beside.items() if is_below(path, join(node.parts, "memory"))}
     drop_parts(tree, node.parts)
     beside |= {path: {LEFT: value} for path, value in memories.items() if is_array(value) and value}
-    positions.remove(tree, team, gone, order)
+    teams.remove(tree, team, gone, order)
     return {gone, handoff(gone)}
 
 
@@ -154,7 +154,7 @@ def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
         raise StateInvalid("is not in a team", path=f"agent {after!r}")
     check_name(team, new, is_team=True)
     order = team.participants
-    thread = positions.manager_of(team).get("message_thread", [])
+    thread = teams.manager_of(team).get("message_thread", [])
     container = {
         "type": "ChatAgentContainerState",
         "version": "1.0.0",
@@ -171,7 +171,7 @@ def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
         team.members[manager] = members[manager]
     if "beside" in tree:
         tree["beside"][join(team.parts, f"participants/{quote(new)}")] = copied(FRESH)
-    positions.add(tree, team, order)
+    teams.add(tree, team, order)
     return {new}
 
 
@@ -180,10 +180,10 @@ def reset(tree: Any, name: str, *, informed: bool) -> set[str]:
     node = find(tree, name)
     if node.container is not None:
         team = node.team
-        thread: list[Any] = [] if team is None else positions.manager_of(team).get("message_thread", [])
+        thread: list[Any] = [] if team is None else teams.manager_of(team).get("message_thread", [])
         node.container["agent_state"] = copied(FRESH)
         node.container["message_buffer"] = _heard(thread) if informed else []
-    elif node.holder is None:
+    elif node.parent is None:
         tree["state"] = copied(FRESH)
     drop_parts(tree, node.parts)
     if "beside" in tree:
@@ -192,4 +192,4 @@ def reset(tree: Any, name: str, *, informed: bool) -> set[str]:
 
 
 def _heard(thread: list[Any]) -> list[Any]:
-    return [copied(message) for message in thread if positions.is_chat(message)]
+    return [copied(message) for message in thread if teams.is_chat(message)]

@@ -7,12 +7,12 @@ import re
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, cast
 
-from midturn.autogen.edits import pairs
+from midturn.autogen.edits import call_pairs
 from midturn.autogen.edits.agents import each_call
-from midturn.autogen.edits.pairs import calls_of, results_of
-from midturn.autogen.edits.places import LEFT, beside_of, copied, find, is_below, join, nodes, words
-from midturn.autogen.edits.positions import manager_of
-from midturn.autogen.messages.exact import MIME_TYPES
+from midturn.autogen.edits.call_pairs import calls_of, results_of
+from midturn.autogen.edits.teams import manager_of
+from midturn.autogen.edits.tree import LEFT, beside_of, copied, find, is_below, join, nodes, words
+from midturn.autogen.messages.lossless import MIME_TYPES
 from midturn.errors import StateInvalid
 from midturn.record import codec
 from midturn.record.codec import is_array, is_object
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
-    from midturn.autogen.edits.places import Words
+    from midturn.autogen.edits.tree import Words
 
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
@@ -43,7 +43,7 @@ def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | No
     Raises:
         StateInvalid: a call has lost its result, or a result its call; or what is returned is no message.
     """
-    before: Counter[str] = pairs.count_broken(tree)
+    before: Counter[str] = call_pairs.count_broken(tree)
     for each in _lists(tree, agent):
         placed: list[tuple[int | None, Any]] = []
         for index, message in enumerate(list(each.messages)):
@@ -58,7 +58,7 @@ def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | No
                 _recall(each, index, new)
             placed.append((index if stays else None, copied(new)))
         each.put(placed)
-    pairs.check(tree, before)
+    call_pairs.check(tree, before)
 
 
 def _recall(each: Words, index: int, new: dict[str, Any]) -> None:
@@ -212,8 +212,8 @@ def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -
 
 def _memories(tree: Any) -> str:
     """Where memories are; agents that share one have it with the first of them."""
-    holders = [node for node in nodes(tree) for path in beside_of(tree) if is_below(path, join(node.parts, "memory"))]
-    found = dict.fromkeys(repr(node.path or node.name) for node in holders)
+    owners = [node for node in nodes(tree) for path in beside_of(tree) if is_below(path, join(node.parts, "memory"))]
+    found = dict.fromkeys(repr(node.path or node.name) for node in owners)
     return f"which has those of {', '.join(found)} (and of those who share them)" if found else "which has none at all"
 
 

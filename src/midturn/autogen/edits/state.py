@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from midturn.autogen.edits import agents, messages, pairs, positions, tools
-from midturn.autogen.edits.places import copied, find, names, nodes, recount, words
+from midturn.autogen.edits import agents, call_pairs, messages, teams, tools
+from midturn.autogen.edits.tree import copied, find, names, nodes, recount, words
 from midturn.errors import StateInvalid
 from midturn.record import codec
 from midturn.record.codec import is_object
@@ -30,7 +30,7 @@ class State:
         _check_form(tree)
         self._tree = copied(tree) if before is None else tree
         self._touched: frozenset[str] = (frozenset() if before is None else before.touched) | frozenset(touched)
-        self._broken: Counter[str] = pairs.count_broken(tree) if before is None else before.broken
+        self._broken: Counter[str] = call_pairs.count_broken(tree) if before is None else before.broken
 
     def __repr__(self) -> str:
         return f"State({', '.join(self.agents) or 'an agent'})"
@@ -99,7 +99,7 @@ class State:
         """
 
         def change(tree: Any) -> set[str]:
-            found = positions.change_kind(tree, kind, team)
+            found = teams.change_kind(tree, kind, team)
             return set(found.participants) | ({found.name} if found.name else set())
 
         return self._changed(change)
@@ -172,7 +172,7 @@ class State:
         """
         _check_form(self._tree)
         codec.check(self._tree)
-        pairs.check(self._tree, self._broken)
+        call_pairs.check(self._tree, self._broken)
 
     def _edited(self, after: State) -> State:
         """What a function of a user's own made, with the names that are not there in both."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from midturn.autogen.edits import agents
 from midturn.autogen.edits.agents import each_call
-from midturn.autogen.edits.pairs import calls_of, paired, results_of
-from midturn.autogen.edits.places import (
+from midturn.autogen.edits.call_pairs import calls_of, paired, results_of
+from midturn.autogen.edits.tree import (
     beside_of,
     drop_parts,
     find,
@@ -27,7 +27,7 @@ from midturn.record.codec import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from midturn.autogen.edits.places import Node, Words
+    from midturn.autogen.edits.tree import Node, Words
 
 Fate: TypeAlias = Literal["text", "remove"]
 """What becomes of the calls of a tool that is gone."""
@@ -132,9 +132,9 @@ def _parts(tree: Any, name: str, scope: Node | None) -> list[str]:
             own = steps[i].partition("#")[0]
             start = "/".join(steps[: i + 1])
             if own == quote(name) and steps[i - 1] == "tools" and not any(is_below(start, other) for other in found):
-                holders = [node for node in nodes(tree) if is_below("/".join(steps[:i]), node.parts)]
-                holder = max(holders, key=lambda node: len(node.parts))
-                if scope is None or holder.parts == scope.parts:
+                parents = [node for node in nodes(tree) if is_below("/".join(steps[:i]), node.parts)]
+                parent = max(parents, key=lambda node: len(node.parts))
+                if scope is None or parent.parts == scope.parts:
                     found.append(start)
     return found
 

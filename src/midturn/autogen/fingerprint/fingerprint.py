@@ -25,14 +25,14 @@ from autogen_core.tools import BaseTool, StaticWorkbench, Workbench
 from pydantic import BaseModel
 
 from midturn.autogen import private
-from midturn.autogen.fingerprint.hiding import hiding
-from midturn.autogen.fingerprint.plain import DEPTH, Prose, Schema, Shown, function_name, plain
+from midturn.autogen.fingerprint.plain_json import DEPTH, Prose, Schema, Shown, function_name, plain
+from midturn.autogen.fingerprint.secrets import hiding
 from midturn.autogen.parts.kinds import class_of, is_autogens, is_mapping, is_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from midturn.autogen.fingerprint.hiding import Hiding
+    from midturn.autogen.fingerprint.secrets import Hiding
     from midturn.autogen.parts.walk import Part
 
 TEXTS = {"tool_call_summary_format", "output_content_type_format", "termination_text"}
@@ -315,11 +315,11 @@ def _listed(live: Any, attribute: str, kind: type[Any]) -> list[Any]:
     return [item for item in several if isinstance(item, kind)]
 
 
-def _filled(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What there is in a record: not what is empty, or switched off."""
+def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that say something: not the empty ones, nor those switched off."""
     return {
         key: value
-        for key, value in record.items()
+        for key, value in settings.items()
         if value is not None
         and value is not False
         and not (isinstance(value, str | list | tuple | Mapping | AbstractSet) and not value)

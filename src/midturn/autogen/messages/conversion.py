@@ -18,7 +18,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from midturn.autogen import private
-from midturn.autogen.messages import exact
+from midturn.autogen.messages import lossless
 from midturn.errors import StateInvalid
 from midturn.framework import Outcome
 from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
@@ -87,7 +87,7 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
 
 
-def recorded(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+def load_earlier(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     """Messages of an earlier turn. Of a type that is gone or has changed since, a text says what was in a message.
 
     Raises:
@@ -166,7 +166,7 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: 
     elif is_array(native):
         said = [event for event in native if not isinstance(event, ModelClientStreamingChunkEvent)]
     else:
-        said = recorded(live, outcome.messages, "result")
+        said = load_earlier(live, outcome.messages, "result")
     return TurnResult.model_construct(
         messages=said,
         stop_reason=outcome.stop_reason,
@@ -180,15 +180,15 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: 
 def _load(factory: MessageFactory, message: Json, path: str) -> Any:
     if not is_object(message):
         raise StateInvalid("is not an object", path=path)
-    found = exact.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
+    found = lossless.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
     if MEMORIES in message:
-        exact.give(found, message[MEMORIES], path)
+        lossless.give(found, message[MEMORIES], path)
     return found
 
 
 def dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
     """A message as JSON that brings back all of it."""
-    dumped = exact.dump(message)
-    if isinstance(message, MemoryQueryEvent) and exact.is_missing(message):
-        dumped[MEMORIES] = exact.memories(message)
+    dumped = lossless.dump(message)
+    if isinstance(message, MemoryQueryEvent) and lossless.is_missing(message):
+        dumped[MEMORIES] = lossless.memories(message)
     return dumped

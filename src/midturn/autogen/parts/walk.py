@@ -15,7 +15,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
-from midturn.autogen.parts.holding import held, join
+from midturn.autogen.parts.attributes import join, parts_of
 from midturn.autogen.parts.kinds import class_of, is_pure, is_team
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
             known.others.append(part.path)
             return
         found[id(part.live)] = part
-        for attribute, name, child in held(part.live):
+        for attribute, name, child in parts_of(part.live):
             visit(Part(part.at(name), child, covered=_covers(part.live, attribute)))
 
     visit(Part("", live))
@@ -86,10 +86,10 @@ async def settle(live: Any) -> list[Part]:
     return parts
 
 
-def _covers(holder: Any, attribute: str) -> bool:
-    """Whether the state that AutoGen saves of the holder has the state of what this attribute holds."""
-    covered = _covered(cast("Any", class_of(holder)))
-    return covered == ALL or (covered == attribute and is_pure(holder))
+def _covers(owner: Any, attribute: str) -> bool:
+    """Whether the state that AutoGen saves of the owner has the state of what this attribute holds."""
+    covered = _covered(cast("Any", class_of(owner)))
+    return covered == ALL or (covered == attribute and is_pure(owner))
 
 
 @lru_cache(maxsize=1024)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from midturn.autogen.edits.places import words
+from midturn.autogen.edits.tree import words
 from midturn.errors import StateInvalid
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from midturn.autogen.edits.places import Words
+    from midturn.autogen.edits.tree import Words
 
 REQUESTS = ("AssistantMessage", "ToolCallRequestEvent")
 RESULTS = ("FunctionExecutionResultMessage", "ToolCallExecutionEvent")

@@ -14,14 +14,14 @@ from uuid import UUID
 
 import orjson
 
-from midturn.autogen.state.fitting import inside
+from midturn.autogen.state.validation import inside
 from midturn.errors import StateInvalid
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from midturn.autogen.state.capture import Path
+    from midturn.autogen.state.autogen_state import Path
     from midturn.record.codec import Json
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"
@@ -36,7 +36,7 @@ GRAPH_KEYS = {"active_nodes", "pending_execution", "active_node_count", "default
 PYTHON_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{6})?)\+00:00")
 
 
-def upgraded(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[str, dict[str, Any]]]) -> Json:
+def modernize(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[str, dict[str, Any]]]) -> Json:
     """A copy of a state in the form that it has now.
 
     ``lists`` are the places of the lists of messages; ``graphs`` has the name of the manager of each graph, and where
@@ -47,13 +47,13 @@ def upgraded(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[str
     """
     state = orjson.loads(orjson.dumps(state))
     found = [items for path in lists if is_array(items := inside(state, path)) and all(map(is_object, items))]
-    _upgrade_messages(found)
+    _modernize_messages(found)
     for path, (manager, beginning) in graphs.items():
-        _upgrade_graph(state, path, manager, beginning)
+        _modernize_graph(state, path, manager, beginning)
     return state
 
 
-def _upgrade_messages(lists: list[list[dict[str, Any]]]) -> None:
+def _modernize_messages(lists: list[list[dict[str, Any]]]) -> None:
     messages = [message for items in lists for message in items]
     if not any("created_at" in message for message in messages):  # before 0.6
         for message in messages:
@@ -80,7 +80,7 @@ def _id(said: bytes, nth: int) -> str:
     return str(UUID(bytes=blake2b(b"%d %s" % (nth, said), digest_size=16).digest()))
 
 
-def _upgrade_graph(state: Json, path: Path, name: str, beginning: dict[str, Any]) -> None:
+def _modernize_graph(state: Json, path: Path, name: str, beginning: dict[str, Any]) -> None:
     agents = inside(state, (*path, "agent_states"))
     if not is_object(agents) or STOP_AGENT not in agents:
         return

@@ -15,7 +15,7 @@ from autogen_core.models import LLMMessage
 from pydantic import TypeAdapter
 
 from midturn.autogen import private
-from midturn.autogen.messages import exact
+from midturn.autogen.messages import lossless
 from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, class_of, is_mapping, is_pure
 from midturn.errors import StateInvalid
 from midturn.record.codec import MAX_DEPTH, is_object
@@ -38,10 +38,10 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GrowingList:
     """A list that grows: the object and attribute that hold it, and where ``save_state()`` puts its dump."""
 
-    holder: Any
+    owner: Any
     attribute: str
     path: Path
     dump: Callable[[Any], Json]
@@ -53,7 +53,7 @@ class Place:
     @property
     def items(self) -> list[Any]:
         """The live list."""
-        found: list[Any] = getattr(self.holder, self.attribute)
+        found: list[Any] = getattr(self.owner, self.attribute)
         return found
 
     def load_all(self, items: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -66,14 +66,14 @@ class Place:
 
     def put(self, items: list[Any]) -> None:
         """Have another list there."""
-        setattr(self.holder, self.attribute, items)
+        setattr(self.owner, self.attribute, items)
 
 
 @dataclass(slots=True)
 class Shape:
     """What is known of the state of an agent, a team, a context or a runtime before it is saved or loaded."""
 
-    places: list[Place] = field(default_factory=list[Place])
+    growing_lists: list[GrowingList] = field(default_factory=list[GrowingList])
     teams: list[tuple[BaseGroupChat, Path]] = field(default_factory=list[tuple[BaseGroupChat, Path]])
     """Each team and where its state stands."""
     opaque: set[Path] = field(default_factory=set[Path])
@@ -95,7 +95,7 @@ def _shape(live: Any, path: Path, found: Shape) -> None:
         found.pure = False
     elif isinstance(live, ChatCompletionContext):
         if type(live) in KNOWN_CONTEXTS:
-            found.places.append(context_place(live, private.CONTEXT_MESSAGES, (*path, "messages")))
+            found.growing_lists.append(context_list(live, private.CONTEXT_MESSAGES, (*path, "messages")))
     elif isinstance(live, AssistantAgent):
         _shape(private.model_context(live), (*path, "llm_context"), found)
     elif isinstance(live, SocietyOfMindAgent):
@@ -119,40 +119,44 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
             found.opaque.add(at)
             found.pure = False
         elif name == private.manager_name(team):
-            found.places.append(_thread_place(container, private.MANAGER_THREAD, (*at, "message_thread"), factory))
+            found.growing_lists.append(
+                _thread_list(container, private.MANAGER_THREAD, (*at, "message_thread"), factory)
+            )
         else:
-            found.places.append(_thread_place(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), factory))
+            found.growing_lists.append(
+                _thread_list(container, private.CONTAINER_BUFFER, (*at, "message_buffer"), factory)
+            )
     for participant in private.participants(team):
         _shape(participant, (*path, "agent_states", participant.name, "agent_state"), found)
 
 
-def context_place(holder: Any, attribute: str, path: Path) -> Place:
+def context_list(owner: Any, attribute: str, path: Path) -> GrowingList:
     """A list of what a model is shown."""
-    return Place(holder, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
+    return GrowingList(owner, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
 
 
-def _thread_place(holder: Any, attribute: str, path: Path, factory: MessageFactory) -> Place:
+def _thread_list(owner: Any, attribute: str, path: Path, factory: MessageFactory) -> GrowingList:
     def load(value: Any) -> Any:
-        message = exact.loaded(factory.create(value))
+        message = lossless.loaded(factory.create(value))
         if attribute == private.CONTAINER_BUFFER and not isinstance(message, BaseChatMessage):
             raise ValueError(f"a {type(message).__name__} is not a chat message")
         return message
 
-    return Place(holder, attribute, path, dump=exact.dump, load=load, factory=factory)
+    return GrowingList(owner, attribute, path, dump=lossless.dump, load=load, factory=factory)
 
 
 async def capture(live: Any, known: Shape) -> Any:
     """What ``save_state()`` returns, with the lists that grow left for the caller to dump."""
-    places = [place for place in known.places if place.items] if known.pure else []
-    with _emptied(places) as lists:
+    growing_lists = [growing for growing in known.growing_lists if growing.items] if known.pure else []
+    with _emptied(growing_lists) as lists:
         state = await _save(live)
-    for place, items in zip(places, lists, strict=True):
+    for growing, items in zip(growing_lists, lists, strict=True):
         parent = state
-        for name in place.path[:-1]:
+        for name in growing.path[:-1]:
             parent = parent.get(name) if is_object(parent) else None
-        if not is_object(parent) or parent.get(place.path[-1]) != []:
+        if not is_object(parent) or parent.get(growing.path[-1]) != []:
             return await _save(live)  # its save_state is not the one we know
-        parent[place.path[-1]] = Grown(items, place.dump)
+        parent[growing.path[-1]] = Grown(items, growing.dump)
     return state
 
 
@@ -170,16 +174,16 @@ async def _save(live: Any) -> Any:
 
 
 @contextmanager
-def _emptied(places: Sequence[Place]) -> Generator[list[list[Any]]]:
+def _emptied(growing_lists: Sequence[GrowingList]) -> Generator[list[list[Any]]]:
     """Put empty lists in place of the real ones, so that ``save_state()`` dumps all but them."""
-    lists = [place.items for place in places]
+    lists = [growing.items for growing in growing_lists]
     try:
-        for place in places:
-            place.put([])
+        for growing in growing_lists:
+            growing.put([])
         yield lists
     finally:
-        for place, items in zip(places, lists, strict=True):
-            place.put(items)
+        for growing, items in zip(growing_lists, lists, strict=True):
+            growing.put(items)
 
 
 def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from midturn.autogen import private
 from midturn.autogen.parts.kinds import class_of
-from midturn.autogen.state.capture import Shape, capture, shape
+from midturn.autogen.state.autogen_state import Shape, capture, shape
 from midturn.errors import Drifted, StateInvalid
 from midturn.record.codec import difference, is_array, is_object
 from midturn.record.packing import Grown
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from autogen_agentchat.teams import BaseGroupChat
 
-    from midturn.autogen.state.capture import Path, Place
+    from midturn.autogen.state.autogen_state import GrowingList, Path
     from midturn.record.codec import Json
 
 MANY = 250
@@ -43,7 +43,7 @@ class Read:
     """A state that fits: what AutoGen's ``load_state()`` gets, and the lists that are put in their places after it."""
 
     state: Any
-    lists: list[tuple[Place, list[Any]]]
+    lists: list[tuple[GrowingList, list[Any]]]
     expected: Json
     """What a capture must give afterwards, without those lists."""
     opaque: set[Path]
@@ -69,15 +69,15 @@ class Saved:
         if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value) and is_object(template):
             value = {**template, **value}  # other agents stay as they are
         errors = [] if template is None else list(_compare(template, value, (), known, at))
-        state = without(value, {place.path for place in known.places} if known.pure else set())
+        state = without(value, {growing.path for growing in known.growing_lists} if known.pure else set())
         if not errors:
             for team, path in known.teams:
                 errors += _positions(team, inside(state, path), _name(at, path), self._positions.get(id(team)))
-        lists: list[tuple[Place, list[Any]]] = []
-        for place in known.places:
-            if is_array(found := inside(value, place.path)):
-                read, wrong = _read_items(place, found, _name(at, place.path))
-                lists.append((place, read))
+        lists: list[tuple[GrowingList, list[Any]]] = []
+        for growing in known.growing_lists:
+            if is_array(found := inside(value, growing.path)):
+                read, wrong = _read_items(growing, found, _name(at, growing.path))
+                lists.append((growing, read))
                 errors += wrong
         if errors:
             raise StateInvalid.together(errors)
@@ -85,8 +85,8 @@ class Saved:
 
     async def load(self, read: Read) -> None:
         await self._live.load_state(read.state)
-        for place, items in read.lists:
-            place.put(items)
+        for growing, items in read.lists:
+            growing.put(items)
 
 
 async def _template(live: Any, known: Shape) -> Any:
@@ -125,7 +125,7 @@ async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str
     return ids
 
 
-def read_list(place: Place, value: Json, at: str) -> list[Any]:
+def read_list(growing: GrowingList, value: Json, at: str) -> list[Any]:
     """The messages of a list.
 
     Raises:
@@ -133,37 +133,37 @@ def read_list(place: Place, value: Json, at: str) -> list[Any]:
     """
     if not is_array(value):
         raise StateInvalid("is not a list of messages", path=at)
-    read, errors = _read_items(place, value, at)
+    read, errors = _read_items(growing, value, at)
     if errors:
         raise StateInvalid.together(errors)
     return read
 
 
-def _read_items(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+def _read_items(growing: GrowingList, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
     read: list[Any] = []
     with suppress(Exception), uncollected():  # whatever it is, it is found again below
         for start in range(0, len(value), MANY):
             some = value[start : start + MANY]
-            loaded, dumped = place.load_all(some)
+            loaded, dumped = growing.load_all(some)
             if orjson.dumps(dumped) != orjson.dumps(some):
                 break
             read += loaded
         else:
             return read, []
-    return _read_each(place, value, at)
+    return _read_each(growing, value, at)
 
 
-def _read_each(place: Place, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
+def _read_each(growing: GrowingList, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
     """The messages of a list one by one, to tell which of them are wrong."""
     read: list[Any] = []
     errors: list[StateInvalid] = []
     for index, item in enumerate(value):
         path = f"{at}[{index}]"
         try:
-            message = place.load(item)
-            dumped = place.dump(message)
+            message = growing.load(item)
+            dumped = growing.dump(message)
         except Exception as error:  # noqa: BLE001 - what validators and image libraries raise is without limit
-            errors.append(_explain(place, item, error, path))
+            errors.append(_explain(growing, item, error, path))
             continue
         read.append(message)
         if orjson.dumps(dumped) != orjson.dumps(item) and (where := difference(item, dumped, path)) is not None:
@@ -171,12 +171,12 @@ def _read_each(place: Place, value: list[Any], at: str) -> tuple[list[Any], list
     return read, errors
 
 
-def _explain(place: Place, item: Any, error: Exception, path: str) -> StateInvalid:
+def _explain(growing: GrowingList, item: Any, error: Exception, path: str) -> StateInvalid:
     """Why a message cannot be read, and which migration would help."""
     name: Any = item.get("type") if is_object(item) else None
-    if place.factory is None or not isinstance(name, str):
+    if growing.factory is None or not isinstance(name, str):
         return StateInvalid(f"is not a message: {_first(error)}", path=path)
-    known = private.message_types(place.factory)
+    known = private.message_types(growing.factory)
     if name not in known:
         structured = [other for other in known if "[" in other]
         others = f"; it knows {', '.join(structured)}" if structured else ""
@@ -247,7 +247,7 @@ def _compare_keys(
         what = f"is a {value['type']!r}, and what was built has a {template['type']!r}"
         yield Drifted(what, path=_name(at, (*path, "type")))
         return
-    team = any((*place, "agent_states") == path for _, place in known.teams)
+    team = any((*where, "agent_states") == path for _, where in known.teams)
     for key in sorted({*template, *value}):
         here = _name(at, (*path, key))
         if key not in value:

@@ -12,10 +12,10 @@ from autogen_core import SingleThreadedAgentRuntime
 from midturn.autogen import private
 from midturn.autogen.parts.kinds import class_of, loads_and_saves
 from midturn.autogen.parts.walk import settle, teams, walk
-from midturn.autogen.state import older
-from midturn.autogen.state.capture import shape
-from midturn.autogen.state.fitting import Read, build_agents, inside, without
-from midturn.autogen.state.keeping import kept
+from midturn.autogen.state import older_versions
+from midturn.autogen.state.autogen_state import shape
+from midturn.autogen.state.kept import kept
+from midturn.autogen.state.validation import Read, build_agents, inside, without
 from midturn.errors import Drifted, StateInvalid
 from midturn.framework import Loaded
 from midturn.record import codec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from midturn.autogen.parts.walk import Part
-    from midturn.autogen.state.keeping import Kept
+    from midturn.autogen.state.kept import Kept
     from midturn.record.codec import Json
 
 
@@ -40,7 +40,7 @@ NOTHING = BaseState().model_dump()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedLoad:
     """What a part is to be given."""
 
     part: Part
@@ -51,10 +51,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A state that fits, and by which steps it is given to what was built."""
+    """A state that fits, and by which loads it is given to what was built."""
 
     parts: Sequence[Part]
-    steps: Sequence[Step]
+    loads: Sequence[PlannedLoad]
     imported: bool
     """Whether it is AutoGen's own state, with nothing beside it."""
 
@@ -108,10 +108,10 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
     parts = await settle(live)
     _check_idle(parts)
     if imported:
-        own = _upgraded(live, own)
+        own = _modernized(live, own)
     stored: dict[str, Json] = {"": own, **_as_built(parts, beside)}
     positions = _positions(parts, stored)
-    steps: list[Step] = []
+    loads: list[PlannedLoad] = []
     errors: list[StateInvalid] = []
     lacking = False
     for part in parts:
@@ -119,19 +119,19 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
             if keep.path in stored:
                 value = stored.pop(keep.path)
                 try:
-                    steps.append(Step(part, keep, value, await keep.read(value, _at(keep.path))))
+                    loads.append(PlannedLoad(part, keep, value, await keep.read(value, _at(keep.path))))
                 except StateInvalid as error:
                     errors.append(error)
             elif not keep.rests:
                 lacking = True
             elif not imported:
-                steps.append(Step(part, keep, None, None))
-    given = {step.keep.path for step in steps}
+                loads.append(PlannedLoad(part, keep, None, None))
+    given = {planned.keep.path for planned in loads}
     # Nothing is lost with an empty one, unless it is that of a part which has none.
     errors += [
         Drifted("is in the state, and what was built has no place for it", path=_at(path))
         for path, value in stored.items()
-        if (value or lacking) and not _is_kept_by_its_holder(path, parts, given)
+        if (value or lacking) and not _is_kept_by_its_parent(path, parts, given)
     ]
     if errors:
         misfit = StateInvalid.together(errors)
@@ -139,10 +139,10 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
         others = "build the same agents as before, migrate the state, or start another session"
         misfit.add_note(again if imported else others)
         raise misfit
-    return Plan(parts, steps, imported)
+    return Plan(parts, loads, imported)
 
 
-def _upgraded(live: Any, own: Json) -> Json:
+def _modernized(live: Any, own: Json) -> Json:
     """AutoGen's own state, which any of its versions may have written, in today's form."""
     known = shape(live)
     graphs = {
@@ -150,7 +150,9 @@ def _upgraded(live: Any, own: Json) -> Json:
         for team, path in known.teams
         if isinstance(team, GraphFlow)
     }
-    return older.upgraded(own, [place.path for place in known.places if place.factory is not None], graphs)
+    return older_versions.modernize(
+        own, [growing.path for growing in known.growing_lists if growing.factory is not None], graphs
+    )
 
 
 async def load(live: Any, plan: Plan) -> Loaded:
@@ -159,30 +161,30 @@ async def load(live: Any, plan: Plan) -> Loaded:
     Raises:
         StateInvalid: something refused it, or what is found afterwards is something else.
     """
-    done: list[Step] = []
+    done: list[PlannedLoad] = []
     there = {id(part.live) for part in plan.parts}
-    for step in plan.steps:
-        if id(step.part.live) not in there:
+    for planned in plan.loads:
+        if id(planned.part.live) not in there:
             continue  # what holds it has made it anew
         try:
-            await step.keep.load(step.read)
+            await planned.keep.load(planned.read)
         except StateInvalid:
             raise
         except Exception as error:  # it may be a user's own
             what = f"does not fit what was built: {type(error).__name__}: {error}"
-            raise StateInvalid(what, path=_at(step.keep.path)) from error
-        if isinstance(step.read, Read) and step.read.opaque:
+            raise StateInvalid(what, path=_at(planned.keep.path)) from error
+        if isinstance(planned.read, Read) and planned.read.opaque:
             there = {id(part.live) for part in walk(live)}
-        done.append(step)
+        done.append(planned)
     parts = await settle(live)
     if plan.imported:
         await _derive(parts)
     captured = await capture(parts)
     gained: list[str] = []
-    for step in done:
-        found = captured["beside"].get(step.keep.path) if step.keep.path else captured["state"]
-        own = list(_own(step, found))
-        if (at := _unlike(step, found, own)) is not None:
+    for planned in done:
+        found = captured["beside"].get(planned.keep.path) if planned.keep.path else captured["state"]
+        own = list(_own(planned, found))
+        if (at := _unlike(planned, found, own)) is not None:
             raise StateInvalid(
                 "the stored state does not come back when it is loaded into what was built; "
                 "build the same agents as before, or start another session",
@@ -194,24 +196,24 @@ async def load(live: Any, plan: Plan) -> Loaded:
     return Loaded(captured=captured, gained=gained)
 
 
-def _unlike(step: Step, found: Any, own: Sequence[Own]) -> str | None:
+def _unlike(planned: PlannedLoad, found: Any, own: Sequence[Own]) -> str | None:
     """Where what is found in a part differs from what it was given, as far as that can be told."""
     for each in own:
         if (lost := _lacking(*each)) is not None:
             return lost
-    at, read = _at(step.keep.path), step.read
+    at, read = _at(planned.keep.path), planned.read
     if not isinstance(read, Read):
-        return None if step.keep.is_opaque else codec.difference(step.stored, as_json(found), at)
+        return None if planned.keep.is_opaque else codec.difference(planned.stored, as_json(found), at)
     found = as_json(found, {id(items) for _, items in read.lists})
     return codec.difference(without(read.expected, read.opaque), without(found, read.opaque), at)
 
 
-def _own(step: Step, found: Any) -> Iterator[Own]:
+def _own(planned: PlannedLoad, found: Any) -> Iterator[Own]:
     """The states of users' own objects in a part."""
-    at, read = _at(step.keep.path), step.read
+    at, read = _at(planned.keep.path), planned.read
     if not isinstance(read, Read):
-        if step.keep.is_opaque:
-            yield step.stored, as_json(found), at
+        if planned.keep.is_opaque:
+            yield planned.stored, as_json(found), at
         return
     for path in sorted(read.opaque):
         if (given := inside(read.expected, path)) != NOTHING:  # it has the two methods only since
@@ -232,7 +234,7 @@ def _lacking(one: Json, other: Json, at: str) -> str | None:
     return next((found for path, a, b in pairs if (found := _lacking(a, b, path)) is not None), None)
 
 
-def _is_kept_by_its_holder(path: str, parts: Sequence[Part], given: set[str]) -> bool:
+def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) -> bool:
     """Whether a part that is not there is inside something that loads its own state, and makes it then."""
     return any(
         f"{path}/".startswith(f"{part.path}/" if part.path else "")

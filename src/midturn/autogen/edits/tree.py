@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from midturn.record.codec import Json
 
-FRESH: dict[str, Json] = {"midturn.autogen.view": "fresh"}
+FRESH: dict[str, Json] = {"midturn.autogen.edits": "fresh"}
 """Stands for what the agent or team has there that will be built."""
 
-LEFT = "midturn.autogen.view.left"
+LEFT = "midturn.autogen.edits.left"
 """The key of an object that holds the memory of an agent that is gone: another may have shared it."""
 
 Kind: TypeAlias = Literal["context", "thread", "buffer"]
@@ -35,7 +35,7 @@ class Node:
     state: Any
     parts: str
     """The path of its parts beside: ``participants/inner/participants/ann``."""
-    holder: Node | None = None
+    parent: Node | None = None
     container: dict[str, Any] | None = None
     """What its team has of it: its state, and the messages that it has not heard yet."""
 
@@ -47,7 +47,7 @@ class Node:
     @property
     def team(self) -> Node | None:
         """The team in which it is a participant."""
-        return self.holder if self.container is not None else None
+        return self.parent if self.container is not None else None
 
     @property
     def members(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Node:
 
     def is_within(self, other: Node) -> bool:
         """Whether it is another or inside it."""
-        return self is other or (self.holder is not None and self.holder.is_within(other))
+        return self is other or (self.parent is not None and self.parent.is_within(other))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +94,8 @@ class Words:
         self.messages[:] = [message for _, message in messages]
         path = join(self.owner.parts, "manager/message_thread")
         if self.kind == "thread" and path in self.beside:
-            place = {before: now for now, (before, _) in enumerate(messages) if before is not None}
-            moved = [item | {"index": place[item["index"]]} for item in self.recalled if item["index"] in place]
+            moved_to = {before: now for now, (before, _) in enumerate(messages) if before is not None}
+            moved = [item | {"index": moved_to[item["index"]]} for item in self.recalled if item["index"] in moved_to]
             if moved:
                 self.beside[path] = moved
             else:
@@ -168,9 +168,9 @@ def nodes(tree: Any) -> list[Node]:
     found = [root, *_inside(root)]
     for path, value in sorted(beside_of(tree).items(), key=lambda item: len(item[0])):
         if _is_state(value) and not any(node.parts == path for node in found):
-            holder = max((node for node in found if is_below(path, node.parts)), key=lambda node: len(node.parts))
-            name = speaker(value) or _part_name(path.removeprefix(holder.parts))
-            node = Node(join(holder.path, name), name, f"$.beside.{path}", value, path, holder)
+            parent = max((node for node in found if is_below(path, node.parts)), key=lambda node: len(node.parts))
+            name = speaker(value) or _part_name(path.removeprefix(parent.parts))
+            node = Node(join(parent.path, name), name, f"$.beside.{path}", value, path, parent)
             found += [node, *_inside(node)]
     return found
 
@@ -223,16 +223,16 @@ def speaker(state: Any) -> str | None:
 def words(tree: Any) -> list[Words]:
     """All lists of messages."""
     beside, all_nodes = beside_of(tree), nodes(tree)
-    places = [(node, *place) for node in all_nodes for place in _lists_of(node)]
+    lists = [(node, *found) for node in all_nodes for found in _lists_of(node)]
     for path, value in beside.items():
-        holder = max((node for node in all_nodes if is_below(path, node.parts)), key=lambda node: len(node.parts))
+        parent = max((node for node in all_nodes if is_below(path, node.parts)), key=lambda node: len(node.parts))
         if path.rpartition("/")[2] == "chat_history":
-            places.append((holder, "context", f"$.beside.{path}", value))
+            lists.append((parent, "context", f"$.beside.{path}", value))
         elif is_object(value) and not _is_state(value) and _is_context(value.get("messages")):
-            places.append((holder, "context", f"$.beside.{path}.messages", value["messages"]))
+            lists.append((parent, "context", f"$.beside.{path}.messages", value["messages"]))
     return [
         Words(kind, at, owner, messages, beside)
-        for owner, kind, at, messages in places
+        for owner, kind, at, messages in lists
         if is_array(messages) and all(is_object(message) for message in messages)
     ]
 

@@ -16,18 +16,17 @@ from autogen_core.memory import Memory
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
-from midturn import tools as calling
-from midturn import tools as effects
 from midturn.autogen import private
 from midturn.autogen.calls.requests import Digests, called, tool_key
 from midturn.autogen.calls.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, MemorySite, ToolSite
 from midturn.autogen.calls.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
-from midturn.autogen.parts.holding import DEPTH, IN_A_THREAD, MANY, join, parts_in
+from midturn.autogen.parts.attributes import DEPTH, IN_A_THREAD, MANY, join, parts_in
 from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping
 from midturn.autogen.parts.walk import Part, walk
-from midturn.autogen.state.keeping import kept
+from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
 from midturn.journal.recorded import about
+from midturn.tools import human, marked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from autogen_core import FunctionCall
 
-    from midturn.autogen.state.keeping import Kept
+    from midturn.autogen.state.kept import Kept
     from midturn.framework import Calls
     from midturn.tools import tool
 
@@ -58,7 +57,7 @@ def in_a_thread(function: Any) -> Any:
     return call
 
 
-class Run:
+class InterceptedRun:
     """A run of an agent or a team whose calls are recorded."""
 
     def __init__(
@@ -76,7 +75,7 @@ class Run:
         self._digests = digests
         self._stand_ins = stand_ins
         self._workbenches: dict[str, list[Workbench]] = {}
-        self._holders = {id(part.live) for part in parts if is_agent_or_team(part.live)}
+        self._runners = {id(part.live) for part in parts if is_agent_or_team(part.live)}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
         """What was last said to the agents that stand for humans, by their ``id()``."""
@@ -93,7 +92,7 @@ class Run:
                 for attribute, value in attributes.items():
                     changed = self._changed(part, attribute, value)
                     if changed is not value:
-                        self._take(part, {id(holder) for holder, *_ in done})
+                        self._take(part, {id(owner) for owner, *_ in done})
                         done.append((part.live, attribute, value, changed))
                         setattr(part.live, attribute, changed)
                 if isinstance(part.live, UserProxyAgent):
@@ -108,9 +107,9 @@ class Run:
 
     def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
         """Leave nothing behind."""
-        for holder, attribute, value, changed in reversed(done):
-            put_back(holder, attribute, value, changed)
-            _CHANGED.discard(id(holder))
+        for owner, attribute, value, changed in reversed(done):
+            put_back(owner, attribute, value, changed)
+            _CHANGED.discard(id(owner))
         for part in self._parts:
             left: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
             for attribute, value in left.items():
@@ -199,7 +198,7 @@ class Run:
         async def ask(prompt: str, token: Any = None) -> Any:
             heard = self._heard.get(id(agent))
             question = heard[-1].to_text() if heard else prompt
-            if real is calling.human:
+            if real is human:
                 return await site.ask(question)
 
             async def hear() -> Any:
@@ -230,7 +229,7 @@ class Run:
         """What is said about the effect of a tool."""
         if name in self.effects:
             return self.effects[name]
-        return effects.marked(private.function_of(workbench, name)) or UNSAFE
+        return marked(private.function_of(workbench, name)) or UNSAFE
 
     def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
         """The calls among these that begin at once and must not be repeated, each with its key."""
@@ -254,7 +253,7 @@ class Run:
         """What can be kept of the things that a tool or a function works with, but for what runs it."""
         found: list[Part] = []
         for name, root in () if value is None else parts_in(value):
-            inside = walk(root, without=self._holders)
+            inside = walk(root, without=self._runners)
             found += [replace(part, path=join(join("in", name), part.path)) for part in inside]
         return [keep for part in found for keep in kept(part)]
 

@@ -9,13 +9,13 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from midturn.autogen.parts.holding import IN_A_THREAD
+from midturn.autogen.parts.attributes import IN_A_THREAD
 from midturn.autogen.parts.kinds import class_of, is_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from midturn.autogen.fingerprint.hiding import Hiding
+    from midturn.autogen.fingerprint.secrets import Hiding
     from midturn.record.codec import Json
 
 DEPTH = 60

@@ -17,10 +17,10 @@ from autogen_core.model_context import ChatCompletionContext
 from pydantic import ValidationError
 
 from midturn.autogen import private
-from midturn.autogen.messages import exact
+from midturn.autogen.messages import lossless
 from midturn.autogen.parts.kinds import class_of, is_tool_with_state, loads_and_saves
-from midturn.autogen.state.capture import context_place, copied
-from midturn.autogen.state.fitting import Saved, read_list
+from midturn.autogen.state.autogen_state import context_list, copied
+from midturn.autogen.state.validation import Saved, read_list
 from midturn.errors import Drifted, StateInvalid
 from midturn.record.codec import is_array, is_object
 from midturn.record.packing import Grown
@@ -104,12 +104,12 @@ class _Memories:
         self.path, self._memory = path, memory
 
     async def save(self) -> Any:
-        return Grown([exact.frozen(memory) for memory in self._memory.content], exact.encode)
+        return Grown([lossless.frozen(memory) for memory in self._memory.content], lossless.encode)
 
     async def read(self, value: Json, at: str) -> Any:
         if not is_array(value):
             raise StateInvalid("is not a list of memories", path=at)
-        return [exact.decode(item, f"{at}[{i}]") for i, item in enumerate(value)]
+        return [lossless.decode(item, f"{at}[{i}]") for i, item in enumerate(value)]
 
     async def load(self, read: Any) -> None:
         self._memory.content[:] = read  # the list itself may be somebody else's too
@@ -278,8 +278,8 @@ class _Recalled:
         return thread
 
     async def save(self) -> Any:
-        found = [item for item in enumerate(self._thread()) if exact.is_missing(item[1])]
-        return Grown(found, lambda item: {"index": item[0], "memories": exact.memories(item[1])}) if found else None
+        found = [item for item in enumerate(self._thread()) if lossless.is_missing(item[1])]
+        return Grown(found, lambda item: {"index": item[0], "memories": lossless.memories(item[1])}) if found else None
 
     async def read(self, value: Json, at: str) -> Any:
         if not is_array(value):
@@ -293,7 +293,7 @@ class _Recalled:
         thread = self._thread()
         for item, at in read or ():
             message = thread[item["index"]] if 0 <= item["index"] < len(thread) else None
-            exact.give(message, item["memories"], at)
+            lossless.give(message, item["memories"], at)
 
 
 class _History:
@@ -303,13 +303,13 @@ class _History:
     is_opaque = False
 
     def __init__(self, path: str, agent: ChatAgent) -> None:
-        self.path, self._place = path, context_place(agent, private.SURFER_HISTORY, ())
+        self.path, self._history = path, context_list(agent, private.SURFER_HISTORY, ())
 
     async def save(self) -> Any:
-        return Grown(self._place.items, self._place.dump)
+        return Grown(self._history.items, self._history.dump)
 
     async def read(self, value: Json, at: str) -> Any:
-        return read_list(self._place, value, at)
+        return read_list(self._history, value, at)
 
     async def load(self, read: Any) -> None:
-        self._place.put(read)
+        self._history.put(read)

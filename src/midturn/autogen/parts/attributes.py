@@ -26,7 +26,7 @@ DEPTH = 2
 IN_A_THREAD = "__midturn_in_a_thread__"
 """Where a function has the one that it only calls in a thread."""
 
-HOLDERS: tuple[Any, ...] = (Callable, Mapping, list, tuple)
+CONTAINERS: tuple[Any, ...] = (Callable, Mapping, list, tuple)
 """What may have parts in it besides parts."""
 
 PLAIN = (str, int, float, bytes, NoneType)
@@ -36,11 +36,11 @@ MANY = 1000
 """How many items of a list or mapping are looked at; of those inside another, a tenth."""
 
 
-def held(live: Any) -> Iterator[tuple[str, str, Any]]:
+def parts_of(live: Any) -> Iterator[tuple[str, str, Any]]:
     """What an object holds: the attribute, the name, and the part."""
     attributes: dict[str, Any] = getattr(live, "__dict__", {}) if has_parts(live) else {}
     for attribute, value in attributes.items():
-        if _may_hold(cast("Any", class_of(value))) and attribute not in private.NOT_WALKED:
+        if _may_contain(cast("Any", class_of(value))) and attribute not in private.NOT_WALKED:
             bare = attribute.lstrip("_")
             name = attribute if bare != attribute and bare in attributes else bare
             for key, part in parts_in(value):
@@ -69,9 +69,9 @@ def _may_have_others(cls: Any) -> bool:  # by class: one look instead of three
 
 
 @lru_cache(maxsize=1024)
-def _may_hold(cls: Any) -> bool:  # by class: most values hold nothing, and are asked in every turn
+def _may_contain(cls: Any) -> bool:  # by class: most values contain nothing, and are asked in every turn
     """Whether values of a class can be a part or have one in them."""
-    return are_parts(cls) or issubclass(cls, HOLDERS)
+    return are_parts(cls) or issubclass(cls, CONTAINERS)
 
 
 def join(path: str, name: str) -> str:
@@ -81,7 +81,7 @@ def join(path: str, name: str) -> str:
 
 def parts_in(value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
     """The parts that a value is or has, with their names in it."""
-    if not _may_hold(cast("Any", class_of(value))):
+    if not _may_contain(cast("Any", class_of(value))):
         return
     if is_part(value):
         yield "", value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from midturn.autogen.edits.places import FRESH, LEFT, is_below
-from midturn.autogen.edits.positions import ALIGNED
-from midturn.autogen.parts import walk as parts
-from midturn.autogen.state import complete
+from midturn.autogen.edits.teams import ALIGNED
+from midturn.autogen.edits.tree import FRESH, LEFT, is_below
+from midturn.autogen.parts.walk import settle
+from midturn.autogen.state import snapshot
 from midturn.errors import Drifted
 from midturn.record.codec import is_array, is_object
 from midturn.record.packing import as_json
@@ -30,7 +30,7 @@ async def fill(live: Any, tree: Any) -> Any:
     """
     if not is_open(tree):
         return tree
-    built = as_json(await complete.capture(await parts.settle(live)))
+    built = as_json(await snapshot.capture(await settle(live)))
     filled: dict[str, Any] = {**tree, "state": _filled(tree["state"], built["state"], "$.state")}
     if "beside" in tree:
         filled["beside"] = beside = dict[str, Any]()

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from midturn.autogen.edits.places import FRESH, beside_of, copied, drop_parts, find_team, join, quote
+from midturn.autogen.edits.tree import FRESH, beside_of, copied, drop_parts, find_team, join, quote
 from midturn.errors import StateInvalid
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from midturn.autogen.edits.places import Node
+    from midturn.autogen.edits.tree import Node
 
-ALIGNED = "midturn.autogen.view.aligned"
+ALIGNED = "midturn.autogen.edits.aligned"
 """The key of an object that stands for what will be built has there, with values from before where these fit."""
 
 MANAGERS = {
