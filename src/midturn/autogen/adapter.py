@@ -1,4 +1,9 @@
-"""AutoGen agents and teams for midturn; the only place that imports AutoGen."""
+"""Connect AutoGen to midturn: the adapter that implements :class:`midturn.framework.Framework`.
+
+Start here. Each method hands over to one folder: ``parts`` finds what an agent or team is made of, ``state`` captures
+and loads it, ``calls`` sends its calls through the journal, ``messages`` converts its messages, ``fingerprint``
+describes how it was configured, and ``edits`` changes a stored state in migrations.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +40,20 @@ __all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
 
 
 class AutoGen:
-    """AutoGen 0.7 as midturn sees it."""
+    """Run, capture and load agents and teams of AutoGen 0.7."""
 
     def __init__(self) -> None:
         self._live: Any = None
         self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
         self._parts: Sequence[Part] = ()
-        """All that it is made of, if that is known."""
+        """All its parts now; empty if they may have changed since they were found."""
         self._before: not_kept.Seen = {}
-        """What the things in it that cannot be kept were like before the turn."""
+        """The attributes, before the turn, of objects in it whose state midturn cannot keep."""
         self._digests: dict[str, Digests] = {}
-        """Of the requests to models, by the paths from which they are made."""
+        """Digests of the requests to models, by the paths of the attributes that have the clients."""
         self._stand_ins = WeakValueDictionary[str, Any]()
-        """Those of earlier runs that somebody still has, by the paths from which they are called."""
+        """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that had them."""
 
     def another(self) -> AutoGen:
         return AutoGen()
@@ -98,7 +103,7 @@ class AutoGen:
         return edits.mentions(tree, tool)
 
     def _meet(self, found: Sequence[Part]) -> None:
-        """Remember what an instance was made of when it was new: only that can be given its state again."""
+        """Remember which parts an instance has when it is new: only those can be loaded again."""
         live = found[0].live
         if self._live is not live or kinds.is_runtime(live):
             if self._live is not live:

@@ -1,4 +1,8 @@
-"""Having every call inside a run made through the journal, for as long as the run lasts."""
+"""Send every call of an agent or team through the journal, for as long as a run lasts.
+
+The clients, workbenches, memories, executors and human inputs in its parts are replaced by stand-ins, and put back
+after the run.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +47,11 @@ _log = logging.getLogger(__name__)
 
 
 _CHANGED: set[int] = set()
-"""The ``id()`` of what has stand-ins now: two sessions at once cannot have theirs in the same agent."""
+"""The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
 
 
 def in_a_thread(function: Any) -> Any:
-    """A function that is not async, in a thread that knows of the call it is in; AutoGen's own does not."""
+    """Wrap a function that is not async: its thread knows the current call, which AutoGen's thread does not."""
 
     @wraps(function)
     async def call(*args: Any, **options: Any) -> Any:
@@ -58,7 +62,7 @@ def in_a_thread(function: Any) -> Any:
 
 
 class InterceptedRun:
-    """A run of an agent or a team whose calls are recorded."""
+    """A run of an agent or a team whose calls go through the journal."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class InterceptedRun:
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """Have stand-ins in the place of all that is called."""
+        """Replace everything that is called by stand-ins, and put it back at the end."""
         done: list[tuple[Any, str, Any, Any]] = []
         try:
             for part in self._parts:
@@ -106,7 +110,7 @@ class InterceptedRun:
             self._restore(done)
 
     def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
-        """Leave nothing behind."""
+        """Put everything back."""
         for owner, attribute, value, changed in reversed(done):
             put_back(owner, attribute, value, changed)
             _CHANGED.discard(id(owner))
@@ -119,7 +123,7 @@ class InterceptedRun:
                 vars(part.live).pop("on_messages_stream", None)
 
     def _take(self, part: Part, mine: set[int]) -> None:
-        """Have a part for this run alone.
+        """Reserve a part for this run.
 
         Raises:
             StateInvalid: another run has it.
@@ -131,7 +135,7 @@ class InterceptedRun:
         _CHANGED.add(id(part.live))
 
     def _check_names(self) -> None:
-        """See that the effects are those of tools: one with a wrong name would be missed without a word."""
+        """Check that each declared effect names a tool: a wrong name would be ignored in silence."""
         benches = [bench for each in self._workbenches.values() for bench in each]
         if all(isinstance(bench, StaticWorkbench) for bench in benches):
             for name in self.effects.keys() - {CODE}:
@@ -142,7 +146,7 @@ class InterceptedRun:
                     _log.warning(text, name)
 
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
-        """A value with stand-ins in it; itself, if nothing in it is called."""
+        """Return a value with stand-ins in it; the value itself, if nothing in it is called."""
         if attribute in private.NOT_WALKED:
             return value
         if attribute in (private.INPUT, private.INPUT_IS_ASYNC) and isinstance(part.live, UserProxyAgent):
@@ -181,7 +185,7 @@ class InterceptedRun:
     # People.
 
     def _listen(self, agent: UserProxyAgent) -> None:
-        """Know what is said to an agent that stands for a human: that is the question."""
+        """Remember what is said to an agent that stands for a human: the last message is the question."""
         real: Any = agent.on_messages_stream
 
         async def on_messages_stream(messages: Sequence[Any], token: Any) -> AsyncGenerator[Any, None]:
@@ -192,7 +196,7 @@ class InterceptedRun:
         agent.on_messages_stream = on_messages_stream  # type: ignore[method-assign, assignment]  # for as long as the run lasts
 
     def _input(self, part: Part, real: Any) -> Any:
-        """What asks a human in the name of an agent."""
+        """Return the function that asks a human for an agent."""
         agent, site = part.live, HumanSite(run=self, path=join(part.path, "input_func"), agent=part.path)
 
         async def ask(prompt: str, token: Any = None) -> Any:
@@ -211,7 +215,7 @@ class InterceptedRun:
         return ask
 
     def _approval(self, part: Part, real: Any) -> Any:
-        """What asks whether code may be executed."""
+        """Return the function that asks whether code may be executed."""
         site = HumanSite(run=self, path=join(part.path, "approval_func"), agent=part.path)
 
         async def ask(request: Any) -> Any:
@@ -226,13 +230,13 @@ class InterceptedRun:
     # Tools.
 
     def declared(self, workbench: Workbench, name: str) -> tool:
-        """What is said about the effect of a tool."""
+        """Return what the blueprint or the tool itself declares about its effect."""
         if name in self.effects:
             return self.effects[name]
         return marked(private.function_of(workbench, name)) or UNSAFE
 
     def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
-        """The calls among these that begin at once and must not be repeated, each with its key."""
+        """Return those of a model's calls that start at once and must not be repeated, each with its key."""
         found: list[str] = []
         for call in calls:
             arguments = called(call)
@@ -250,7 +254,7 @@ class InterceptedRun:
         )
 
     def kept_by(self, value: Any) -> list[Kept]:
-        """What can be kept of the things that a tool or a function works with, but for what runs it."""
+        """Return what can be kept of the objects that a tool or a function uses, without the agents that run it."""
         found: list[Part] = []
         for name, root in () if value is None else parts_in(value):
             inside = walk(root, without=self._runners)
@@ -258,7 +262,7 @@ class InterceptedRun:
         return [keep for part in found for keep in kept(part)]
 
     def pass_time(self, spent: float) -> None:
-        """Have as much time gone by for the team's clocks as when a recorded call was complete."""
+        """Set the team's clocks to the time when a recorded call was complete."""
         for clock in self._clocks:
             private.set_elapsed(clock, spent)
 

@@ -1,4 +1,7 @@
-"""What tells one request from another. Of what requests to a model have in common, nothing is looked at twice."""
+"""Compute the keys by which the journal tells requests apart.
+
+Each request to a model repeats most messages of the one before, so the digests of those are computed once.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Digests:
-    """Digests of the requests that are made from one place: each has most messages in common with the one before.
+    """Digests of the requests from one site; each request repeats most messages of the one before.
 
-    What a message says does not change, so it is known by which object it is.
+    A message never changes, so its digest is cached by the object's ``id()``.
     """
 
     def __init__(self) -> None:
         self._last: list[Any] = []
         self._known: dict[int, bytes] = {}
-        """Of the messages of the last request, by their ``id()``."""
+        """The digests of the messages of the last request, by their ``id()``."""
         self._state = blake2b(digest_size=12)
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
-        """The digest of a request."""
+        """Return the digest of a request."""
         found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
@@ -67,12 +70,12 @@ def _schema(model: Any) -> Any:
 
 
 def tool_key(agent: str, name: str, arguments: Any) -> str:
-    """What tells one call of a tool from another: not the id that a model gives it, which is another each time."""
+    """Return the key of a tool call. The model's own id of the call is no part of it: that differs each time."""
     return digest(agent, name, dict(arguments or {}))
 
 
 def called(call: FunctionCall) -> Any:
-    """The arguments of a call that a model asks for; ``None`` if they are no object, and AutoGen will not make it."""
+    """Return the arguments of a model's call; ``None`` if they are not an object, and AutoGen will not make it."""
     try:
         found = json.loads(call.arguments)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Running an AutoGen agent or team so that it can be stopped at once, whatever it is doing."""
+"""Run an AutoGen agent or team so that it can be stopped at once, whatever it is doing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Token(CancellationToken):
 
 
 async def stream(live: Any, task: Sequence[Json] | None, calls: Calls) -> AsyncGenerator[Any, None]:
-    """The events of a run, then its outcome. Closing it ends the run; the instance is of no use then."""
+    """Yield the events of a run, then its outcome. Closing the stream ends the run, and the instance is lost."""
     token = _Token()
     queue: asyncio.Queue[Any] = asyncio.Queue()
     messages = None if task is None else load(live, task, "task")
@@ -65,7 +65,7 @@ async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.
 
 
 async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:
-    """End a run with all that it started; what does not end even so is left to itself."""
+    """Cancel a run and all tasks that it started; give up on a task that does not end."""
     token.cancel()
     ended: set[asyncio.Task[Any]] = set()
     with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):

@@ -1,4 +1,7 @@
-"""The places in agents and teams from which calls are made, and how each kind of call is recorded and answered."""
+"""Record and answer each kind of call: of models, tools, code executors, humans and memories.
+
+A site is the attribute of an agent or another part from which something is called.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +43,21 @@ if TYPE_CHECKING:
 
 UNSAFE = tool()
 STATES = "states"
-"""Where a recorded call has what it changed in the things that it works with."""
+"""The key, in a recorded answer, of the states of objects that the call changed."""
 CODE = "execute_code_blocks"
-"""The name under which a blueprint's effects speak of code execution."""
+"""The name of code execution in a blueprint's effects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A place from which something is called: an attribute of an agent, a manager, or another part."""
+    """An attribute of an agent, a manager or another part, from which something is called."""
 
     run: InterceptedRun
     path: str
     agent: str
 
     async def make(self, request: Request, make: Callable[[Any], Awaitable[Answer]], works_with: Any = None) -> Answer:
-        """Make a call through the journal. One that is not repeated leaves alike what it ``works_with``."""
+        """Make a call through the journal. A recorded call restores the state of the objects that it ``works_with``."""
         kept = self.run.kept_by(works_with)
 
         async def observed(arguments: Any) -> Answer:
@@ -71,14 +74,14 @@ class Site:
         return answer
 
     async def _saved(self, kept: Sequence[Kept]) -> dict[str, Json]:
-        """What is kept of something now."""
+        """Save the state of objects as JSON, by path."""
         try:
             return {keep.path: as_json(await keep.save()) for keep in kept}
         except Exception as error:  # noqa: BLE001 - it may be a user's own, and an agent would wait for ever
             await self.run.calls.fail(error)
 
     async def _restore(self, kept: Sequence[Kept], states: dict[str, Json]) -> None:
-        """Have things as a recorded call left them."""
+        """Load the states that objects had after a recorded call."""
         try:
             for keep in kept:
                 if keep.path in states:
@@ -89,7 +92,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSite(Site):
-    """Where a model is asked."""
+    """Records calls of a model."""
 
     digests: Digests
 
@@ -166,7 +169,7 @@ def _result(value: dict[str, Any]) -> CreateResult:
 
 
 def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
-    """The pieces in which an answer came."""
+    """Return the chunks in which an answer was streamed."""
     found: list[str] = []
     for piece in value.get("chunks", ()):
         if isinstance(piece, str):
@@ -179,7 +182,7 @@ def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSite(Site):
-    """Where tools are called."""
+    """Records calls of the tools in a workbench."""
 
     workbench: Workbench
 
@@ -223,7 +226,10 @@ class ToolSite(Site):
                 yield _told(item)
 
     async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
-        """The arguments of a tool that only runs agents; their own calls are recorded, but it may need approval."""
+        """Ask for approval of a tool that only runs agents; return its arguments, and why it was denied.
+
+        The calls of those agents are recorded, so the call of the tool itself is not.
+        """
         if not self.run.declared(self.workbench, name).approval:
             return arguments, None
         return await self.run.calls.approve(self._request(name, arguments))
@@ -244,7 +250,7 @@ class ToolSite(Site):
         )
 
     def _events(self, answer: Answer) -> list[Any]:
-        """What a recorded call told while it was made."""
+        """Return the events that a tool sent during a recorded call."""
         told: list[Any] = []
         for event in answer.value.get("events", ()):
             with suppress(StateInvalid):  # one of a user's own, which only he could read
@@ -256,7 +262,7 @@ class ToolSite(Site):
 
 
 async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) -> Answer:
-    """What a tool says while it works, and in the end."""
+    """Pass on what a tool sends while it works, and return its answer."""
     result: ToolResult | None = None
     events: list[Any] = []
     async with aclosing(items):
@@ -290,7 +296,7 @@ def _text(name: str, text: str, *, failed: bool) -> ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSite(Site):
-    """Where code is executed."""
+    """Records executions of code."""
 
     executor: CodeExecutor
 
@@ -321,7 +327,7 @@ class CodeSite(Site):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanSite(Site):
-    """Where a human is asked."""
+    """Records questions to a human."""
 
     async def ask(self, question: str) -> str:
         """Ask whoever calls ``answer()``."""
@@ -330,7 +336,7 @@ class HumanSite(Site):
     async def hear(
         self, question: str, real: Callable[[], Awaitable[Any]], load: Callable[[Any], Any], function: Any
     ) -> Any:
-        """Ask by a function of the user's own."""
+        """Ask with a function of the user's own."""
 
         async def make(_: Any) -> Answer:
             said = await real()
@@ -346,7 +352,7 @@ class HumanSite(Site):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySite(Site):
-    """Where a memory is asked or told something."""
+    """Records queries and changes of a memory."""
 
     memory: Memory
 
@@ -404,7 +410,7 @@ class MemorySite(Site):
 
 
 async def _messages(context: Any) -> list[Any]:
-    """What is in a context, not only what it shows."""
+    """Return all messages of a context, also those that it does not show to the model."""
     found = getattr(context, private.CONTEXT_MESSAGES, None)
     return list(found) if is_array(found) else list(await context.get_messages())
 

@@ -1,7 +1,8 @@
-"""Stand-ins for what an agent calls: the same object to everybody, but for the calls, which the journal makes.
+"""Make stand-ins for the clients, workbenches, memories and executors that an agent calls.
 
-A stand-in has the class of what it stands for, as a subclass, and shares its attributes, so that it is one with it. It
-differs for each agent: two that share a client still call it under their own paths.
+A stand-in passes its calls to the journal. In all else it is like the real object: its class is a subclass of the real
+one, and both share their attributes. Each agent has its own stand-in: two agents that share a client still call it
+under their own paths.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MARK = "is_a_stand_in_of_midturn"
 
 
 class _Hook:
-    """A method in a stand-in. It comes first even if the real object has one of its own in its attributes."""
+    """A method of a stand-in. It wins even over a method in the attributes of the real object."""
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
         self._name, self._method = name, method
@@ -96,13 +97,13 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
     Memory: {"add": _add, "clear": _clear, "query": _query, "update_context": _update_context},
     Workbench: {"call_tool": _call_tool, "call_tool_stream": _call_tool_stream, "list_tools": _list_tools},
 }
-"""What is called in each kind of thing, and what is done instead."""
+"""For each kind of object, its methods and what a stand-in does instead."""
 
 
 def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
-    """Something to be called in place of a client, a workbench, a memory or an executor.
+    """Return a stand-in for a client, a workbench, a memory or an executor.
 
-    It is the one of an ``earlier`` run, if that stood for the same: a helper of the agent's may still have it.
+    The stand-in of an ``earlier`` run is used again for the same object: a helper of the agent may still have it.
     """
     real = unwrapped(real)
     cls: Any = class_of(real)
@@ -114,12 +115,12 @@ def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
 
 
 def is_stand_in(value: object) -> bool:
-    """Whether a value stands for another."""
+    """Whether a value is a stand-in."""
     return MARK in vars(class_of(value))
 
 
 def unwrapped(value: Any) -> Any:
-    """What a stand-in stands for; in a list or a dict, for each. Anything else is itself."""
+    """Return the real object of a stand-in, also inside lists and dicts; any other value as it is."""
     if is_stand_in(value):
         return value.real
     if type(value) in (list, tuple):
@@ -130,7 +131,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
-    """Have the real thing in an attribute again, with what its owner did to it meanwhile."""
+    """Put the real object back into an attribute, with the changes that its owner made meanwhile."""
     attributes: dict[str, Any] = owner.__dict__
     found = attributes.get(attribute, changed)
     if found is not changed:
@@ -146,9 +147,9 @@ def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
 
 
 def kind_of(value: object) -> type[Any] | None:
-    """What a value is called as, if calls to it are recorded.
+    """Return the kind of object whose calls are recorded; ``None`` if they are not.
 
-    Not a list memory: what it holds is in the state, so it says the same when it is asked again.
+    Calls of a list memory are not: its contents are in the state, so it answers the same again.
     """
     return _kind(cast("Any", class_of(value)))
 
@@ -176,7 +177,7 @@ def has_fixed_tools(workbench: Workbench) -> bool:
 
 
 async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:
-    """What a call tells while it is made, and then its answer."""
+    """Yield what a call sends while it is made, and then its answer."""
     told: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.ensure_future(call(told.put_nowait))
     task.add_done_callback(lambda _: told.put_nowait(None))

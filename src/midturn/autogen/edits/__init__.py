@@ -1,4 +1,4 @@
-"""The state of an agent or a team as migrations see it."""
+"""Change a captured state in migrations: :class:`State` has a verb for each change."""
 
 from midturn.autogen.edits.defaults import fill
 from midturn.autogen.edits.state import State

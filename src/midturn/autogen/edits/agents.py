@@ -1,4 +1,4 @@
-"""Agents of a captured state: renamed, removed, added, begun anew."""
+"""Rename, remove, add and reset the agents of a captured state."""
 
 from __future__ import annotations
 

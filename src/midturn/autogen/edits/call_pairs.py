@@ -1,4 +1,4 @@
-"""Calls of tools and their results: a model must be shown each call with its result right after it."""
+"""Pair calls of tools with their results: a model must be shown each call with its result right after it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ RESULTS = ("FunctionExecutionResultMessage", "ToolCallExecutionEvent")
 
 
 def items_of(message: Any, types: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The calls or the results that a message has."""
+    """Return the calls or the results in a message."""
     content = message.get("content") if is_object(message) and message.get("type") in types else None
     return [item for item in content if is_object(item)] if is_array(content) else []
 
 
 def calls_of(message: Any) -> list[dict[str, Any]]:
-    """The calls that a message makes."""
+    """Return the calls in a message."""
     return items_of(message, REQUESTS)
 
 
 def results_of(message: Any) -> list[dict[str, Any]]:
-    """The results that a message has."""
+    """Return the results in a message."""
     return items_of(message, RESULTS)
 
 
 def broken(tree: Any) -> Iterator[tuple[str, str, str]]:
-    """Calls without results, results without calls, and messages without content: where, the id, what is wrong."""
+    """Yield calls without results, results without calls, and messages without content: path, id, what is wrong."""
     for each in words(tree):
         yield from _in_context(each) if each.kind == "context" else _in_thread(each)
 
@@ -77,7 +77,7 @@ def _in_thread(each: Words) -> Iterator[tuple[str, str, str]]:
 
 
 def paired(thread: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """For each result in a thread its ``id()`` and the call that it answers; some models use their ids again."""
+    """Yield the ``id()`` of each result in a thread, and the call that it answers; some models repeat call ids."""
     open_: dict[tuple[Any, Any], dict[str, Any]] = {}
     for message in thread:
         source = message.get("source")
@@ -89,7 +89,7 @@ def paired(thread: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check(tree: Any, before: Counter[str]) -> None:
-    """See that no call has lost its result since, nor a result its call.
+    """Check that no call has lost its result since, nor a result its call.
 
     Those that were broken ``before`` may be: a call that an interruption has left is answered before the next turn.
 
@@ -104,5 +104,5 @@ def check(tree: Any, before: Counter[str]) -> None:
 
 
 def count_broken(tree: Any) -> Counter[str]:
-    """How often each call or result is broken."""
+    """Count how often each call or result is broken."""
     return Counter(call for _, call, _ in broken(tree))

@@ -1,4 +1,4 @@
-"""What a migrated state leaves to the agent or team that is built: it is asked for it."""
+"""Fill the values that a migrated state leaves open with those of the newly built agent or team."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ABSENT: Any = object()
 
 
 def is_open(value: Any) -> bool:
-    """Whether a state leaves something to what is built."""
+    """Whether a state leaves a value open."""
     if not is_object(value):
         return False
     return value == FRESH or set(value) in ({ALIGNED}, {LEFT}) or any(is_open(item) for item in value.values())
 
 
 async def fill(live: Any, tree: Any) -> Any:
-    """A state with what it leaves to a newly built agent or team, taken from that.
+    """Return a state whose open values are those of a newly built agent or team.
 
     Raises:
         Drifted: what was built has nothing there.

@@ -1,4 +1,4 @@
-"""Messages and memories of a captured state: mapped, redacted, truncated, given fields, added."""
+"""Map, redact, truncate and extend the messages and memories of a captured state."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _shown(content: dict[str, Any]) -> Any:
 
 
 def _comes_back(memory: dict[str, Any]) -> bool:
-    """Whether AutoGen's own JSON of a memory is enough, as :mod:`midturn.autogen.messages.exact` has it."""
+    """Whether AutoGen's own JSON of a memory is enough, as :mod:`midturn.autogen.messages.lossless` has it."""
     content, mime = memory["content"], memory["mime_type"]
     if isinstance(mime, str) and mime in MIME_TYPES:
         return False

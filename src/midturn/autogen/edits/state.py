@@ -1,4 +1,4 @@
-"""The state of an agent or a team as migrations see it: each verb gives another state, and leaves this one alone."""
+"""Show migrations the state of an agent or a team: each verb returns a new state, and leaves this one alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is in each kind of team, when participants are renamed, removed or added, or the kind changes."""
+"""Change the teams of a captured state: their kind, and whose turn it is when participants change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from midturn.autogen.edits.tree import Node
 
 ALIGNED = "midturn.autogen.edits.aligned"
-"""The key of an object that stands for what will be built has there, with values from before where these fit."""
+"""The key of an object that stands for the values of the newly built graph; old values that fit replace them."""
 
 MANAGERS = {
     "RoundRobinGroupChat": ("RoundRobinGroupChatManager", "RoundRobinManagerState", "next_speaker_index"),
@@ -31,19 +31,19 @@ GRAPH = ("remaining", "enqueued_any", "ready")
 
 
 def manager_of(team: Node) -> dict[str, Any]:
-    """The state of a team's manager; empty if it has none that is known."""
+    """Return the state of a team's manager; empty if there is none."""
     found = team.members.get(team.manager or "")
     return found if is_object(found) else {}
 
 
 def kind_of(team: Node) -> str | None:
-    """What kind of team it is; ``None`` for one of a user's own."""
+    """Return the kind of a team; ``None`` for a user's own class."""
     manager = manager_of(team)
     return next((kind for kind, (_, _, field) in MANAGERS.items() if field in manager), None)
 
 
 def rename(tree: Any, team: Node, old: str, new: str) -> None:
-    """Have a participant's new name wherever a manager knows whose turn it is."""
+    """Rename a participant wherever a manager knows whose turn it is."""
     manager, beside = manager_of(team), beside_of(tree)
     for key in ("previous_speaker", "current_speaker"):
         if manager.get(key) == old:
@@ -172,7 +172,7 @@ def _set_next(tree: Any, team: Node, name: str) -> None:
 
 
 def last_speaker(thread: Iterable[Mapping[str, Any]], among: list[str]) -> str | None:
-    """Who of these has spoken last."""
+    """Return the participant who spoke last."""
     return next((message["source"] for message in reversed(list(thread)) if message.get("source") in among), None)
 
 

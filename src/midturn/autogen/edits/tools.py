@@ -1,4 +1,4 @@
-"""Tools of a captured state: what was called, with which arguments, and what the tools keep themselves."""
+"""Rename, alter and drop the tools of a captured state: their calls, results, and own states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a captured state agents, teams and lists of messages stand; plain JSON, nothing is built for it."""
+"""Find agents, teams and lists of messages in the JSON of a captured state; nothing is built for it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 FRESH: dict[str, Json] = {"midturn.autogen.edits": "fresh"}
-"""Stands for what the agent or team has there that will be built."""
+"""Stands for the value that the newly built agent or team has there."""
 
 LEFT = "midturn.autogen.edits.left"
-"""The key of an object that holds the memory of an agent that is gone: another may have shared it."""
+"""The key of an object with the memory of a removed agent: another agent may have shared it."""
 
 Kind: TypeAlias = Literal["context", "thread", "buffer"]
 """What a model is shown, what was said in a team, and what a participant has not heard yet."""
@@ -103,7 +103,7 @@ class Words:
 
 
 def copied(value: Any) -> Any:
-    """JSON in dicts and lists of its own."""
+    """Copy JSON."""
     if is_object(value):
         return {key: copied(item) for key, item in value.items()}
     if is_array(value):
@@ -112,29 +112,29 @@ def copied(value: Any) -> Any:
 
 
 def beside_of(tree: Any) -> dict[str, Any]:
-    """What stands beside AutoGen's own state."""
+    """Return what stands beside AutoGen's own state."""
     found = tree.get("beside")
     return found if is_object(found) else {}
 
 
 def recount(tree: Any) -> None:
-    """Have the tree say how many parts it has beside."""
+    """Correct the number of parts beside the state."""
     if is_object(tree) and is_object(tree.get("beside")):
         tree["kept"] = len(tree["beside"])
 
 
 def quote(name: str) -> str:
-    """A name as it stands in the path of a part."""
+    """Escape a name for the path of a part."""
     return name.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
 
 
 def unquote(name: str) -> str:
-    """The name that stands in the path of a part."""
+    """Return the name that was escaped for the path of a part."""
     return name.replace("%23", "#").replace("%2F", "/").replace("%25", "%")
 
 
 def join(path: str, name: str) -> str:
-    """The path of what has a name inside something that has a path."""
+    """Return the path of a name inside a path."""
     return f"{path}/{name}" if path and name else path or name
 
 
@@ -144,7 +144,7 @@ def is_below(path: str, above: str) -> bool:
 
 
 def move_parts(tree: Any, old: str, new: str) -> None:
-    """Have parts under another path."""
+    """Move parts to another path."""
     beside = beside_of(tree)
     moved = {new + path.removeprefix(old) if is_below(path, old) else path: value for path, value in beside.items()}
     if len(moved) != len(beside):
@@ -154,14 +154,14 @@ def move_parts(tree: Any, old: str, new: str) -> None:
 
 
 def drop_parts(tree: Any, path: str) -> None:
-    """Have no parts under a path."""
+    """Remove the parts under a path."""
     beside = beside_of(tree)
     for key in [key for key in beside if is_below(key, path)]:
         del beside[key]
 
 
 def nodes(tree: Any) -> list[Node]:
-    """The agent or team that a state is of, and all those inside, what holds before what is held."""
+    """Return the agent or team of a state, and all those inside, a parent before its children."""
     root = Node("", None, "$.state", tree["state"], "")
     if not root.is_team:
         root = Node("", speaker(tree["state"]), "$.state", tree["state"], "")
@@ -211,7 +211,7 @@ def _part_name(path: str) -> str:
 
 
 def speaker(state: Any) -> str | None:
-    """The name of an agent, as the last answer in its context tells it."""
+    """Return the name of an agent: the source of the last answer in its context."""
     context = state.get("llm_context") if is_object(state) else None
     messages = context.get("messages") if is_object(context) else None
     for message in reversed(messages if is_array(messages) else []):
@@ -221,7 +221,7 @@ def speaker(state: Any) -> str | None:
 
 
 def words(tree: Any) -> list[Words]:
-    """All lists of messages."""
+    """Return all lists of messages."""
     beside, all_nodes = beside_of(tree), nodes(tree)
     lists = [(node, *found) for node in all_nodes for found in _lists_of(node)]
     for path, value in beside.items():
@@ -256,7 +256,7 @@ def _is_context(messages: Any) -> bool:
 
 
 def said(tree: Any, node: Node | None) -> list[dict[str, Any]]:
-    """The messages in which an agent's own calls stand: those that its model is shown, and those that are from it."""
+    """Return the messages that can contain calls of an agent: those its model is shown, and those it sent."""
     found: list[dict[str, Any]] = []
     same = [] if node is None else [other for other in nodes(tree) if other.name == node.name]
     for each in words(tree):
@@ -268,14 +268,14 @@ def said(tree: Any, node: Node | None) -> list[dict[str, Any]]:
 
 
 def names(tree: Any) -> list[str]:
-    """Agents and teams as they are listed: by their paths, the only one by its name."""
+    """Return the paths of all agents and teams; an agent that is the whole state by its name."""
     return list(dict.fromkeys(node.path or node.name for node in nodes(tree) if node.name is not None))
 
 
 def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
-    """An agent or team by its name, or by the path to it if others have that name.
+    """Return an agent or team by its name, or by its path if others have that name.
 
-    An agent that is the whole state, which does not tell its name, has any that is not another's, if ``unnamed``.
+    If ``unnamed``, any unknown name stands for an agent that is the whole state, which may not tell its name.
 
     Raises:
         StateInvalid: there is none, or more than one.
@@ -305,7 +305,7 @@ def _is_runtime(node: Node) -> bool:
 
 
 def find_team(tree: Any, name: str | None) -> Node:
-    """A team: the whole, or by its name, by that of the agent that it is the mind of, or of the tool that it is in."""
+    """Return the whole team, or one by its name, or by the name of the agent or tool that it is in."""
     node = nodes(tree)[0] if name is None else find(tree, name, unnamed=False)
     team = next((other for other in nodes(tree) if other.path == node.path and other.is_team), None)
     if team is None:

@@ -1,7 +1,7 @@
-"""How agents and teams were configured, as JSON that people can read and that is the same in every process.
+"""Describe how agents and teams were configured, as JSON that people can read and that is the same in every process.
 
-Nothing of a conversation is in it, and no secrets: of a model's client it has the class and the model's name. Parts of
-users' own are looked at as AutoGen's are, and what raises there is left out.
+A fingerprint contains no conversation and no secrets: of a model's client, only the class and the model's name. Users'
+own classes are described like AutoGen's, and an attribute that raises is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TEXTS = {"tool_call_summary_format", "output_content_type_format", "termination_
 
 
 async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
-    """How the agents and teams among the parts of one were configured, by their paths."""
+    """Return the configuration of the agents and teams among these parts, by their paths."""
     agents: dict[str, Any] = {}
     teams: dict[str, Any] = {}
     hide = hiding()
@@ -309,7 +309,7 @@ def _read(thing: Any, attribute: str) -> Any:
 
 
 def _listed(live: Any, attribute: str, kind: type[Any]) -> list[Any]:
-    """What there is of a kind in an attribute that holds one or several."""
+    """Return the values of a kind in an attribute that has one or several."""
     value = _read(live, attribute)
     several = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     return [item for item in several if isinstance(item, kind)]

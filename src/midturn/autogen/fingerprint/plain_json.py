@@ -1,4 +1,4 @@
-"""Values of any kind as JSON that people can read, without secrets, and the same in every process."""
+"""Convert values of any kind to JSON that people can read, without secrets, and the same in every process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Schema(dict[str, Any]):
 
 
 def plain(value: Any, hide: Hiding, read: Reading = "names", above: tuple[int, ...] = ()) -> Json:
-    """A value as JSON without secrets. A schema that holds itself, as of a tree, ends where it begins again."""
+    """Return a value as JSON without secrets. A schema that contains itself, as of a tree, ends where it repeats."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, Shown):
@@ -67,7 +67,7 @@ def plain(value: Any, hide: Hiding, read: Reading = "names", above: tuple[int, .
 
 
 def function_name(function: Any) -> str:
-    """What a function is called in the code; an object that can be called, by its class."""
+    """Return the name of a function in the code; for a callable object, the name of its class."""
     function = getattr(function, IN_A_THREAD, function)
     while isinstance(function, partial):
         function = cast("Any", function).func

@@ -1,4 +1,4 @@
-"""Secrets in texts: what must not be stored, and differs from machine to machine."""
+"""Hide secrets in texts: they must not be stored, and they differ from machine to machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = re.compile("KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIAL|(?:^|_)
 """What the names of environment variables with secrets have in them."""
 
 ADDRESSES = re.compile("URL|URI|DSN|CONN|DATABASE", re.IGNORECASE)
-"""What the names of those have in them whose values may hold a password."""
+"""What the names of variables have in them whose values may contain a password."""
 
 COMMON = {"changeme", "password", "postgres", "postgresql", "rabbitmq"}
 """Values that are no secret, and stand in ordinary texts."""
@@ -75,7 +75,7 @@ WRITTEN = re.compile(r"(?i:\b(?:password|passwd|pwd)\s*=\s*)'?([^\s;']+)")
 
 
 class Hiding(NamedTuple):
-    """What puts ``***`` in the place of each secret in a text."""
+    """Functions that replace each secret in a text by ``***``."""
 
     names: Callable[[str], str]
     """For names of things, by which they are told apart: nothing but well-known shapes of secrets."""
@@ -84,7 +84,7 @@ class Hiding(NamedTuple):
 
 
 def hiding() -> Hiding:
-    """What hides secrets, as the environment is now."""
+    """Return functions that hide secrets, with those of the environment as it is now."""
     secrets = {value for value in _secrets() if len(value) >= SHORTEST and value.lower() not in COMMON}
     longest_first = sorted(secrets, key=lambda value: (-len(value), value))  # one may be the beginning of another
     known = re.compile("|".join(map(re.escape, longest_first))) if secrets else None

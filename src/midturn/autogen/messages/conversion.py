@@ -1,4 +1,4 @@
-"""Tasks and messages of AutoGen as JSON and back."""
+"""Convert AutoGen's tasks, messages and results to JSON and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MEMORIES = "memories"
-"""Where a stored message has the memories that AutoGen's JSON of it does not bring back."""
+"""The key, in a stored message, of the memories that AutoGen's JSON does not preserve."""
 
 
 REPLAYED = "midturn.replayed"
@@ -56,7 +56,7 @@ class TurnResult(TaskResult):
 
 
 def accept(task: Any) -> list[Json] | None:
-    """What AutoGen's ``run(task=...)`` takes, as messages."""
+    """Return the task of a ``run(task=...)`` as messages in JSON."""
     if task is None:
         return None
     if isinstance(task, str):
@@ -71,14 +71,14 @@ def accept(task: Any) -> list[Json] | None:
 
 
 def identity(message: Json) -> Json:
-    """A message without its id and its time, and without the id of a question to a user."""
+    """Return a message without its id and its time, and without the id of a question to a user."""
     if not is_object(message):
         return message
     return {key: value for key, value in message.items() if key not in ("id", "created_at", "request_id")}
 
 
 def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
-    """Messages from JSON, of the types that AutoGen and this agent or team know; ``what`` names them in errors.
+    """Load messages from JSON, of the types that AutoGen and this agent or team know; ``what`` names them in errors.
 
     Raises:
         StateInvalid: one of them is not known, or would not come back as it was.
@@ -88,7 +88,7 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
 
 
 def load_earlier(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
-    """Messages of an earlier turn. Of a type that is gone or has changed since, a text says what was in a message.
+    """Load messages of an earlier turn. If a type is gone or has changed since, a text message has the content.
 
     Raises:
         StateInvalid: one of AutoGen's own would not come back as it was; or there is no agent or team yet that could
@@ -126,7 +126,7 @@ def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
 
 
 def _told(message: dict[str, Json], path: str) -> TextMessage:
-    """A message as a text: its content, or all that it has in fields of its own."""
+    """Return a message as a text message: its content, or all fields of its own."""
     own = {key: value for key, value in message.items() if key not in (*TextMessage.model_fields, "format_string")}
     content = message.get("content", own)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
@@ -138,7 +138,7 @@ def _told(message: dict[str, Json], path: str) -> TextMessage:
 
 
 def mark(event: Any) -> Any:
-    """An event that has happened before, in an attempt that was interrupted; what the agents have is not marked."""
+    """Return a copy of an event, marked as one that happened before in an interrupted attempt."""
     return event.model_copy(update={"metadata": {**event.metadata, REPLAYED: "true"}})
 
 
@@ -148,7 +148,7 @@ def replayed(event: Any) -> bool:
 
 
 def outcome(result: TaskResult) -> Outcome:
-    """What came out of a run."""
+    """Return the outcome of a run."""
     usages = [message.models_usage for message in result.messages if message.models_usage is not None]
     return Outcome(
         messages=[dump(message) for message in result.messages],
@@ -159,7 +159,7 @@ def outcome(result: TaskResult) -> Outcome:
 
 
 def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
-    """What a session's ``run`` returns."""
+    """Build what a session's ``run`` returns."""
     native = outcome.native
     if isinstance(native, TaskResult):
         said = list(native.messages)
@@ -187,7 +187,7 @@ def _load(factory: MessageFactory, message: Json, path: str) -> Any:
 
 
 def dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
-    """A message as JSON that brings back all of it."""
+    """Return a message as JSON from which all of it can be loaded."""
     dumped = lossless.dump(message)
     if isinstance(message, MemoryQueryEvent) and lossless.is_missing(message):
         dumped[MEMORIES] = lossless.memories(message)

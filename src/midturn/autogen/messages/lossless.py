@@ -1,6 +1,6 @@
-"""Messages and memories as JSON that comes back exactly.
+"""Convert messages and memories to JSON without losing anything.
 
-AutoGen's own JSON of a memory does not: bytes fail or come back as text, an image as an object, a MIME type of the
+AutoGen's own JSON of a memory loses types: bytes fail or come back as text, an image as an object, a MIME type of the
 enumeration as text.
 """
 
@@ -31,7 +31,7 @@ KEYS = {"content", "mime_type", "metadata"}
 
 
 def dump(message: Any) -> dict[str, Any]:
-    """A message as AutoGen dumps it; bytes that are no text, with which AutoGen fails, as base64."""
+    """Dump a message as AutoGen does; bytes that are no text, on which AutoGen fails, as base64."""
     if isinstance(message, MemoryQueryEvent) and any(isinstance(item.content, bytes) for item in message.content):
         texts = [
             item.model_copy(update={"content": _text(item.content)}) if isinstance(item.content, bytes) else item
@@ -43,7 +43,7 @@ def dump(message: Any) -> dict[str, Any]:
 
 
 def loaded(message: Any) -> Any:
-    """A message that AutoGen has loaded, with MIME types as they are most likely to have been."""
+    """Give a message that AutoGen has loaded the MIME types that it most likely had."""
     if isinstance(message, MemoryQueryEvent):
         for item in message.content:
             if isinstance(item.mime_type, str):
@@ -52,17 +52,17 @@ def loaded(message: Any) -> Any:
 
 
 def is_missing(message: Any) -> bool:
-    """Whether the dump of a message does not bring back its memories."""
+    """Whether the dump of a message loses something of its memories."""
     return isinstance(message, MemoryQueryEvent) and not all(_comes_back(item) for item in message.content)
 
 
 def memories(message: MemoryQueryEvent) -> list[Json]:
-    """The memories of a message, exactly."""
+    """Return the memories of a message as lossless JSON."""
     return [encode(frozen(item)) for item in message.content]
 
 
 def give(message: Any, memories: Json, path: str) -> None:
-    """Give a loaded message the memories that its dump does not bring back; what has them is at the path."""
+    """Give a loaded message the memories that its dump had lost; ``path`` names them in errors."""
     if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
         raise StateInvalid("has memories, and belongs to no message with memories", path=path)
     before = dump(message)
@@ -72,13 +72,13 @@ def give(message: Any, memories: Json, path: str) -> None:
 
 
 def frozen(memory: MemoryContent) -> Frozen:
-    """What a memory is like now: it is equal to what the memory is like later only if that has not changed."""
+    """Return the content of a memory now; it stays equal only while the memory does not change."""
     content = deepcopy(memory.content) if isinstance(memory.content, dict) else memory.content
     return content, memory.mime_type, deepcopy(memory.metadata) if memory.metadata else memory.metadata
 
 
 def encode(memory: Frozen) -> Json:
-    """A memory as JSON."""
+    """Return a memory as JSON."""
     content, mime_type, metadata = memory
     stored: Json
     if isinstance(content, bytes):
@@ -97,10 +97,10 @@ def encode(memory: Frozen) -> Json:
 
 
 def decode(value: Json, path: str) -> MemoryContent:
-    """A memory from its JSON.
+    """Load a memory from its JSON.
 
     Raises:
-        StateInvalid: it is none.
+        StateInvalid: the value is not a memory.
     """
     if not is_object(value) or set(value) != KEYS or not (value["metadata"] is None or is_object(value["metadata"])):
         raise StateInvalid("is not a memory", path=path)

@@ -1,4 +1,4 @@
-"""What an object holds: the parts in its attributes, each by a name that is stable from process to process."""
+"""Find the parts in the attributes of an object, each with a name that is the same in every process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DEPTH = 2
 """How deep lists and mappings inside each other, and functions around functions, are looked through."""
 
 IN_A_THREAD = "__midturn_in_a_thread__"
-"""Where a function has the one that it only calls in a thread."""
+"""The attribute, of a function that only starts a thread, with the function that runs in it."""
 
 CONTAINERS: tuple[Any, ...] = (Callable, Mapping, list, tuple)
-"""What may have parts in it besides parts."""
+"""Values that are no parts and may contain some."""
 
 PLAIN = (str, int, float, bytes, NoneType)
 """What is data in a list, and has no name in it."""
@@ -37,7 +37,7 @@ MANY = 1000
 
 
 def parts_of(live: Any) -> Iterator[tuple[str, str, Any]]:
-    """What an object holds: the attribute, the name, and the part."""
+    """Yield the parts in an object: the attribute, the name, and the part."""
     attributes: dict[str, Any] = getattr(live, "__dict__", {}) if has_parts(live) else {}
     for attribute, value in attributes.items():
         if _may_contain(cast("Any", class_of(value))) and attribute not in private.NOT_WALKED:
@@ -50,7 +50,7 @@ def parts_of(live: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _elsewhere(live: Any) -> Iterator[tuple[str, Any]]:
-    """The parts that belong to an object and are not in its attributes."""
+    """Yield the parts that belong to an object and are not in its attributes."""
     if not _may_have_others(cast("Any", class_of(live))):
         return
     if isinstance(live, SingleThreadedAgentRuntime):
@@ -75,12 +75,12 @@ def _may_contain(cls: Any) -> bool:  # by class: most values contain nothing, an
 
 
 def join(path: str, name: str) -> str:
-    """The path of what has a name inside something that has a path."""
+    """Return the path of a name inside a path."""
     return f"{path}/{name}" if path and name else path or name
 
 
 def parts_in(value: Any, depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """The parts that a value is or has, with their names in it."""
+    """Yield the parts that a value is or contains, with their names in it."""
     if not _may_contain(cast("Any", class_of(value))):
         return
     if is_part(value):

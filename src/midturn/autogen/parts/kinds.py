@@ -1,4 +1,4 @@
-"""What kinds of things hold state, told by their classes."""
+"""Tell by its class what kind of object something is, and whether it can have state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KNOWN_CONTEXTS = (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
-"""Contexts that never change a message they hold, and hold nothing else. A subclass may."""
+"""Contexts that never change a message and contain nothing else. A subclass may."""
 
 COMPONENTS: tuple[type[Any], ...] = (
     BaseTool,
@@ -77,12 +77,12 @@ def is_tool_with_state(cls: Any) -> bool:
 
 
 def is_part(value: Any) -> bool:
-    """Whether a value holds state that can be kept."""
+    """Whether a value has state that can be kept."""
     return are_parts(cast("Any", class_of(value)))
 
 
 def has_parts(live: Any) -> bool:
-    """Whether the attributes of a part are looked through: not those of users' objects, which may hold anything."""
+    """Whether the attributes of a part are looked through: not those of users' objects, which may contain anything."""
     return _have_parts(cast("Any", class_of(live)))
 
 
@@ -113,7 +113,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 @lru_cache(maxsize=1024)
 def are_parts(cls: Any) -> bool:
-    """Whether values of a class hold state that can be kept."""
+    """Whether values of a class have state that can be kept."""
     stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
     return stateful and not _are_runtimes(cls)
 

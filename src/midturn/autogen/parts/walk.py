@@ -1,7 +1,7 @@
-"""What an agent or a team is made of: everything in it that can hold state, each by a path of names.
+"""Walk through an agent or a team, and find every part of it that can have state, each with a path of names.
 
-Components are found by looking through the attributes of what holds them, so one that AutoGen's own ``save_state()``
-passes over is found like any other, in AutoGen's classes and in a user's own.
+The walk looks through attributes. So it also finds the parts that AutoGen's own ``save_state()`` leaves out, in
+AutoGen's classes and in a user's own.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that can hold state; the path of the agent or team itself is empty."""
+    """Something that can have state. The path of the agent or team itself is empty."""
 
     path: str
     live: Any
     covered: bool = False
-    """Whether AutoGen's state of what holds it has its state."""
+    """Whether the state that AutoGen saves of its parent includes its state."""
     others: list[str] = field(default_factory=list[str])
     """The other paths that lead to it: two agents may share a memory."""
 
     def at(self, name: str) -> str:
-        """The path of something inside."""
+        """Return the path of something inside."""
         return join(self.path, name)
 
 
 def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
-    """An agent or team and all that is in it, each once, what holds before what is held.
+    """Return an agent or team and all parts in it, each once, a parent before its children.
 
-    Nothing is looked at whose ``id()`` is in ``without``.
+    An object whose ``id()`` is in ``without`` is left out, with all that is in it.
     """
     found: dict[int, Part] = {}
 
@@ -63,14 +63,15 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
 
 
 def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
-    """The teams among parts."""
+    """Return the teams among parts."""
     return [part.live for part in parts if is_team(part.live)]
 
 
 async def settle(live: Any) -> list[Part]:
-    """All parts, after AutoGen has built the managers and containers of teams, which it does when they are first used.
+    """Have AutoGen build the managers and containers of all teams, and return all parts.
 
-    Each team knows the structured answers of all agents then; AutoGen wants them in ``custom_message_types``.
+    This also registers the structured answers of all agents in each team, which users else have to list in
+    ``custom_message_types``.
     """
     parts = walk(live)
     if any(private.manager(team) is None for team in teams(parts)):
@@ -87,7 +88,7 @@ async def settle(live: Any) -> list[Part]:
 
 
 def _covers(owner: Any, attribute: str) -> bool:
-    """Whether the state that AutoGen saves of the owner has the state of what this attribute holds."""
+    """Whether the state that AutoGen saves of the owner includes the state of the part in this attribute."""
     covered = _covered(cast("Any", class_of(owner)))
     return covered == ALL or (covered == attribute and is_pure(owner))
 

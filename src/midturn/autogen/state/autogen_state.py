@@ -1,4 +1,7 @@
-"""The state that AutoGen's own ``save_state()`` gives, at a cost that grows with what is new."""
+"""Capture what AutoGen's own ``save_state()`` returns, without dumping old messages again.
+
+The lists of messages are taken out while ``save_state()`` runs. The caller dumps only the messages that are new.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,16 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class GrowingList:
-    """A list that grows: the object and attribute that hold it, and where ``save_state()`` puts its dump."""
+    """A list of messages that grows: the object and attribute that have it, and its path in the saved state."""
 
     owner: Any
     attribute: str
     path: Path
     dump: Callable[[Any], Json]
     load: Callable[[Any], Any]
-    """One item from JSON; raises ValueError or TypeError."""
+    """Loads one item from JSON; raises ValueError or TypeError."""
     factory: MessageFactory | None = None
-    """What knows the types of its messages, if it is not a list of what a model is shown."""
+    """Knows the message types of a team; ``None`` for the messages that a model is shown."""
 
     @property
     def items(self) -> list[Any]:
@@ -57,7 +60,7 @@ class GrowingList:
         return found
 
     def load_all(self, items: list[Any]) -> tuple[list[Any], list[Any]]:
-        """All items from JSON, and as they are dumped again."""
+        """Load all items from JSON; return them, and their dumps."""
         if self.factory is None:  # which one call does in a quarter of the time
             loaded = LLM_MESSAGES.validate_python(items)
             return loaded, LLM_MESSAGES.dump_python(loaded)
@@ -65,25 +68,25 @@ class GrowingList:
         return loaded, [self.dump(item) for item in loaded]
 
     def put(self, items: list[Any]) -> None:
-        """Have another list there."""
+        """Replace the live list."""
         setattr(self.owner, self.attribute, items)
 
 
 @dataclass(slots=True)
 class Shape:
-    """What is known of the state of an agent, a team, a context or a runtime before it is saved or loaded."""
+    """What is known about the state of an agent, a team, a context or a runtime before it is saved or loaded."""
 
     growing_lists: list[GrowingList] = field(default_factory=list[GrowingList])
     teams: list[tuple[BaseGroupChat, Path]] = field(default_factory=list[tuple[BaseGroupChat, Path]])
-    """Each team and where its state stands."""
+    """Each team, and the path of its state."""
     opaque: set[Path] = field(default_factory=set[Path])
-    """Where the states stand whose form is not AutoGen's to say."""
+    """The paths of states that a user's own class defines."""
     pure: bool = True
     """Whether every ``save_state()`` in it is AutoGen's: a user's own may look at lists that would be emptied."""
 
 
 def shape(live: Any) -> Shape:
-    """The shape of a state; the managers and containers of its teams must have been built."""
+    """Return the shape of a state; the managers and containers of its teams must have been built."""
     found = Shape()
     _shape(live, (), found)
     return found
@@ -131,7 +134,7 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
 
 
 def context_list(owner: Any, attribute: str, path: Path) -> GrowingList:
-    """A list of what a model is shown."""
+    """Describe a list of messages that a model is shown."""
     return GrowingList(owner, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
 
 
@@ -146,7 +149,7 @@ def _thread_list(owner: Any, attribute: str, path: Path, factory: MessageFactory
 
 
 async def capture(live: Any, known: Shape) -> Any:
-    """What ``save_state()`` returns, with the lists that grow left for the caller to dump."""
+    """Return what ``save_state()`` returns, with a :class:`Grown` in place of each growing list."""
     growing_lists = [growing for growing in known.growing_lists if growing.items] if known.pure else []
     with _emptied(growing_lists) as lists:
         state = await _save(live)
@@ -187,7 +190,7 @@ def _emptied(growing_lists: Sequence[GrowingList]) -> Generator[list[list[Any]]]
 
 
 def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:
-    """The state in plain dicts and lists of its own: some components hand out their live ones, or Counters."""
+    """Copy a state into plain dicts and lists: some components return their live ones, or Counters."""
     if depth > MAX_DEPTH:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
     if is_mapping(state):

@@ -1,7 +1,7 @@
-"""How each kind of part is kept: what AutoGen's own ``save_state()`` passes over stands beside it.
+"""Save and load each kind of part: memories, conditions, tools, and what else AutoGen's ``save_state()`` leaves out.
 
-Every :class:`Kept` reads a stored value without touching anything (``read``), and only then gives it to its part
-(``load``). What is at rest, as most parts are between turns, is not stored at all.
+A :class:`Kept` first checks a stored value and changes nothing (``read``). Then it gives the value to its part
+(``load``). A part at rest, as most are between turns, is not stored at all.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Kept(Protocol):
     """Whether what is stored is a user's own, and need not be the same when it is saved again."""
 
     async def save(self) -> Any:
-        """What to store; ``None`` for nothing."""
+        """Return what to store; ``None`` for nothing."""
         ...
 
     async def read(self, value: Json, at: str) -> Any:
-        """A stored value, checked and ready to be loaded.
+        """Check a stored value, and return it ready to be loaded.
 
         Raises:
             StateInvalid: it does not fit.
@@ -64,7 +64,7 @@ class Kept(Protocol):
 
 
 def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Kept]:
-    """What is kept of a part; ``positions`` has the next speakers of teams, by the ``id()`` of the team."""
+    """Yield what is kept of a part; ``positions`` has the names of the next speakers, by the ``id()`` of their team."""
     live, cls = part.live, class_of(part.live)
     saves_itself = issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or loads_and_saves(cls)
     if saves_itself or not part.path:
@@ -82,7 +82,7 @@ def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Ke
 
 
 def _more(part: Part) -> Iterator[Kept]:
-    """What is kept of an agent or a team besides its own state."""
+    """Yield what is kept of an agent or a team besides its own state."""
     live = part.live
     if isinstance(live, BaseGroupChat):
         yield _Recalled(part.at("manager/message_thread"), live)

@@ -1,4 +1,4 @@
-"""Telling users, once for each class, that something of their own has changed and is not kept."""
+"""Warn users, once for each class, that an object of theirs has changed and its state is not kept."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ UNSEEN: Any = object()
 _WARNED: WeakSet[type[Any]] = WeakSet()
 
 Seen: TypeAlias = dict[int, dict[str, Any]]
-"""What the attributes were, by the ``id()`` of what has them."""
+"""The values of attributes, by the ``id()`` of the object that has them."""
 
 
 def look(parts: Sequence[Part], built: frozenset[str]) -> Seen:
-    """What everything that cannot be kept is like now; of the parts, those are kept that it was ``built`` with."""
+    """Return the attributes of each part that cannot be kept; ``built`` has the paths of those that can."""
     inside = {id(part.live) for part in parts if part.path in built}
     return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unkept(part)}
 
 
 def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
-    """Warn of what has changed since ``before``."""
+    """Warn about each attribute that has changed since ``before``."""
     now = look(parts, built)
     for part in parts:
         then = before.get(id(part.live), {})

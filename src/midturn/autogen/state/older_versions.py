@@ -1,7 +1,7 @@
-"""AutoGen's own states as older versions wrote them, 0.4.9 and later, in the form that they have now.
+"""Convert states that older versions of AutoGen saved, 0.4.9 and later, to the form of today.
 
-``version`` is 1.0.0 in all of them, so the age of a state is told by what none of its messages has. What only some of
-them lack is not old but damaged, and stays as it is, to be refused.
+``version`` is 1.0.0 in all of them. So a state counts as old if none of its messages has a field. If only some of them
+lack it, the state is damaged: it stays as it is, and is refused later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"
-"""Stands where a message was not dated yet."""
+"""The time of messages that were saved without one."""
 
 STOP_AGENT = "DiGraphStopAgent"
 """Was a participant of every graph until 0.6.2, and spoke when the graph had come to its end."""
@@ -37,13 +37,13 @@ PYTHON_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{6})?)\+00
 
 
 def modernize(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[str, dict[str, Any]]]) -> Json:
-    """A copy of a state in the form that it has now.
+    """Return a copy of a state in the form of today.
 
-    ``lists`` are the places of the lists of messages; ``graphs`` has the name of the manager of each graph, and where
-    a graph stands before it runs.
+    ``lists`` are the paths of the lists of messages. ``graphs`` has, for each graph, the name of its manager and the
+    state of its nodes before it runs.
 
     Raises:
-        StateInvalid: it is of a graph that had not come to its end, and how far it had come was kept differently.
+        StateInvalid: a graph had not finished, and AutoGen stored its progress in another way then.
     """
     state = orjson.loads(orjson.dumps(state))
     found = [items for path in lists if is_array(items := inside(state, path)) and all(map(is_object, items))]
@@ -76,7 +76,7 @@ def _modernize_messages(lists: list[list[dict[str, Any]]]) -> None:
 
 
 def _id(said: bytes, nth: int) -> str:
-    """The same whenever the state is read, and for one message in all the lists that have it."""
+    """Return an id that is the same each time the state is read, and in all lists that have the message."""
     return str(UUID(bytes=blake2b(b"%d %s" % (nth, said), digest_size=16).digest()))
 
 

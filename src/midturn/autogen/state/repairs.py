@@ -1,4 +1,4 @@
-"""Making an agent or a team ready for its next turn: AutoGen stops at places from which it cannot go on."""
+"""Repair an agent or a team before its next turn, where AutoGen could not continue from its last state."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ INTERRUPTED = (
 
 
 _ANSWERED: WeakKeyDictionary[ChatCompletionContext, tuple[int, Any]] = WeakKeyDictionary()
-"""Up to which message, and how many there were, each conversation is known to have all its answers."""
+"""How many messages of each context were checked, and the last of them: their calls all have results."""
 
 
 async def prepare(parts: Sequence[Part]) -> list[str]:
-    """Make an agent or team, of which these are the parts, ready for a turn; what had to be repaired for it."""
+    """Make the agent or team with these parts ready for a turn; return a sentence for each repair."""
     repairs: list[str] = []
     for part in parts:
         if isinstance(part.live, BaseGroupChat):

@@ -1,4 +1,8 @@
-"""The complete state of an agent or a team: AutoGen's own under "state", and under "beside" what that lacks."""
+"""Capture the complete state of an agent or a team, check it, and load it.
+
+A captured state has three keys. "state" is what AutoGen's own ``save_state()`` returns. "beside" has what that lacks,
+by the paths of the parts. "kept" is the number of entries in "beside", so that a lost one is noticed.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +35,17 @@ if TYPE_CHECKING:
 
 
 Own: TypeAlias = "tuple[Json, Json, str]"
-"""What a user's own object was given, what is found in it, and where that stands."""
+"""What a user's own object was given, what is found in it, and the path of that."""
 
 ABSENT: Any = object()
 
 NOTHING = BaseState().model_dump()
-"""What AutoGen saves of an agent that does not say what to keep."""
+"""What AutoGen saves of an agent that does not define its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """What a part is to be given."""
+    """A stored value that fits, and the part that will get it."""
 
     part: Part
     keep: Kept
@@ -51,19 +55,19 @@ class PlannedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A state that fits, and by which loads it is given to what was built."""
+    """A state that fits, and what loads it into what was built."""
 
     parts: Sequence[Part]
     loads: Sequence[PlannedLoad]
     imported: bool
-    """Whether it is AutoGen's own state, with nothing beside it."""
+    """Whether it is AutoGen's own state alone, which somebody imported."""
 
 
 async def capture(parts: Sequence[Part]) -> dict[str, Any]:
-    """The state of an agent or team that does not run: of the first part, which is itself, and of those in it.
+    """Return the complete state of an idle agent or team. The first part is the agent or team itself.
 
     Raises:
-        StateInvalid: it does run, or has messages that wait to be delivered.
+        StateInvalid: it is running, or a runtime has messages that were not delivered yet.
     """
     _check_idle(parts)
     beside: dict[str, Any] = {}
@@ -79,7 +83,7 @@ async def capture(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 async def fit(live: Any, tree: Json) -> Plan:
-    """Check a captured state against an agent or team, which keeps its own.
+    """Check whether a captured state fits an agent or team, and change nothing.
 
     Raises:
         StateInvalid: the state does not fit.
@@ -143,7 +147,7 @@ async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool)
 
 
 def _modernized(live: Any, own: Json) -> Json:
-    """AutoGen's own state, which any of its versions may have written, in today's form."""
+    """Convert AutoGen's own state, which any of its versions may have written, to today's form."""
     known = shape(live)
     graphs = {
         path: (private.manager_name(team), private.graph_beginning(team))
@@ -156,16 +160,16 @@ def _modernized(live: Any, own: Json) -> Json:
 
 
 async def load(live: Any, plan: Plan) -> Loaded:
-    """Give an agent or team the state that a plan is for.
+    """Load the state of a plan into an agent or team, then capture it again and compare.
 
     Raises:
-        StateInvalid: something refused it, or what is found afterwards is something else.
+        StateInvalid: a part refused its state, or the state that was captured afterwards is different.
     """
     done: list[PlannedLoad] = []
     there = {id(part.live) for part in plan.parts}
     for planned in plan.loads:
         if id(planned.part.live) not in there:
-            continue  # what holds it has made it anew
+            continue  # the part that contains it has replaced it
         try:
             await planned.keep.load(planned.read)
         except StateInvalid:
@@ -197,7 +201,7 @@ async def load(live: Any, plan: Plan) -> Loaded:
 
 
 def _unlike(planned: PlannedLoad, found: Any, own: Sequence[Own]) -> str | None:
-    """Where what is found in a part differs from what it was given, as far as that can be told."""
+    """Return the path where a part differs from what it was given; ``None`` if no difference is known."""
     for each in own:
         if (lost := _lacking(*each)) is not None:
             return lost
@@ -209,7 +213,7 @@ def _unlike(planned: PlannedLoad, found: Any, own: Sequence[Own]) -> str | None:
 
 
 def _own(planned: PlannedLoad, found: Any) -> Iterator[Own]:
-    """The states of users' own objects in a part."""
+    """Yield the states of users' own objects in a part."""
     at, read = _at(planned.keep.path), planned.read
     if not isinstance(read, Read):
         if planned.keep.is_opaque:
@@ -221,9 +225,9 @@ def _own(planned: PlannedLoad, found: Any) -> Iterator[Own]:
 
 
 def _lacking(one: Json, other: Json, at: str) -> str | None:
-    """Where the first of two states of something of a user's own has what is nothing like it in the other.
+    """Return the path of the first value in one state that has no value of its kind in the other.
 
-    They need not be the same: a set comes in another order, time goes on.
+    States of users' own objects need not be equal: a set comes in another order, and clocks go on.
     """
     if is_object(one) and is_object(other):
         pairs = [(f"{at}.{key}", value, other.get(key, ABSENT)) for key, value in one.items()]
@@ -235,7 +239,7 @@ def _lacking(one: Json, other: Json, at: str) -> str | None:
 
 
 def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) -> bool:
-    """Whether a part that is not there is inside something that loads its own state, and makes it then."""
+    """Whether a missing part is inside an object that loads its own state, and creates the part when it does."""
     return any(
         f"{path}/".startswith(f"{part.path}/" if part.path else "")
         and loads_and_saves(class_of(part.live))
@@ -245,7 +249,7 @@ def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) ->
 
 
 def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]:
-    """What is beside a state, by the paths that lead first to the parts of what was built."""
+    """Return what is beside a state, by the first path of each part in what was built."""
     first = {other: part.path for part in parts for other in part.others}
     found: dict[str, Json] = {}
     for path, value in beside.items():
@@ -259,7 +263,7 @@ def _at(path: str) -> str:
 
 
 def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]:
-    """The next speaker of each team, by the team's ``id()``, where it is known by name."""
+    """Return the name of the next speaker of each team, if it is stored, by the team's ``id()``."""
     found: dict[int, str] = {}
     for part in parts:
         position = beside.get(part.at("manager"))
@@ -269,7 +273,7 @@ def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]
 
 
 async def _derive(parts: Sequence[Part]) -> None:
-    """Work out from AutoGen's own state what it lacks, where that can be done."""
+    """Compute what AutoGen's own state lacks, where the rest of the state tells it."""
     for team in teams(parts):
         if isinstance(team, SelectorGroupChat):
             await private.fill_selector_context(team)

@@ -1,6 +1,6 @@
-"""Whether a state fits an agent or team that was built, all of it looked at before anything is loaded.
+"""Check whether AutoGen's state fits the agent or team that was built, before anything is loaded.
 
-What was built is asked for its own state: that has the form which the stored one must have.
+The stored state must have the same form as the state that the newly built agent or team saves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 MANY = 250
-"""How many messages are checked at a time: what that takes beside them is memory, and fewer at a time take longer."""
+"""How many messages are checked at a time: more of them need more memory, and fewer take longer."""
 
 OPTIONAL = {"previous_speaker"}
 """What is a text in some states and null in others."""
@@ -40,14 +40,14 @@ OPTIONAL = {"previous_speaker"}
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A state that fits: what AutoGen's ``load_state()`` gets, and the lists that are put in their places after it."""
+    """A state that fits: what AutoGen's ``load_state()`` gets, and the growing lists that are set after it."""
 
     state: Any
     lists: list[tuple[GrowingList, list[Any]]]
     expected: Json
     """What a capture must give afterwards, without those lists."""
     opaque: set[Path]
-    """Where the states of users' own stand, which need not be the same twice: a set has another order, time goes on."""
+    """The paths of the states of users' own objects; these may differ each time they are saved."""
 
 
 class Saved:
@@ -63,7 +63,7 @@ class Saved:
         return await capture(self._live, shape(self._live))
 
     async def read(self, value: Json, at: str) -> Read:
-        """A stored state, checked."""
+        """Check a stored state."""
         known = shape(self._live)
         template = await _template(self._live, known)
         if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value) and is_object(template):
@@ -90,7 +90,7 @@ class Saved:
 
 
 async def _template(live: Any, known: Shape) -> Any:
-    """The state of what was built, if it can be asked for it: one of a user's own may have none before it has run."""
+    """Return the state of what was built; ``None`` if a user's own object cannot save it before its first run."""
     try:
         return await capture(live, known)
     except Exception:
@@ -100,10 +100,12 @@ async def _template(live: Any, known: Shape) -> Any:
 
 
 async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
-    """Build the agents that a state names; the ids of those that were not there. AutoGen skips unknown ones in silence.
+    """Build the agents that a state names, and return the ids of the new ones.
+
+    AutoGen skips unknown agents in silence.
 
     Raises:
-        StateInvalid: a name is none, or of an agent that the runtime does not know.
+        StateInvalid: a name is not an agent id, or the runtime does not know the agent's type.
     """
     ids: list[AgentId] = []
     types, built = private.agent_types(runtime), private.instantiated(runtime)
@@ -126,10 +128,10 @@ async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str
 
 
 def read_list(growing: GrowingList, value: Json, at: str) -> list[Any]:
-    """The messages of a list.
+    """Load the messages of a list.
 
     Raises:
-        StateInvalid: some are not what they should be.
+        StateInvalid: some of them are not valid.
     """
     if not is_array(value):
         raise StateInvalid("is not a list of messages", path=at)
@@ -154,7 +156,7 @@ def _read_items(growing: GrowingList, value: list[Any], at: str) -> tuple[list[A
 
 
 def _read_each(growing: GrowingList, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
-    """The messages of a list one by one, to tell which of them are wrong."""
+    """Load the messages of a list one by one, to find which of them are wrong."""
     read: list[Any] = []
     errors: list[StateInvalid] = []
     for index, item in enumerate(value):
@@ -172,7 +174,7 @@ def _read_each(growing: GrowingList, value: list[Any], at: str) -> tuple[list[An
 
 
 def _explain(growing: GrowingList, item: Any, error: Exception, path: str) -> StateInvalid:
-    """Why a message cannot be read, and which migration would help."""
+    """Explain why a message cannot be read, and which migration would help."""
     name: Any = item.get("type") if is_object(item) else None
     if growing.factory is None or not isinstance(name, str):
         return StateInvalid(f"is not a message: {_first(error)}", path=path)
@@ -225,7 +227,7 @@ def _first(error: Exception) -> str:
 
 
 def _compare(template: Any, value: Any, path: Path, known: Shape, at: str) -> Iterator[StateInvalid]:
-    """What a state lacks or has too much, compared with that of what was built."""
+    """Yield what a state lacks or has too much, compared with the state of what was built."""
     here = _name(at, path)
     if is_object(template) or path in known.opaque:
         if not is_object(value):
@@ -265,7 +267,7 @@ def _compare_keys(
 
 
 def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) -> Iterator[StateInvalid]:
-    """Whether those whose turn it is are in the team; the next speaker's number is set right by the name."""
+    """Yield speakers that are not in the team; correct the next speaker's number by the stored name."""
     manager, names = private.manager_name(team), [participant.name for participant in private.participants(team)]
     found, at = state["agent_states"][manager], f"{at}.agent_states.{manager}"
     if isinstance(team, RoundRobinGroupChat):
@@ -284,7 +286,7 @@ def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) ->
 
 
 def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
-    """A copy of a state with empty lists in some places."""
+    """Copy a state, with empty lists at some paths."""
     if path in paths:
         return []
     if is_object(value):
@@ -293,7 +295,7 @@ def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
 
 
 def inside(value: Any, path: Path) -> Any:
-    """What stands at a path in a state."""
+    """Return the value at a path in a state; ``None`` if there is none."""
     for name in path:
         value = value.get(name) if is_object(value) else None
     return value
