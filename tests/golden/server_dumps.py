@@ -5,13 +5,10 @@ import json
 import psycopg
 import redis
 from psycopg import sql
-from tools.servers.tables import make_tables
 
 SCHEMA = "midturn"
 TABLES = ("heads", "rows")
 VERSION = "-- tables of version "
-OLDEST = 3
-"""That of the tables of midturn 0.1.0, whose dump does not say it."""
 
 
 def dump_postgres(url):
@@ -37,9 +34,7 @@ def _literal(value):
 
 
 def load_postgres(url, text):
-    """Make the tables that it was written to, and fill them."""
-    first, _, _ = text.partition("\n")
-    make_tables(url, SCHEMA, int(first.removeprefix(VERSION)) if first.startswith(VERSION) else OLDEST)
+    """Fill tables that are there and empty."""
     with psycopg.connect(url) as db:
         db.execute(text)
         db.execute(f"SELECT setval(pg_get_serial_sequence('{SCHEMA}.heads', 'id'), max(id)) FROM {SCHEMA}.heads")

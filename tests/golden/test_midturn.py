@@ -61,10 +61,10 @@ async def store(version, name, db, tmp_path, servers):
         url = servers(name).url
         with psycopg.connect(url) as connection:
             connection.execute("DROP SCHEMA IF EXISTS midturn CASCADE")
-        load_postgres(url, kept.read_text(encoding="utf-8"))
         tables = await PostgresStore.connect(url)
         await tables.upgrade()
         await tables.close()
+        load_postgres(url, kept.read_text(encoding="utf-8"))
     elif name == "redis.json":
         url = servers(name).url
         load_redis(url, kept.read_text(encoding="ascii"))

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from midturn.stores.postgres.pool import Connection, Pool
     from midturn.stores.retrying import Tries
 
-NEWEST = 4
-"""The number of the newest migration, ``postgres_0001.sql`` and so on."""
+NEWEST = 1
+"""The version of the tables that ``schema.sql`` makes."""
 
 
 async def version(pool: Pool, tries: Tries, schema: str) -> int:
-    """The number of the last migration that was applied, 0 if there is none."""
+    """Return the version of the tables, 0 if there are none."""
 
     async def read(connection: Connection) -> int:
         cursor = await connection.execute("SELECT to_regclass(%s)::oid", (f'"{schema}".migrations',))
@@ -71,9 +71,9 @@ async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
             before: int = found[0] if found else 0
             if before > NEWEST:
                 check(before, schema)
-            for number in range(before + 1, NEWEST + 1):
-                await connection.execute(script(f"postgres/{number:04}.sql").encode())
-                await connection.execute("INSERT INTO migrations (number) VALUES (%s)", (number,))
+            if before < NEWEST:
+                await connection.execute(script("postgres/schema.sql").encode())
+                await connection.execute("INSERT INTO migrations (number) VALUES (%s)", (NEWEST,))
             return before
 
     try:

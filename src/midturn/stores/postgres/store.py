@@ -58,7 +58,7 @@ class PostgresStore(ServerStore):
         self.server = 0
         """The version of PostgreSQL."""
         self.version = 0
-        """The number of the last migration that the schema has had."""
+        """The version of the tables, 0 if there are none."""
 
     @classmethod
     async def open(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:

@@ -3,7 +3,7 @@ PRAGMA synchronous = FULL;
 -- Without these two, macOS acknowledges before the disk has the data.
 PRAGMA fullfsync = ON;
 PRAGMA checkpoint_fullfsync = ON;
--- In pages: 4 MB, or 8 in old files, whose pages are larger.
+-- In pages: 4 MB.
 PRAGMA wal_autocheckpoint = 512;
 -- Finds damage before it is followed.
 PRAGMA cell_size_check = ON;

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 APPLICATION_ID = 0x4D696474  # "Midt"
-SCHEMA = 3
-"""The number of the newest migration, ``sqlite_0001.sql`` and so on."""
+SCHEMA = 1
+"""The version of the tables that ``schema.sql`` makes."""
 PAGE_SIZE = 8192
 """By measurement: a file is a fifth larger than its rows; with pages of 4 KB a quarter, and with pages of 16 KB, which
 save little more, a write takes a tenth longer."""
@@ -285,7 +285,7 @@ class SqliteStore:
         # No isolation level: with one, Python begins transactions by itself.
         db = self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         db.executescript(_SQL["settings"])
-        self._migrate(new=new)
+        self._make_tables(new=new)
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         if (mode, synchronous) != ("wal", 2):
@@ -305,7 +305,7 @@ class SqliteStore:
         with closing(sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True)) as db:
             return int(db.execute("PRAGMA application_id").fetchone()[0])
 
-    def _migrate(self, *, new: bool) -> None:
+    def _make_tables(self, *, new: bool) -> None:
         if new:
             self._db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         # A file gets its application id with its first page, so that nobody ever takes it for another program's.
@@ -320,11 +320,11 @@ class SqliteStore:
                 raise self._foreign()
             if not 0 <= version <= SCHEMA:
                 raise UnknownVersion(f"{self._path} has schema {version}, of a newer midturn; upgrade midturn")
-            for number in range(version + 1, SCHEMA + 1):
-                for statement in script(f"sqlite/{number:04}.sql").split(";\n"):  # executescript() commits first
+            if version < SCHEMA:
+                for statement in script("sqlite/schema.sql").split(";\n"):  # executescript() commits first
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {number}")
+                db.execute(f"PRAGMA user_version = {SCHEMA}")
             if new:
                 self._give_back_pages()
             db.execute(_SQL["touch"])

@@ -22,3 +22,13 @@ CREATE TABLE rows (
 );
 
 CREATE UNIQUE INDEX rows_key ON rows (session, kind, n);
+
+-- Calls are removed some turns later. In a table of their own they leave whole pages behind, which are used again;
+-- between rows that stay, they would leave gaps that stay too. No index beside it: recording a call writes one page
+-- less. Calls are short, since long values are rows of their own.
+CREATE TABLE "turn_calls" (
+    session INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (session, n)
+) WITHOUT ROWID;

@@ -1,16 +1,38 @@
--- A row has one number for its session and its kind, so that an entry of the index has 24 bytes instead of 32: up to
--- that size Postgres sees where rows are added one after the other, and leaves no half of a page empty behind them.
-DROP VIEW messages, turns;
-ALTER TABLE rows DROP CONSTRAINT rows_pkey, ALTER COLUMN session TYPE bigint USING session * 8 + kind;
-ALTER TABLE rows RENAME COLUMN session TO series;
-ALTER TABLE rows DROP COLUMN kind, ADD PRIMARY KEY (series, n);
+-- The heads of sessions. Half of each page stays free, so that a new head finds its place beside the old one.
+CREATE TABLE heads (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE,
+    seq bigint NOT NULL,
+    epoch bigint NOT NULL,
+    status text NOT NULL,
+    labels jsonb NOT NULL,
+    owner text,
+    expires double precision NOT NULL,
+    token text NOT NULL,
+    created double precision NOT NULL,
+    updated double precision NOT NULL,
+    data bytea NOT NULL
+) WITH (fillfactor = 50);
+
+-- Not of status, which every write changes.
+CREATE INDEX heads_labels ON heads USING gin (labels jsonb_path_ops);
+
+-- A row has one number for its session and its kind, the id of the head times 8 plus the kind, so that an entry of the
+-- index has 24 bytes instead of 32: up to that size Postgres sees where rows are added one after the other, and leaves
+-- no half of a page empty behind them.
+CREATE TABLE rows (
+    series bigint NOT NULL,
+    n bigint NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (series, n)
+);
 
 -- One write: a new head and new rows, and none of the calls below a number any more, if the session's seq is the one
--- that the writer saw; else nothing. Without that number it is what a worker of the version before calls.
+-- that the writer saw; else nothing.
 -- A function, so that its plan is kept by the server, also behind a pooler that knows no prepared statements.
 -- Locks are not waited for for long: a writer that has given up must not leave its connection waiting here.
 -- "repeated": the head is the one that this write has made, known by its token. "later": it is of a write after that.
-CREATE OR REPLACE FUNCTION write(
+CREATE FUNCTION write(
     a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
     a_prune bigint DEFAULT 0,
@@ -69,7 +91,7 @@ END
 $$;
 
 -- Two statements: the second one sees what a write added for which the first one had to wait.
-CREATE OR REPLACE FUNCTION bury(a_session text, OUT outcome text)
+CREATE FUNCTION bury(a_session text, OUT outcome text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
     this_session bigint;
@@ -89,8 +111,40 @@ BEGIN
 END
 $$;
 
+-- For people who look with SQL: the views sessions, turns and messages. Nothing of midturn reads them.
+
+-- A record as JSON, NULL if it is damaged. Postgres cannot show a NUL character, so it becomes U+FFFD here.
+CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN regexp_replace(convert_from(data, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+
+-- A number and a time in a record, likewise NULL if it is none.
+CREATE FUNCTION whole(value jsonb) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN (value #>> '{}')::bigint;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION moment(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN to_timestamp((value #>> '{}')::double precision);
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION items(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END
+$$;
+
 -- A body by its number: the row that begins last before it has it.
-CREATE OR REPLACE FUNCTION body(a_session bigint, number bigint) RETURNS jsonb
+CREATE FUNCTION body(a_session bigint, number bigint) RETURNS jsonb
 LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
     SELECT record(data) -> 'bodies' -> least(number - n, 1000000)::int
     FROM rows
@@ -98,6 +152,62 @@ LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
     ORDER BY n DESC
     LIMIT 1
 $$;
+
+-- An object from the number of its form and its values, NULL if they do not fit.
+CREATE FUNCTION keyed(a_session bigint, stored jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE STRICT SET search_path FROM CURRENT AS $$
+DECLARE
+    item jsonb;
+    place int := 0;
+    whole_object jsonb := '{}';
+BEGIN
+    FOR item IN SELECT value FROM jsonb_array_elements(body(a_session, whole(stored -> 0))) LOOP
+        IF jsonb_typeof(item) = 'array' THEN
+            whole_object := whole_object || jsonb_build_object(item ->> 0, item -> 1);
+        ELSE
+            place := place + 1;
+            whole_object := whole_object || jsonb_build_object(item #>> '{}', expanded(a_session, stored -> place));
+        END IF;
+    END LOOP;
+    RETURN nullif(whole_object, '{}');
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;
+
+-- A value with its long texts back in place.
+CREATE FUNCTION expanded(a_session bigint, stored jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE STRICT SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN CASE jsonb_typeof(stored)
+        WHEN 'array' THEN (
+            SELECT coalesce(jsonb_agg(expanded(a_session, value) ORDER BY place), '[]')
+            FROM jsonb_array_elements(stored) WITH ORDINALITY AS item (value, place)
+        )
+        WHEN 'object' THEN CASE jsonb_typeof(stored -> '$')
+            WHEN 'number' THEN body(a_session, whole(stored -> '$'))
+            WHEN 'array' THEN keyed(a_session, stored -> '$')
+            ELSE (
+                SELECT coalesce(jsonb_object_agg(regexp_replace(key, '^\$', ''), expanded(a_session, value)), '{}')
+                FROM jsonb_each(stored)
+            )
+        END
+        ELSE stored
+    END;
+END
+$$;
+
+CREATE VIEW sessions AS
+SELECT
+    name AS session,
+    CASE WHEN status <> 'deleted' AND (progress IS NULL OR progress ? 'copying') THEN 'unusable' ELSE status END AS status,
+    labels,
+    coalesce(whole(progress -> 'turn'), 0) AS turns,
+    coalesce(whole(progress -> 'checkpoint'), 0) AS checkpoint,
+    CASE WHEN expires > extract(epoch FROM clock_timestamp()) THEN owner END AS owner,
+    to_timestamp(created) AS created,
+    to_timestamp(updated) AS updated
+FROM heads, LATERAL (SELECT CASE WHEN status <> 'deleted' THEN record(data) END AS progress) AS decoded;
 
 -- An open turn waits if its session does.
 CREATE VIEW turns AS
