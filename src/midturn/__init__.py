@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from midturn.errors import MigrationFailed as MigrationFailed
     from midturn.errors import MissingExtra as MissingExtra
     from midturn.errors import MissingMigration as MissingMigration
+    from midturn.errors import NotFound as NotFound
     from midturn.errors import NotKept as NotKept
     from midturn.errors import OutcomeUnknown as OutcomeUnknown
     from midturn.errors import ReplayDiverged as ReplayDiverged
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from midturn.errors import TurnFailed as TurnFailed
     from midturn.errors import UnknownVersion as UnknownVersion
     from midturn.history.checkpoints import Checkpoint as Checkpoint
+    from midturn.history.sessions import Fork as Fork
+    from midturn.history.sessions import SessionInfo as SessionInfo
     from midturn.history.turns import Turn as Turn
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
     from midturn.sessions.opening import OpenStore as OpenStore
-    from midturn.sessions.opening import SessionInfo as SessionInfo
     from midturn.sessions.opening import open as open
     from midturn.sessions.session import Session as Session
     from midturn.stores.registry import register_store as register_store
@@ -53,14 +55,15 @@ __version__ = "0.1.0"
 _PLACES = {
     "autogen.adapter": "State TurnResult replayed",
     "errors": (
-        "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotKept "
-        "OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable TurnFailed "
-        "UnknownVersion"
+        "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotFound "
+        "NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable "
+        "TurnFailed UnknownVersion"
     ),
     "history.checkpoints": "Checkpoint",
+    "history.sessions": "Fork SessionInfo",
     "history.turns": "Turn",
     "questions": "Decision Question Waiting",
-    "sessions.opening": "OpenStore SessionInfo open",
+    "sessions.opening": "OpenStore open",
     "sessions.session": "Session",
     "stores.registry": "register_store",
     "tools": "Call call_key human tool transaction",

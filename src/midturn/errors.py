@@ -4,6 +4,7 @@
     ├── SessionBusy         another worker holds the session
     ├── LeaseLost           this worker held the session and another has taken it over
     ├── Conflict            the session changed between reading and writing it
+    ├── NotFound            there is no such session, turn or checkpoint (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before it
     ├── InDoubt             a crash left a tool's call in doubt, and a human has to say what became of it
@@ -68,6 +69,15 @@ class Conflict(MidturnError):
     def of(cls, session: str) -> Conflict:
         """For a write that named another seq than the session's."""
         return cls(f"session {session!r} was changed by another writer; read it again", session=session)
+
+
+class NotFound(MidturnError, LookupError):
+    """There is no such session, turn, checkpoint or store."""
+
+    @classmethod
+    def of(cls, session: str) -> NotFound:
+        """Make the error for a session that is not there."""
+        return cls(f"there is no session {session!r}; store.sessions() lists those that there are", session=session)
 
 
 class SessionDeleted(MidturnError):

@@ -108,10 +108,13 @@ def test_what_led_to_a_question_is_shown_with_it(cli):
     assert cli("answer", "case-42").out.splitlines()[:4] == done
     for words in (("show", "case-42"), ("show", "case-42@1"), ("answer", "case-42")):
         assert "\n".join(done) in cli(*words).out
-        assert cli(*words, "--json").json["calls"][1:] == [
-            {"agent": "", "what": "approval", "tool": "refund", "result": "approve"},
-            {"agent": "", "what": "tool", "tool": "refund", "result": "A1 is paid back"},
-        ]
+        _, approval, tool = cli(*words, "--json").json["calls"]
+        assert (approval["agent"], approval["kind"], approval["name"]) == ("", "approval", "refund")
+        assert approval["result"] == {"decision": "approve", "arguments": None}
+        assert (tool["kind"], tool["name"], tool["arguments"]) == ("tool", "refund", '{"order":"A1"}')
+        assert tool["result"]["result"]["result"][0]["content"] == "A1 is paid back"
+        assert (tool["effect"], tool["attempt"]) == ("unsafe", 2)
+        assert approval["at"] <= tool["at"]
 
 
 def test_what_people_decided_is_not_said_to_be_the_agents_own(cli, place):

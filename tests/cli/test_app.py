@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from midturn.cli.app import load_app
-from midturn.cli.failures import AppInvalid
+from midturn.cli.errors import AppInvalid
 
 
 def test_the_current_directory_is_searched_first(place):

@@ -57,7 +57,7 @@ async def test_a_turn_that_waits_is_told_again_and_not_run_again(memory):
 async def test_an_answer_can_be_left_by_somebody_who_has_no_agents(memory):
     await memory.session("case", team).run(task="write")
     assert await memory.session("case").answer("ACCEPT") is None
-    assert [info.status async for info in memory.sessions()] == ["running"]
+    assert [info.status async for info in memory.sessions()] == ["interrupted"]
     result = await memory.session("case", team).resume()
     assert result.waiting is None
     assert result.messages[-1].content == "ACCEPT"

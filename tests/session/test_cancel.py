@@ -279,5 +279,5 @@ async def test_an_error_that_follows_a_cancellation_is_not_mistaken_for_a_failur
     session = memory.session("case", lambda: Rude("assistant", Scripted(slow.model)))
     await cancelled("task", lambda token: session.run(task="slow"), slow.reached)
     assert await numbers(session) == [(1, "cancelled")]
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.NotFound):
         await session.at(1).state()

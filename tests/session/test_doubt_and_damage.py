@@ -28,8 +28,8 @@ async def test_another_blueprint_cannot_run_the_session(store):
 
 
 async def test_an_unknown_status_is_refused_and_not_an_empty_list(memory):
-    with pytest.raises(midturn.StateInvalid, match="idle, running, waiting, failed, deleted"):
-        [info async for info in memory.sessions(status="interrupted")]
+    with pytest.raises(midturn.StateInvalid, match="idle, running, interrupted, waiting, failed, cancelled, deleted"):
+        [info async for info in memory.sessions(status="done")]
 
 
 async def test_a_damaged_record_in_sqlite_hides_no_other_session(tmp_path, caplog):

@@ -34,19 +34,19 @@ async def test_the_history_says_what_happened_in_each_turn(store):
     assert first.started <= first.ended <= second.started <= second.ended
     assert (second.number, second.status, second.messages) == (2, "failed", ())
     assert second.error == "ConnectionError: 503"
-    assert (await session.turn(1)) == first
+    assert replace(await session.turn(1), calls=None) == first
 
 
 async def test_a_checkpoint_that_does_not_exist_is_named(store):
     factory, _ = agents()
     session = store.session("case", factory)
-    with pytest.raises(midturn.StateInvalid, match="no such session"):
+    with pytest.raises(midturn.NotFound, match="there is no session 'case'"):
         await session.at(1).state()
     await session.run(task="one")
     for number in (0, 2, -1):
-        with pytest.raises(midturn.StateInvalid, match=f"no checkpoint {number}; the latest is 1"):
+        with pytest.raises(midturn.NotFound, match=f"no checkpoint {number}; the latest is 1"):
             await session.at(number).state()
-        with pytest.raises(midturn.StateInvalid, match=f"turn {number}: session 'case' has no such turn"):
+        with pytest.raises(midturn.NotFound, match=f"session 'case' has no turn {number}; the latest is 1"):
             await session.turn(number)
 
 

@@ -165,7 +165,7 @@ async def test_a_poisoned_state_is_refused_with_the_path_of_the_value(store):
         await session.run(task="one")
     assert caught.value.path == "$.state.temperature.inside[1]"
     assert await numbers(session) == [(1, "failed")]
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.NotFound):
         await session.at(1).state()
 
 

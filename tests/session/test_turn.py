@@ -55,7 +55,7 @@ async def test_a_reader_sees_the_turn_before_until_the_turn_is_done(store):
     await gate.reached.wait()
     assert await numbers(reader) == [(1, "done"), (2, "running")]
     assert await reader.at(1).state() == before
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.NotFound):
         await reader.at(2).state()
     assert [(info.status, info.turns, info.checkpoint) async for info in store.sessions()] == [("running", 2, 1)]
     gate.open()

@@ -200,7 +200,7 @@ async def test_a_worker_that_was_taken_over_cannot_record_a_failure(store):
     with pytest.raises(midturn.MidturnError):
         await zombie
     assert (await store.store.head("case")).token == other.head.token
-    assert await numbers(session) == [(1, "running")]
+    assert await numbers(session) == [(1, "interrupted")]
 
 
 async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_counts_once(store, monkeypatch):
@@ -254,7 +254,7 @@ async def test_a_state_is_not_saved_by_hand_over_a_crashed_turn(store):
     await crash(store, factory, task="one")
     with pytest.raises(midturn.MidturnError, match="resume"):
         await store.save("case", factory())
-    assert await numbers(store.session("case")) == [(1, "running")]
+    assert await numbers(store.session("case")) == [(1, "interrupted")]
 
 
 # --- deleting
@@ -298,6 +298,6 @@ async def test_a_factory_that_raises_leaves_a_crashed_turn_for_a_better_one(stor
     for call in (store.session("case", broken).resume(), store.session("case", broken).run(task="two")):
         with pytest.raises(RuntimeError, match="no API key"):
             await call
-    assert await numbers(store.session("case")) == [(1, "running")]
+    assert await numbers(store.session("case")) == [(1, "interrupted")]
     factory, _ = agents("first")
     assert said(await store.session("case", factory).resume()) == "first"

@@ -30,7 +30,7 @@ SMALLEST = {
     Progress: Progress(),
     TurnRow: TurnRow(at=1.5),
     CheckpointRow: CheckpointRow(parent=0, skeleton=3, spans=[], bodies=4, at=2.5),
-    CallRow: CallRow(path="model_client", what="model", key="00ff", spent=0.5),
+    CallRow: CallRow(path="model_client", what="model", key="00ff", spent=0.5, at=2.0),
     DecisionRow: DecisionRow(turn=1, question="May it?", kind="human", answer="yes", at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
@@ -92,6 +92,8 @@ FULL = {
         nth=1,
         stage="asked",
         spent=0.5,
+        at=2.0,
+        attempt=2,
         name="refund",
         about='{"order":"A1"}',
         effect="unsafe",
@@ -111,7 +113,7 @@ FULL = {
         by="ann@desk",
         at=2.5,
     ),
-    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3),
+    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6]),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
 }
 CLASSES = list(FULL)

@@ -10,18 +10,20 @@ from typing import Any
 import click
 
 import midturn
-from midturn.cli import failures
+from midturn.cli import errors
 from midturn.cli.answer import answer, discard
 from midturn.cli.chat import chat
 from midturn.cli.check import check
 from midturn.cli.copy import copy
 from midturn.cli.db import db
 from midturn.cli.demo import demo
-from midturn.cli.look import ls, show
+from midturn.cli.import_export import export, import_
+from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
-from midturn.cli.move import export, import_, rm
 from midturn.cli.output import note
 from midturn.cli.resume import resume
+from midturn.cli.rm import rm
+from midturn.cli.show import show
 from midturn.stores.retrying import durability
 
 
@@ -36,7 +38,7 @@ _RISKS = _Risks(logging.ERROR)
 
 
 class _Cli(click.Group):
-    """A group whose errors are reported by :mod:`midturn.cli.failures`."""
+    """A group whose errors are reported by :mod:`midturn.cli.errors`."""
 
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
         words: list[str] = sys.argv[1:] if args is None else list(args)
@@ -48,7 +50,7 @@ class _Cli(click.Group):
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - report() raises those it does not know
             # Read from the words because an error of parsing comes before any option is known.
             flags = set(takewhile(lambda word: word != "--", words))
-            code = failures.report(error, as_json="--json" in flags, trace="--traceback" in flags)
+            code = errors.report(error, as_json="--json" in flags, trace="--traceback" in flags)
         sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it

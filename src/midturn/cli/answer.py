@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from midturn.cli.app import load_app
-from midturn.cli.calls import Done, open_turn, print_calls
+from midturn.cli.calls import calls_json, print_calls
 from midturn.cli.conversation import Conversation
+from midturn.cli.lookup import existing, find_session, reader
 from midturn.cli.options import busy_option, command_line, common, timeout_option, traceback_option
 from midturn.cli.output import clean, note, print_json, say
-from midturn.cli.places import existing, find_session
 from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
 from midturn.cli.signals import run, stoppable
 from midturn.errors import Conflict, StateInvalid
 from midturn.record.codec import decode_foreign, is_object
 
 if TYPE_CHECKING:
-    from midturn import OpenStore
+    from midturn import SessionInfo, Turn
     from midturn.questions import Question
     from midturn.turns.options import Busy
 
 _WHY = {
     "waiting": "waits for an answer",
-    "running": "was interrupted",
+    "running": "runs",
+    "interrupted": "was interrupted",
     "failed": "failed",
     "cancelled": "was cancelled",
 }
@@ -85,15 +85,15 @@ def answer(
 
     async def reply(text: str) -> None:
         async with existing(url) as store:
-            ledger = (await find_session(store, session)).ledger
+            info = await find_session(store, session)
             case = store.session(session, what, busy=busy, timeout=timeout)
             try:
                 if app is None:
                     await stoppable(case.answer(text, question=question, arguments=arguments))
-                    _recorded(session, *await _after(store, session), url=url, as_json=as_json)
+                    _recorded(await find_session(store, session), await open_questions(case), url=url, as_json=as_json)
                 else:
                     conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
-                    conversation.announce(ledger, timeout if busy == "wait" else 0.0)
+                    conversation.announce(info, timeout if busy == "wait" else 0.0)
                     await conversation.answer(text, question=question, arguments=arguments)
             except (StateInvalid, Conflict) as error:
                 if (isinstance(error, Conflict) or error.path in ("question", "answer", "arguments")) and not as_json:
@@ -119,24 +119,24 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
     tools have done stays done.
     """
 
-    async def look() -> tuple[int, str | None]:
+    async def look() -> SessionInfo:
         async with existing(url) as store:
-            progress = (await find_session(store, session)).ledger.progress
-            return progress.turn, progress.open
+            return await find_session(store, session)
 
     async def give_up() -> bool:
         async with existing(url) as store:
             return await stoppable(store.session(session, busy=busy, timeout=timeout).discard())
 
-    turn, opened = run(look())
-    if opened is not None and not yes:
+    info = run(look())
+    turn, opened = info.turns, info.status in _WHY
+    if opened and not yes:
         if not sys.stdin.isatty():
             words = command_line("discard", session, url=url, flags=("--yes",))
             raise click.UsageError(f"nobody can be asked whether this is meant; type {words}")
-        if not click.confirm(clean(f"Give up turn {turn} of {session}, which {_WHY[opened]}?"), err=True):
+        if not click.confirm(clean(f"Give up turn {turn} of {session}, which {_WHY[info.status]}?"), err=True):
             note("nothing was given up")
             return 1
-    given = opened is not None and run(give_up())
+    given = opened and run(give_up())
     if as_json:
         print_json({"session": session, "turn": turn if given else None})
     elif given:
@@ -149,33 +149,27 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
 def _look(session: str, *, url: str, as_json: bool) -> None:
     """Print what is asked."""
 
-    async def read() -> tuple[int, list[Done], tuple[Question, ...]]:
+    async def read() -> Turn | None:
         async with existing(url) as store:
-            ledger = (await find_session(store, session)).ledger
-            if ledger.progress.open != "waiting":
-                return ledger.progress.turn, [], ()
-            return ledger.progress.turn, *await open_turn(ledger)
+            info = await find_session(store, session)
+            return await reader(store, session).open_turn() if info.status == "waiting" else None
 
-    turn, calls, questions = run(read())
+    turn = run(read())
+    questions = turn.questions if turn is not None else ()
     if as_json:
-        asked = {"turn": turn if questions else None, "waiting": questions_json(questions)}
-        print_json({"session": session} | asked | {"calls": [dataclasses.asdict(call) for call in calls]})
-    elif not questions:
+        asked = {"turn": turn.number if turn is not None else None, "waiting": questions_json(questions)}
+        print_json({"session": session} | asked | {"calls": calls_json(turn)})
+    elif turn is None:
         say(f"nothing is asked: no turn of {session} waits for an answer")
     else:
-        print_calls(turn, calls)
-        say(f"turn {turn} of {session} waits for {waits(questions)}")
+        print_calls(turn)
+        say(f"turn {turn.number} of {session} waits for {waits(questions)}")
         print_questions(questions)
         print_ways(session, questions, url=url)
 
 
-async def _after(store: OpenStore, session: str) -> tuple[int, tuple[Question, ...]]:
-    """The open turn, and what is still asked."""
-    ledger = (await find_session(store, session)).ledger
-    return ledger.progress.turn, await open_questions(ledger)
-
-
-def _recorded(session: str, turn: int, left: tuple[Question, ...], *, url: str, as_json: bool) -> None:
+def _recorded(info: SessionInfo, left: tuple[Question, ...], *, url: str, as_json: bool) -> None:
+    session, turn = info.id, info.turns
     if as_json:
         print_json({"session": session, "turn": turn, "recorded": True, "waiting": questions_json(left)})
     elif left:

@@ -12,7 +12,7 @@ import traceback
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from midturn.cli.failures import AppInvalid
+from midturn.cli.errors import AppInvalid
 from midturn.versions.blueprint import Blueprint
 
 if TYPE_CHECKING:

@@ -1,75 +1,48 @@
-"""What the open turn of a session has done, for people and for scripts."""
+"""What the open turn of a session has done, for people."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from midturn.cli.messages import Said, text_of
-from midturn.cli.output import say
+from midturn.cli.output import iso, say
 from midturn.questions import decided
 from midturn.record.codec import is_object
-from midturn.turns.open_turn import read_open_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from midturn.journal.recorded import Entry
-    from midturn.lease.ledger import Ledger
-    from midturn.questions import Question
+    from midturn import Turn
+    from midturn.history.calls import Call
 
 PEOPLE = ("human", "approval", "doubt")
 """Calls that were answered by people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A call that is complete."""
-
-    agent: str
-    what: str
-    tool: str | None
-    result: str
-
-    def as_line(self) -> Text:
-        """Who did what, in one line."""
-        who = self.what if self.what in PEOPLE else self.agent or self.what
-        return Said(who, f"{self.tool}: {self.result}" if self.tool else self.result, aside=True).as_line()
+def calls_json(turn: Turn | None) -> list[dict[str, Any]]:
+    """Return what a turn has done, for scripts."""
+    calls = turn.calls if turn is not None else None
+    return [dataclasses.asdict(call) | {"at": iso(call.at)} for call in calls or ()]
 
 
-async def open_turn(ledger: Ledger) -> tuple[list[Done], tuple[Question, ...]]:
-    """What the open turn has done, and what it asks if it waits; nothing if there is none.
-
-    Raises:
-        StateInvalid: it is damaged.
-    """
-    if ledger.progress.open is None:
-        return [], ()
-    found = (await read_open_turn(ledger)).recorded
-    asked = found.questions.values() if ledger.progress.open == "waiting" else ()
-    return list(_done(found.entries)), tuple(question for question, _ in asked)
+def print_calls(turn: Turn) -> None:
+    """Print what a turn has done, a line for each call; what was only read from a memory is left out."""
+    shown = [call for call in turn.calls or () if call.kind != "memory" or call.effect != "read"]
+    if shown:
+        say(f"turn {turn.number} has done:")
+    for call in shown:
+        say(Text("  ").append_text(_line(call)))
 
 
-def print_calls(turn: int, calls: Sequence[Done]) -> None:
-    """What an open turn has done, a line for each call."""
-    if calls:
-        say(f"turn {turn} has done:")
-    for call in calls:
-        say(Text("  ").append_text(call.as_line()))
+def _line(call: Call) -> Text:
+    who = call.kind if call.kind in PEOPLE else call.agent or call.kind
+    result = _result(call.kind, call.result)
+    return Said(who, f"{call.name}: {result}" if call.name else result, aside=True).as_line()
 
 
-def _done(entries: Iterable[Entry]) -> Iterator[Done]:
-    for entry in entries:
-        row = entry.row
-        if not entry.replaced and (row.what != "memory" or row.effect != "read"):
-            agent, _, _ = row.path.rpartition("/")
-            yield Done(agent, row.what, row.name or None, _result(row.what, entry.value))
-
-
-def _result(what: str, value: dict[str, Any]) -> str:
-    match what, value:
+def _result(kind: str, value: Any) -> str:
+    match kind, value:
         case _, {"decision": _}:
             return decided(value)
         case "model", {"content": content}:

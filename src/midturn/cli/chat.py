@@ -11,10 +11,10 @@ import click
 import midturn
 from midturn.cli.app import load_app
 from midturn.cli.conversation import Conversation
-from midturn.cli.failures import AppInvalid, Interrupted, report
+from midturn.cli.errors import AppInvalid, Interrupted, report
+from midturn.cli.lookup import look_up
 from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.output import note
-from midturn.cli.places import look_up
 from midturn.cli.questions import prompt
 from midturn.cli.signals import ask, run, someone_else_reads
 from midturn.errors import Conflict, MidturnError, StateInvalid
@@ -72,8 +72,8 @@ def chat(
 
     async def talk() -> None:
         async with midturn.open(url) as store:
-            ledger = await look_up(store, session)
-            merged = {**(ledger.head.labels if ledger.head is not None else NO_LABELS), **labels} if labels else None
+            info = await look_up(store, session)
+            merged = {**(info.labels if info is not None else NO_LABELS), **labels} if labels else None
             case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)
             asks = sys.stdin.isatty() and not as_json
             conversation = Conversation(store, case, app=app, url=url, as_json=as_json, asks=asks)
@@ -84,7 +84,7 @@ def chat(
                     await conversation.turn(task, key)
                     await _answer(conversation)
             elif sys.stdin.isatty():
-                note(f"session {session}, {ledger.progress.turn} turns so far; /exit or Ctrl-D ends")
+                note(f"session {session}, {info.turns if info is not None else 0} turns so far; /exit or Ctrl-D ends")
                 await _converse(conversation, patience, trace=trace)
             else:
                 await conversation.catch_up(patience)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from midturn.cli.app import broken, load_blueprint
-from midturn.cli.failures import NotFound
 from midturn.cli.options import json_option
 from midturn.cli.output import complain, note, print_json, say
 from midturn.cli.signals import run
-from midturn.errors import MidturnError, StateInvalid
+from midturn.errors import MidturnError, NotFound, StateInvalid
 from midturn.record import codec
 from midturn.record.codec import is_object
 from midturn.versions import drift

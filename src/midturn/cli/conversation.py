@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.cli.app import broken, is_ours
-from midturn.cli.failures import AppInvalid, Interrupted
+from midturn.cli.errors import AppInvalid, Interrupted
+from midturn.cli.lookup import look_up
 from midturn.cli.messages import Live
 from midturn.cli.options import command_line
 from midturn.cli.output import note, print_json, say
-from midturn.cli.places import look_up
 from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
 from midturn.cli.signals import stoppable
 from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, SessionBusy, StateInvalid, TurnFailed
@@ -18,9 +18,8 @@ from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, Sess
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-    from midturn import OpenStore, Session
+    from midturn import OpenStore, Session, SessionInfo
     from midturn.autogen.adapter import Event, TurnResult
-    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.turns.runner import Diverged
 
@@ -54,7 +53,7 @@ class Conversation:
     async def asked(self) -> tuple[Question, ...]:
         """What has to be answered before the turn that was shown last can go on; nothing if nobody is there for it."""
         look = self._waits and self._asks
-        questions = await open_questions(await look_up(self._store, self._case.id)) if look else ()
+        questions = await open_questions(self._case) if look else ()
         self._waits = bool(questions)
         return questions
 
@@ -86,11 +85,13 @@ class Conversation:
 
     async def catch_up(self, patience: float) -> None:
         """Finish a turn that another process left behind, saying so; one that waits is only shown to who is asked."""
-        ledger = await look_up(self._store, self._case.id)
-        opened = self.announce(ledger, patience)
-        if opened == "running":
-            self._note(f"turn {ledger.progress.turn} was interrupted; it is finished first")
-        if opened == "running" or (opened == "waiting" and self._asks):
+        info = await look_up(self._store, self._case.id)
+        self.announce(info, patience)
+        if info is None or info.owner is not None:
+            return
+        if info.status == "interrupted":
+            self._note(f"turn {info.turns} was interrupted; it is finished first")
+        if info.status == "interrupted" or (info.status == "waiting" and self._asks):
             result = await self._resume()
             if result is not None and not self._as_json:
                 self._show(result)
@@ -131,20 +132,17 @@ class Conversation:
         try:
             result = await self._watch(self._case.answer(text, question=question, arguments=arguments))
         except (Conflict, StateInvalid, AppInvalid) as error:
-            progress = (await look_up(self._store, self._case.id)).progress
-            if progress.open == "running":  # it is answered, now or before
-                error.add_note(f"go on with turn {progress.turn}: {self._resume_line}")
+            info = await look_up(self._store, self._case.id)
+            if info is not None and info.status in ("running", "interrupted"):  # it is answered, now or before
+                error.add_note(f"go on with turn {info.turns}: {self._resume_line}")
             raise
         if result is not None:
             self._show(result)
 
-    def announce(self, ledger: Ledger, patience: float) -> str | None:
-        """Say if another worker is waited for; otherwise, how the open turn stands, if there is one."""
-        if owner := ledger.busy():
-            if patience:
-                self._note(f"another worker holds the session ({owner}); waiting up to {patience:g} s")
-            return None
-        return ledger.progress.open
+    def announce(self, info: SessionInfo | None, patience: float) -> None:
+        """Say if another worker is waited for."""
+        if info is not None and info.owner is not None and patience:
+            self._note(f"another worker holds the session ({info.owner}); waiting up to {patience:g} s")
 
     async def _resume(self, diverged: Diverged = "raise") -> TurnResult | None:
         self.live = Live()
@@ -196,7 +194,7 @@ class Conversation:
             error.add_note(f"give the turn up: {self._discard}")
             raise
         except (SessionBusy, InDoubt) as error:
-            if questions := await open_questions(await look_up(self._store, self._case.id)):
+            if questions := await open_questions(self._case):
                 for way in self.ways(questions):
                     error.add_note(way)
             raise
@@ -211,10 +209,10 @@ class Conversation:
 
     async def _stopped(self, number: int) -> Interrupted:
         """What a signal did to the turn."""
-        progress = (await look_up(self._store, self._case.id)).progress
+        info = await look_up(self._store, self._case.id)
         message, hint = "stopped", self.next_line
-        if progress.open == "cancelled":
-            message, hint = f"turn {progress.turn} was cancelled; the session is as it was before it", self._again
+        if info is not None and info.status == "cancelled":
+            message, hint = f"turn {info.turns} was cancelled; the session is as it was before it", self._again
         stop = Interrupted(number, message, session=self._case.id)
         stop.add_note(hint)
         return stop

@@ -12,12 +12,20 @@ from rich.markup import escape
 from rich.progress import Progress
 
 import midturn
-from midturn.cli.failures import Interrupted, NotFound, facts, report
+from midturn.cli.errors import Interrupted, facts, report
+from midturn.cli.lookup import existing
 from midturn.cli.options import command_line, json_option
 from midturn.cli.output import console, line, note, print_json, say
-from midturn.cli.places import existing
 from midturn.cli.signals import run, stoppable
-from midturn.errors import MidturnError, SessionBusy, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from midturn.errors import (
+    MidturnError,
+    NotFound,
+    SessionBusy,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+)
 from midturn.maintenance import copying
 from midturn.record.head import check_id
 from midturn.stores.registry import locate

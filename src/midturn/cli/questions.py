@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from midturn.cli.calls import open_turn
 from midturn.cli.options import command_line
 from midturn.cli.output import clean, line, note, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from midturn.lease.ledger import Ledger
     from midturn.questions import Question
+    from midturn.sessions.reader import SessionReader
 
 ANSWERS = {
     "human": ("TEXT",),
@@ -27,12 +26,10 @@ ANSWERS = {
 """What can be answered to each kind of question."""
 
 
-async def open_questions(ledger: Ledger) -> tuple[Question, ...]:
-    """What the open turn of a session waits for, oldest first; nothing if it does not wait."""
-    if ledger.progress.open != "waiting":
-        return ()
-    _, found = await open_turn(ledger)
-    return found
+async def open_questions(case: SessionReader) -> tuple[Question, ...]:
+    """Return what the open turn of a session waits for, oldest first; nothing if it does not wait."""
+    waiting = await case.waiting()
+    return waiting.questions if waiting is not None else ()
 
 
 def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:

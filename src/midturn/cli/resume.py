@@ -8,9 +8,9 @@ import click
 
 from midturn.cli.app import is_live, load_app
 from midturn.cli.conversation import Conversation
-from midturn.cli.failures import AppInvalid
+from midturn.cli.errors import AppInvalid
+from midturn.cli.lookup import existing, find_session
 from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
-from midturn.cli.places import existing, find_session
 from midturn.cli.signals import run
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def resume(
         error = AppInvalid(f"{app} is one agent or team, and each session needs its own")
         error.add_note("name a function that builds it, or a Blueprint")
         raise error
-    from midturn.cli.backlog import Backlog
+    from midturn.cli.resume_all import Backlog
 
     backlog = Backlog(app, what, failed=failed, as_json=as_json, trace=trace)
     return run(backlog.finish(url, labels=labels, prefix=prefix))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from midturn.cli.failures import Interrupted
+from midturn.cli.errors import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator

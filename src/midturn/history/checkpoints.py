@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from midturn.errors import StateInvalid
+from midturn.errors import NotFound, StateInvalid
 from midturn.record.bodies import Bodies
 from midturn.record.codec import is_object
 from midturn.record.head import Kind
@@ -104,14 +104,12 @@ async def read_checkpoint(
     return Stored(ledger.session, number, row, tree, fingerprint)
 
 
-def _missing(ledger: Ledger, number: int) -> StateInvalid:
+def _missing(ledger: Ledger, number: int) -> NotFound:
     if ledger.head is None:
-        return StateInvalid("there is no such session", path=f"session {ledger.session!r}", session=ledger.session)
-    return StateInvalid(
-        f"session {ledger.session!r} has no checkpoint {number}; the latest is {ledger.progress.checkpoint}",
-        path=f"checkpoint {number}",
-        session=ledger.session,
-    )
+        return NotFound.of(ledger.session)
+    latest = ledger.progress.checkpoint
+    which = f"checkpoint {number}; the latest is {latest}" if latest else "checkpoint yet"
+    return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
 
 
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from midturn.errors import NotFound, StateInvalid
+from midturn.history.calls import call_of
 from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.lease.ledger import holder
 from midturn.questions import Decision
 from midturn.record.head import Kind
-from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow, decode_record
+from midturn.record.rows import CallRow, CheckpointRow, DecisionRow, FailureRow, TurnRow, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from midturn.history.calls import Call
     from midturn.lease.ledger import Ledger
+    from midturn.questions import Question
     from midturn.record.bodies import Bodies
     from midturn.record.codec import Json
     from midturn.record.rows import Origin
+
+TurnStatus: TypeAlias = Literal["done", "running", "interrupted", "waiting", "failed", "cancelled"]
 
 PAGE = 200
 """Turns read at once."""
@@ -27,7 +34,7 @@ class Turn:
     """One turn of a session's history; messages are JSON, exactly as the framework dumped them."""
 
     number: int
-    status: Literal["done", "running", "waiting", "failed", "cancelled"]
+    status: TurnStatus
     origin: Origin
     task: Sequence[Json] | None
     messages: Sequence[Json] = ()
@@ -40,6 +47,10 @@ class Turn:
     """What people were asked, and what they answered."""
     attempts: int = 1
     """How many times the turn was begun."""
+    calls: Sequence[Call] | None = None
+    """What was called, as :meth:`~midturn.Session.turn` reads it; ``None`` if it was not recorded, or not read."""
+    questions: Sequence[Question] = ()
+    """What the turn asks, as :meth:`~midturn.Session.open_turn` reads it."""
     drift: Sequence[str] = ()
     """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
     version: int = 1
@@ -52,7 +63,32 @@ class Turn:
 
 
 async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
-    """The turns with ``start <= number < stop``, oldest first."""
+    """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
+    async for found in _read(ledger, start, stop):
+        yield found.turn
+
+
+async def read_turn(ledger: Ledger, number: int) -> Turn:
+    """Return one turn of a session whose head was read, with its calls.
+
+    Raises:
+        NotFound: the session has no such turn.
+    """
+    async for found in _read(ledger, number, number + 1):
+        return replace(found.turn, calls=await _calls(ledger, found))
+    latest = ledger.progress.turn
+    which = f"turn {number}; the latest is {latest}" if latest else "turns yet"
+    raise NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
+
+
+class _Found(NamedTuple):
+    turn: Turn
+    calls: Sequence[int]
+    """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
+    bodies: Bodies
+
+
+async def _read(ledger: Ledger, start: int, stop: int | None) -> AsyncGenerator[_Found, None]:
     store, session, progress = ledger.store, ledger.session, ledger.progress
     bodies = await read_bodies(ledger, progress.bodies)
     failures: dict[int, FailureRow] = {}
@@ -73,44 +109,81 @@ async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) ->
         }
         for row in await store.rows(session, Kind.TURN, **limits):
             turn = decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
-            going = row.n == progress.turn and progress.open in ("running", "waiting")
-            ended = None if going else failures.get(row.n)
-            found = _turn(row.n, turn, done.get(row.n), ended, bodies)
-            found = replace(found, decisions=decisions.get(row.n, ()))
-            yield replace(found, status="waiting") if going and progress.open == "waiting" else found
+            ended = done.get(row.n) or failures.get(row.n)
+            calls: Sequence[int] = ended.calls if ended is not None else ()
+            if row.n == progress.turn and progress.open is not None:
+                calls = (progress.journal, progress.calls)
+                if progress.open in ("running", "waiting"):
+                    ended = None  # it had failed before, and was tried again
+            found = (
+                _complete(row.n, turn, ended, bodies)
+                if isinstance(ended, CheckpointRow)
+                else (_incomplete(ledger, row.n, turn, ended, bodies))
+            )
+            yield _Found(replace(found, decisions=decisions.get(row.n, ())), calls, bodies)
 
 
-def _turn(number: int, turn: TurnRow, done: CheckpointRow | None, failure: FailureRow | None, bodies: Bodies) -> Turn:
-    task = messages_of(bodies, turn.task)
-    if done is not None:
-        return Turn(
-            number=number,
-            status="done",
-            origin=done.origin,
-            task=task,
-            messages=messages_of(bodies, done.messages) or (),
-            key=turn.key,
-            repairs=turn.repairs,
-            notes=done.notes,
-            attempts=done.attempts,
-            drift=done.drift,
-            version=done.version,
-            stop_reason=done.stop_reason,
-            usage=(done.usage[0], done.usage[1]),
-            started=turn.at,
-            ended=done.at,
-        )
+def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: Bodies) -> Turn:
     return Turn(
         number=number,
-        status=failure.status if failure else "running",
-        origin="run",
-        task=task,
+        status="done",
+        origin=done.origin,
+        task=messages_of(bodies, turn.task),
+        messages=messages_of(bodies, done.messages) or (),
         key=turn.key,
         repairs=turn.repairs,
-        version=turn.version,
-        error=failure.error if failure else None,
+        notes=done.notes,
+        attempts=done.attempts,
+        drift=done.drift,
+        version=done.version,
+        stop_reason=done.stop_reason,
+        usage=(done.usage[0], done.usage[1]),
         started=turn.at,
-        ended=failure.at if failure else None,
+        ended=done.at,
+    )
+
+
+def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow | None, bodies: Bodies) -> Turn:
+    last = number == ledger.progress.turn
+    status: TurnStatus = "interrupted"
+    if failure is not None:
+        status = failure.status
+    elif last and ledger.progress.open == "waiting":
+        status = "waiting"
+    elif last and holder(ledger.head) is not None:
+        status = "running"
+    return Turn(
+        number=number,
+        status=status,
+        origin="run",
+        task=messages_of(bodies, turn.task),
+        key=turn.key,
+        repairs=turn.repairs,
+        attempts=(last and ledger.progress.attempts) or 1,
+        version=turn.version,
+        error=failure.error if failure is not None else None,
+        started=turn.at,
+        ended=failure.at if failure is not None else None,
+    )
+
+
+async def _calls(ledger: Ledger, found: _Found) -> Sequence[Call] | None:
+    """Return the calls of a turn; ``None`` if they were not recorded, or were removed since."""
+    if not found.calls:
+        return None
+    first, after = found.calls
+    rows = await ledger.store.rows(ledger.session, Kind.CALL, start=first, stop=after) if first < after else ()
+    if not rows and first < after and found.turn.number <= ledger.progress.checkpoint:
+        return None
+    if len(rows) < after - first:
+        missing = ledger.name(Kind.CALL, first + len(rows))
+        raise StateInvalid("is missing", path=missing, session=ledger.session)
+    decoded = [decode_record(CallRow, row.data, ledger.name(Kind.CALL, row.n)) for row in rows]
+    replaced = {number for row in decoded for number in row.instead}
+    return tuple(
+        call_of(row, {} if row.value is None else found.bodies.outline(list(row.value), f"call {first + number}"))
+        for number, row in enumerate(decoded)
+        if row.stage == "done" and row.what != "tools" and number not in replaced
     )
 
 

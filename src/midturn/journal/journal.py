@@ -22,7 +22,7 @@ from midturn.journal.divergence import called
 from midturn.journal.order import Order
 from midturn.journal.recorded import about, call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
-from midturn.record.rows import CallRow
+from midturn.record.rows import CallRow, now
 from midturn.tools import Call, inside, inside_a_tool, is_inside
 
 if TYPE_CHECKING:
@@ -137,7 +137,16 @@ class Journal:
         if self._seen.get(path) != tools:
             self._seen[path] = tools
             value = self._archive.inline({"tools": tools}, path)
-            row = CallRow(path=path, what="tools", key="", nth=nth, spent=self._spent(), value=value)
+            row = CallRow(
+                path=path,
+                what="tools",
+                key="",
+                nth=nth,
+                spent=self._spent(),
+                at=now(),
+                attempt=self._ledger.progress.attempts,
+                value=value,
+            )
             self._appender.append_later(row)
         return tools
 
@@ -298,6 +307,8 @@ class Journal:
             nth=nth,
             stage=stage,
             spent=self._spent(),
+            at=now(),
+            attempt=self._ledger.progress.attempts,
             name=request.name,
             about=about(request.arguments) if request.name and stage == "done" else "",
             effect=request.effect,

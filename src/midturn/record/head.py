@@ -21,10 +21,9 @@ ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
 
 MAX_ID = 200
 
-Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "deleted"]
-"""``idle``: the last turn is complete. ``running``: a turn is open (its worker may have died). ``waiting``: the open
-turn needs an answer from a human. ``failed``: the last turn failed or was cancelled, and its caller was told.
-``deleted``: only the id is left."""
+Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "cancelled", "deleted"]
+"""What a store keeps. ``running``: a turn is open, and whether its worker is alive the lease tells; see
+:data:`midturn.history.sessions.SessionStatus` for what the words mean to users."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 

@@ -167,6 +167,9 @@ class CallRow:
     stage: Stage = "done"
     spent: float
     """How long the turn had run until then, in seconds; the time that it waited for people is not counted."""
+    at: float
+    attempt: int = 1
+    """Which attempt at the turn made it."""
     name: str = ""
     """The tool's."""
     about: str = ""
@@ -188,6 +191,8 @@ class FailureRow:
     status: Ended
     error: str
     at: float
+    calls: Sequence[int] = ()
+    """The numbers of the turn's first call and of the one after its last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

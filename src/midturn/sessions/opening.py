@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, get_args
 from urllib.parse import urlencode
 
-from midturn.errors import StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.history.sessions import SessionStatus, describe, info_of
 from midturn.record import codec
-from midturn.record.head import NO_LABELS, Status, check_id, check_labels
-from midturn.record.rows import Progress, progress_of
+from midturn.record.head import NO_LABELS, check_id, check_labels
+from midturn.record.rows import Progress
 from midturn.sessions.session import Session
 from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
 from midturn.turns.options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
+    from midturn.history.sessions import SessionInfo
+    from midturn.record.head import Head, Status
     from midturn.store import Store
     from midturn.turns.options import Busy, Durability
     from midturn.versions.loading import OnDrift
@@ -27,21 +29,6 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///midturn.db"
 MAX_BY_HAND = 64
 """How many sessions are kept in mind between saves by hand."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInfo:
-    """One session as :meth:`OpenStore.sessions` lists it."""
-
-    id: str
-    status: Status
-    turns: int
-    checkpoint: int
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    created: float
-    updated: float
-    problem: str | None = None
-    """What is wrong with the session's record, if it cannot be read; the numbers are 0 then."""
 
 
 def open(url: str | None = None, *, store: Store | None = None, **options: str | int | bool) -> OpenStore:
@@ -161,40 +148,69 @@ class OpenStore:
             self._by_hand.pop(next(iter(self._by_hand)))
         return case
 
+    async def info(self, session: str) -> SessionInfo:
+        """Return how a session stands; a deleted one has the status ``deleted``.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        head = await self.store.head(check_id(session))
+        if head is None:
+            raise NotFound.of(session)
+        return info_of(head)
+
     async def sessions(
-        self, *, status: Status | None = None, labels: Mapping[str, str] = NO_LABELS, prefix: str = ""
+        self,
+        *,
+        status: SessionStatus | Collection[SessionStatus] | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        prefix: str = "",
     ) -> AsyncGenerator[SessionInfo, None]:
-        """The sessions that match, ordered by id; deleted ones only when asked for by status."""
-        if status is not None and status not in get_args(Status):
-            raise StateInvalid(f"{status!r} is none of {', '.join(get_args(Status))}", path="status")
+        """Yield the sessions that match, ordered by id; deleted ones only when asked for by status."""
+        wanted = _check_statuses(status)
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
             return  # no id has one
+        stored: set[Status | None] = {"running" if word == "interrupted" else word for word in wanted} or {None}
+        streams = [self._heads(each, labels, prefix) for each in stored]
+        async for head in _merged(streams):
+            try:
+                info = info_of(head)
+            except (StateInvalid, UnknownVersion) as error:
+                info = describe(head, Progress(), problem=str(error))
+            if not wanted or info.status in wanted:
+                yield info
+
+    async def _heads(self, status: Status | None, labels: Mapping[str, str], prefix: str) -> AsyncGenerator[Head, None]:
         after = ""
         while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
             for head in heads:
-                progress, problem = Progress(), None
-                try:
-                    if head.status != "deleted":
-                        progress = progress_of(head)
-                except (StateInvalid, UnknownVersion) as error:
-                    problem = str(error)
-                yield SessionInfo(
-                    id=head.session,
-                    status=head.status,
-                    turns=progress.turn,
-                    checkpoint=progress.checkpoint,
-                    labels=head.labels,
-                    created=head.created,
-                    updated=head.updated,
-                    problem=problem,
-                )
+                yield head
             after = heads[-1].session
 
     async def delete(self, session: str) -> bool:
         """Delete a session for good; whether there was one. The id stays deleted, and late writes are refused."""
         return await self.store.delete(check_id(session))
+
+
+def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus]:
+    words = (status,) if isinstance(status, str) else status or ()
+    for word in words:
+        if word not in get_args(SessionStatus):
+            raise StateInvalid(f"{word!r} is none of {', '.join(get_args(SessionStatus))}", path="status")
+    return frozenset(words)
+
+
+async def _merged(streams: Sequence[AsyncGenerator[Head, None]]) -> AsyncGenerator[Head, None]:
+    """Yield what ordered streams have, in order; a session that changed meanwhile may be in two, and comes once."""
+    last = ""
+    heads = [await anext(stream, None) for stream in streams]
+    while found := [(head.session, index, head) for index, head in enumerate(heads) if head is not None]:
+        session, index, head = min(found, key=lambda item: item[:2])
+        if session != last:
+            yield head
+        last, heads[index] = session, await anext(streams[index], None)
 
 
 def _autogen() -> AutoGen:

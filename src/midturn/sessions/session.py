@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from midturn.errors import Conflict, StateInvalid, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
-from midturn.history.checkpoints import Checkpoint
-from midturn.history.turns import history
 from midturn.lease.ledger import Ledger
 from midturn.record import codec
 from midturn.record.head import check_id
 from midturn.record.rows import task_digest
+from midturn.sessions.reader import SessionReader
 from midturn.sessions.turnstile import Turnstile
 from midturn.stopping import stop_of
 from midturn.turns.instance import Instance
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from midturn.framework import Cancellation, Framework
-    from midturn.history.checkpoints import Stored
-    from midturn.history.turns import Turn
-    from midturn.questions import Waiting
+    from midturn.history.checkpoints import Checkpoint, Stored
     from midturn.record.codec import Json
     from midturn.record.rows import Origin
     from midturn.store import Store
@@ -41,7 +38,7 @@ PATIENCE = 1.0
 NO_OPTIONS = Options()
 
 
-class Session(Generic[EventT_co, ResultT_co]):
+class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     """One long-running conversation or case: a drop-in for the framework's own task runner that remembers.
 
     ``id`` is its name in the store. Two calls at once on one session run one after the other.
@@ -55,7 +52,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         framework: Framework[EventT_co, ResultT_co],
         options: Options = NO_OPTIONS,
     ) -> None:
-        self.id = session
+        super().__init__(store, session)
         self._what = what
         self._options = options
         self._ledger = Ledger(store, session, labels=options.labels)
@@ -136,12 +133,6 @@ class Session(Generic[EventT_co, ResultT_co]):
             async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
                 async for item in stream:
                     yield item
-
-    async def waiting(self) -> Waiting | None:
-        """What the open turn asks of people; ``None`` if it asks nothing."""
-        ledger = Ledger(self._ledger.store, self.id)
-        await ledger.refresh()
-        return await Inquiry(ledger, self._instance, self._framework).waiting()
 
     async def answer(
         self,
@@ -230,9 +221,7 @@ class Session(Generic[EventT_co, ResultT_co]):
         """
         if not self._instance.is_built:
             raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
-        ledger = Ledger(self._ledger.store, self.id)
-        await ledger.refresh()
-        return await replay(ledger, turn, self._instance.blueprint, self._framework.another())
+        return await replay(await self._read_head(), turn, self._instance.blueprint, self._framework.another())
 
     async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
         """A new session that begins with the state of a checkpoint of this one, or with none; this one is left alone.
@@ -258,29 +247,6 @@ class Session(Generic[EventT_co, ResultT_co]):
         stored = await checkpoint.read()
         await self._save(stored.tree, "save", stored)
         self._instance.forget()
-
-    async def history(self) -> AsyncGenerator[Turn, None]:
-        """All turns, oldest first, also those that failed."""
-        ledger = Ledger(self._ledger.store, self.id)
-        await ledger.refresh()
-        async for turn in history(ledger):
-            yield turn
-
-    async def turn(self, number: int) -> Turn:
-        """Return one turn.
-
-        Raises:
-            StateInvalid: the session has no such turn.
-        """
-        ledger = Ledger(self._ledger.store, self.id)
-        await ledger.refresh()
-        async for turn in history(ledger, start=number, stop=number + 1):
-            return turn
-        raise StateInvalid(f"session {self.id!r} has no such turn", path=f"turn {number}", session=self.id)
-
-    def at(self, checkpoint: int) -> Checkpoint:
-        """The checkpoint with that number, to be read."""
-        return Checkpoint(Ledger(self._ledger.store, self.id), checkpoint)
 
     async def delete(self) -> bool:
         """Delete the session for good; whether there was something to delete."""

@@ -63,6 +63,15 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
     )
 
 
+async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
+    """Return what the open turn waits for, oldest first; nothing if it does not wait."""
+    return tuple(question for question, _ in (await _asked(ledger)).values())
+
+
+async def _asked(ledger: Ledger) -> dict[str, tuple[Question, CallRow]]:
+    return (await read_open_turn(ledger)).recorded.questions if ledger.progress.open == "waiting" else {}
+
+
 async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
     """See that what is built here can go on with an open turn.
 
@@ -107,16 +116,6 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         self._instance = instance
         self._framework = framework
 
-    async def waiting(self) -> Waiting | None:
-        """What the open turn waits for, if it waits."""
-        asked = await self._asked()
-        return Waiting(tuple(question for question, _ in asked.values())) if asked else None
-
-    async def _asked(self) -> dict[str, tuple[Question, CallRow]]:
-        if self._ledger.progress.open != "waiting":
-            return {}
-        return (await read_open_turn(self._ledger)).recorded.questions
-
     async def result(self, *, own: bool) -> ResultT_co:
         """The result of the open turn, which waits, if that is the caller's ``own``.
 
@@ -125,7 +124,8 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
             SessionBusy: it is not, and the open turn waits for another answer.
         """
         progress, session = self._ledger.progress, self._ledger.session
-        waiting = await self.waiting()
+        questions = await read_questions(self._ledger)
+        waiting = Waiting(questions) if questions else None
         if own or waiting is None:
             outcome = Outcome(messages=[])
             return self._framework.result(
@@ -148,7 +148,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
             Conflict: it is not asked, or not any more.
             StateInvalid: there are several.
         """
-        asked, session = await self._asked(), self._ledger.session
+        asked, session = await _asked(self._ledger), self._ledger.session
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
             raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=session)
@@ -177,8 +177,8 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         else:
             await self._instance.read(self._ledger)
         progress, archive = self._ledger.progress, self._instance.archive
-        row = replace(picked.row, stage="done", value=archive.inline(value, "answer"))
-        asked = picked.question
+        asked, at = picked.question, now()
+        row = replace(picked.row, stage="done", value=archive.inline(value, "answer"), at=at, attempt=progress.attempts)
         decision = DecisionRow(
             turn=progress.turn,
             question=asked.question,
@@ -188,7 +188,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
             arguments=None if asked.arguments is None else dict(asked.arguments),
             answer=answer,
             changed=None if arguments is None else dict(arguments),
-            at=now(),
+            at=at,
         )
         goes_on = runs or picked.last
         with self._ledger.storing(archive) as bodies:
@@ -213,7 +213,13 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
     async def discard(self) -> None:
         """Give the open turn up for good."""
         progress = self._ledger.progress
-        failure = FailureRow(turn=progress.turn, status="cancelled", error="discarded", at=now())
+        failure = FailureRow(
+            turn=progress.turn,
+            status="cancelled",
+            error="discarded",
+            at=now(),
+            calls=(progress.journal, progress.calls),
+        )
         await self._ledger.write(
             status="idle",
             progress=replace(progress, failures=progress.failures + 1, open=None),

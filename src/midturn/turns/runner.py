@@ -285,10 +285,16 @@ class Execution(Generic[EventT_co, ResultT_co]):
         if progress.open is None or not self._ledger.owned:
             self._instance.forget()
             return  # It was cancelled when its commit had already been written.
-        failure = FailureRow(turn=progress.turn, status=status, error=_describe(error), at=now())
+        failure = FailureRow(
+            turn=progress.turn,
+            status=status,
+            error=_describe(error),
+            at=now(),
+            calls=(progress.journal, progress.calls),
+        )
         try:
             write = self._ledger.write(
-                status="failed",
+                status=status,
                 progress=replace(progress, failures=progress.failures + 1, open=status),
                 rows=[_row(Kind.FAILURE, progress.failures, failure)],
                 release=True,

@@ -9,16 +9,21 @@ from typing import Any
 import click
 
 from midturn.cli.output import clean, complain, print_json
-from midturn.errors import InDoubt, MidturnError, ReplayDiverged, SessionBusy, SessionDeleted, StateInvalid, TurnFailed
+from midturn.errors import (
+    InDoubt,
+    MidturnError,
+    NotFound,
+    ReplayDiverged,
+    SessionBusy,
+    SessionDeleted,
+    StateInvalid,
+    TurnFailed,
+)
 
 HUMAN = "a human"
 """The owner of a session whose turn waits for an answer."""
 FACTS = ("session", "turn", "owner", "question", "tool", "arguments", "recorded", "now")
 """What errors know, by the names of their attributes."""
-
-
-class NotFound(MidturnError):
-    """There is no such store, session or checkpoint."""
 
 
 class AppInvalid(click.UsageError):

@@ -10,24 +10,21 @@ from rich.progress import Progress
 
 from midturn.cli.app import broken
 from midturn.cli.conversation import result_json
-from midturn.cli.failures import Interrupted, facts, report
+from midturn.cli.errors import Interrupted, facts, report
+from midturn.cli.lookup import existing, reader
 from midturn.cli.options import command_line
 from midturn.cli.output import console, note, print_json, say
-from midturn.cli.places import existing, look_up
 from midturn.cli.questions import open_questions, questions_json, summary
 from midturn.cli.signals import handling
 from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
-from midturn.record.head import Kind
-from midturn.record.rows import TurnRow
 from midturn.versions.blueprint import Blueprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from midturn import OpenStore
-    from midturn.lease.ledger import Ledger
+    from midturn import OpenStore, SessionInfo
+    from midturn.history.sessions import SessionStatus
     from midturn.questions import Question
-    from midturn.record.head import Status
 
 
 class Backlog:
@@ -37,7 +34,10 @@ class Backlog:
         """``failed`` says that turns which failed are tried again, too."""
         self._app = app
         self._blueprint = what if isinstance(what, Blueprint) else Blueprint("", what)
-        self._failed = failed
+        self._statuses: tuple[SessionStatus, ...] = (
+            ("interrupted", "failed", "cancelled") if failed else ("interrupted",)
+        )
+        """How sessions stand that have something to finish."""
         self._as_json = as_json
         self._trace = trace
         hows = ("finished", "failed", "busy", "skipped", "waiting")
@@ -47,13 +47,9 @@ class Backlog:
 
     async def finish(self, url: str, *, labels: Mapping[str, str], prefix: str) -> int:
         """Finish what can be finished, and print it; the exit code."""
-        statuses: tuple[Status, ...] = ("running", "failed") if self._failed else ("running",)
         async with existing(url) as store:
-            ids = [
-                info.id
-                for status in statuses
-                async for info in store.sessions(status=status, labels=labels, prefix=prefix)
-            ]
+            listed = store.sessions(status=["running", *self._statuses], labels=labels, prefix=prefix)
+            ids = [info.id async for info in listed]
             if ids:
                 await self._try_to_build()
             # What agents print must not go where the bar is.
@@ -82,14 +78,14 @@ class Backlog:
 
     async def _settle(self, store: OpenStore, session: str) -> None:
         try:
-            ledger = await look_up(store, session)
-            opened = ledger.progress.open
-            if owner := ledger.busy():
-                self._leave_to(session, owner)
-            elif opened is None or (opened != "running" and not self._failed):
-                self._skip(session, "finished by another worker meanwhile")
-            elif name := await self._stranger(ledger):
-                self._skip(session, f"left alone: it was begun by the blueprint {name!r}")
+            info = await store.info(session)
+            if info.owner is not None:
+                self._leave_to(session, info.owner)
+            elif info.status not in self._statuses:
+                gone = info.status == "deleted"
+                self._skip(session, "deleted meanwhile" if gone else "finished by another worker meanwhile")
+            elif self._is_stranger(info):
+                self._skip(session, f"left alone: it was begun by the blueprint {info.blueprint!r}")
             elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
                 if result.waiting is not None:
                     return  # it is seen with the others that wait
@@ -108,10 +104,10 @@ class Backlog:
     async def _see(self, store: OpenStore, session: str) -> None:
         """Count a session whose turn waits, if it is one of the blueprint's."""
         with suppress(MidturnError):  # deleted meanwhile, or damaged, which is no matter of this turn
-            ledger = await look_up(store, session)
-            if await self._stranger(ledger) is None and (questions := await open_questions(ledger)):
+            info = await store.info(session)
+            if not self._is_stranger(info) and (questions := await open_questions(reader(store, session))):
                 self._asked += questions
-                found = {"session": session, "turn": ledger.progress.turn, "questions": questions_json(questions)}
+                found = {"session": session, "turn": info.turns, "questions": questions_json(questions)}
                 self._score["waiting"].append(found)
 
     def _fail(self, session: str, error: Exception) -> None:
@@ -119,10 +115,9 @@ class Backlog:
         if not self._as_json:
             report(error, as_json=False, trace=self._trace)
 
-    async def _stranger(self, ledger: Ledger) -> str | None:
-        """The name of another blueprint that began the turn."""
-        row = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
-        return None if row is None or row.blueprint in ("", self._blueprint.name) else row.blueprint
+    def _is_stranger(self, info: SessionInfo) -> bool:
+        """Return whether the session belongs to another blueprint."""
+        return info.blueprint not in (None, self._blueprint.name)
 
     def _skip(self, session: str, why: str) -> None:
         self._count("skipped", f"{session}: {why}", {"session": session, "reason": why})

@@ -1,0 +1,82 @@
+"""``midturn import`` and ``midturn export``: AutoGen's own JSON of a state, in and out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import midturn
+from midturn.cli.app import load_blueprint
+from midturn.cli.lookup import existing, find, look_up, reader
+from midturn.cli.options import command_line, common
+from midturn.cli.output import dump_json, note, print_json, say
+from midturn.cli.signals import run
+from midturn.errors import MidturnError, StateInvalid
+from midturn.record.codec import decode_foreign
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("session")
+@click.option("--force", is_flag=True, help="Add the state to a session that exists, as its next checkpoint.")
+@click.option(
+    "--app", metavar="APP", help="The Blueprint whose present version the state is of; else it is of version 1."
+)
+@common
+def import_(*, file: str, session: str, force: bool, app: str | None, url: str, as_json: bool) -> None:
+    """Begin a session from AutoGen's own JSON.
+
+    FILE has what save_state() gave; - is stdin.
+    """
+    blueprint = load_blueprint(app) if app else None
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    name = "stdin" if file == "-" else file
+    state = decode_foreign(data, name)
+    if not isinstance(state, dict):
+        raise StateInvalid("not a JSON object, which save_state() gives", path=name)
+
+    async def save() -> int:
+        async with midturn.open(url) as store:
+            info = await look_up(store, session)
+            if info is not None and not force:
+                error = MidturnError(f"session {session!r} exists already", session=session)
+                error.add_note(f"--force adds the state as its checkpoint {info.turns + 1}")
+                raise error
+            return await store.session(session, blueprint).save({"state": state}, origin="import")
+
+    checkpoint = run(save())
+    if as_json:
+        print_json({"session": session, "checkpoint": checkpoint})
+    else:
+        say(f"imported as checkpoint {checkpoint} of {session}")
+        note(f"continue: {command_line('chat', 'APP', session, url=url)}")
+
+
+@click.command()
+@click.argument("session", metavar="SESSION[@N]")
+@click.option("-o", "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout.")
+@common
+def export(*, session: str, output: str, url: str, as_json: bool) -> None:
+    """Print the state as AutoGen's own JSON.
+
+    It is exactly what save_state() gave after the last turn, or after turn N, and load_state() takes it.
+    """
+
+    async def read() -> tuple[str, int, Any]:
+        async with existing(url) as store:
+            info, number = await find(store, session)
+            number = info.checkpoint if number is None else number
+            return info.id, number, await reader(store, info.id).at(number).state()
+
+    id_, number, state = run(read())
+    if output == "-":
+        print_json(state)
+        return
+    Path(output).write_text(dump_json(state) + "\n", encoding="ascii")
+    if as_json:
+        print_json({"session": id_, "checkpoint": number, "file": output})
+    else:
+        note(f"wrote checkpoint {number} of {id_} to {output}")

@@ -1,0 +1,97 @@
+"""``midturn ls``: the sessions of a store."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, get_args
+
+import click
+from rich.text import Text
+
+from midturn.cli.lookup import existing
+from midturn.cli.options import command_line, common, label_option
+from midturn.cli.output import ago, clean, iso, line, note, print_json, print_table, say
+from midturn.cli.signals import run
+from midturn.cli.tables import cell, status_text, table_of
+from midturn.history.sessions import SessionStatus
+
+if TYPE_CHECKING:
+    from midturn import SessionInfo
+
+
+@click.command()
+@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions with this status.")
+@label_option("Only sessions with this label; may be given several times.")
+@click.option("--prefix", default="", help="Only sessions whose id begins so.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N sessions.")
+@common
+def ls(
+    *,
+    status: SessionStatus | None,
+    labels: dict[str, str],
+    prefix: str,
+    limit: int | None,
+    url: str,
+    as_json: bool,
+) -> None:
+    """List the sessions of a store.
+
+    A session is "interrupted" if a turn was running and its worker is gone, or was answered and nobody has gone on with
+    it: the next turn finishes it first, or `midturn resume` does. It is "waiting" if its turn needs an answer from a
+    human: `midturn answer`.
+    """
+
+    async def read() -> list[SessionInfo]:
+        listed: list[SessionInfo] = []
+        async with (
+            existing(url) as store,
+            aclosing(store.sessions(status=status, labels=labels, prefix=prefix)) as all_,
+        ):
+            async for info in all_:
+                listed.append(info)
+                if len(listed) == limit:
+                    break
+        return listed
+
+    found = run(read())
+    if as_json:
+        print_json([dataclasses.asdict(info) | times_json(info) for info in found])
+    elif found:
+        _print_sessions(found, url)
+    elif status or labels or prefix:
+        say("no session matches")
+    else:
+        say("no sessions yet")
+        note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+
+
+def times_json(info: SessionInfo) -> dict[str, str | None]:
+    """Return the times of a session for scripts."""
+    return {"created": iso(info.created), "updated": iso(info.updated)}
+
+
+def _print_sessions(found: list[SessionInfo], url: str) -> None:
+    table = table_of(session="flexible", status="", turns="right", updated="", labels="flexible")
+    now = time.time()
+    shown: set[str] = set()
+    for info in found:
+        status = status_text("unusable" if info.problem else info.status)
+        shown.add(status.plain)
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
+        table.add_row(
+            cell(Text(clean(info.id).replace("\n", "\\n"), style="bold")),
+            status,
+            str(info.turns),
+            ago(info.updated, now),
+            cell(Text(line(labels), style="dim")),
+        )
+    print_table(table)
+    for info in found:
+        if info.problem:
+            note(info.problem)
+    if "interrupted" in shown:
+        note(f"finish what was interrupted: {command_line('resume', 'APP', url=url, flags=['--all'])}")
+    if "waiting" in shown:
+        note(f"see what is asked: {command_line('answer', 'SESSION', url=url)}")

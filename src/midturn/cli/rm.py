@@ -1,0 +1,65 @@
+"""``midturn rm``: delete sessions."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from midturn.cli.lookup import existing, look_up
+from midturn.cli.options import command_line, common
+from midturn.cli.output import clean, note, print_json, say
+from midturn.cli.signals import run
+from midturn.errors import NotFound, SessionDeleted, StateInvalid, UnknownVersion
+from midturn.record.head import check_id
+
+
+@click.command()
+@click.argument("session", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common
+def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
+    """Delete sessions for good.
+
+    Whoever runs one of them cannot write it any more, and its id stays deleted.
+    """
+    ids = list(dict.fromkeys(session))
+    known = run(_known(ids, url))
+    if known and not yes:
+        if not sys.stdin.isatty():
+            line = command_line("rm", *ids, url=url, flags=("--yes",))
+            raise click.UsageError(f"nobody can be asked whether this is meant; type {line}")
+        if not click.confirm(clean(f"Delete {', '.join(known)} for good?"), err=True):
+            note("nothing was deleted")
+            return 1
+    deleted = run(_delete(known, url))
+    missing = [id_ for id_ in ids if id_ not in deleted]
+    if as_json:
+        print_json({"deleted": deleted, "missing": missing})
+    else:
+        for id_ in deleted:
+            say(f"deleted {id_}")
+    if missing:
+        raise NotFound(f"there is no session {', '.join(map(repr, missing))}", session=missing[0])
+    return 0
+
+
+async def _known(ids: list[str], url: str) -> list[str]:
+    """Those of the sessions that exist."""
+    known: list[str] = []
+    async with existing(url) as store:
+        for id_ in map(check_id, ids):
+            try:
+                info = await look_up(store, id_)
+            except SessionDeleted:
+                continue
+            except (StateInvalid, UnknownVersion):
+                known.append(id_)  # damaged; to delete it is the way out
+            else:
+                known += [id_] if info is not None else []
+    return known
+
+
+async def _delete(ids: list[str], url: str) -> list[str]:
+    async with existing(url) as store:
+        return [id_ for id_ in ids if await store.delete(id_)]

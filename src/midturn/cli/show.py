@@ -1,0 +1,156 @@
+"""``midturn show``: the turns of a session, or one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from midturn.cli.calls import calls_json, print_calls
+from midturn.cli.lookup import existing, find, reader
+from midturn.cli.ls import times_json
+from midturn.cli.messages import said
+from midturn.cli.options import common
+from midturn.cli.output import iso, line, moment, note, print_json, print_table, say
+from midturn.cli.questions import print_questions, print_ways, questions_json
+from midturn.cli.signals import run
+from midturn.cli.tables import cell, status_text, table_of
+from midturn.errors import StateInvalid, UnknownVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from midturn import SessionInfo, Turn
+    from midturn.cli.lookup import Found
+
+ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
+"""What made a checkpoint that no turn made."""
+
+
+@click.command()
+@click.argument("session", metavar="SESSION[@N]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N turns.")
+@common
+def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
+    """Show the turns of a session.
+
+    With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
+    What a turn without a result has done is shown below it, and what it asks if it waits for an answer.
+    """
+
+    async def read() -> tuple[Found, list[Turn], Turn | None, dict[str, Any]]:
+        async with existing(url) as store:
+            found = await find(store, session)
+            info, number = found
+            case = reader(store, info.id)
+            if number is None:
+                turns = [turn async for turn in case.history(last=limit)]
+                return found, turns, await _readable(case.open_turn(), info), {}
+            is_open = number == info.turns and info.status != "idle"
+            turn = await _readable(case.open_turn() if is_open else case.turn(number), info)
+            if turn is None:  # without its calls it can still be looked at
+                turn = await anext(turn async for turn in case.history() if turn.number == number)
+            beside = await case.at(number).beside() if turn.status == "done" else {}
+            return found, [turn], turn, beside
+
+    (info, number), turns, called, beside = run(read())
+    if as_json:
+        about = {"calls": calls_json(called), "questions": questions_json(called.questions if called else ())}
+        if number is None:
+            facts = dataclasses.asdict(info) | times_json(info)
+            print_json(facts | {"turns": [_turn_json(turn) for turn in turns]} | about)
+        else:
+            print_json({"session": info.id} | _turn_json(turns[0]) | {"beside": beside} | about)
+        return
+    if number is None:
+        _print_history(turns, hidden=info.turns - len(turns))
+    else:
+        _print_turn(info.id, turns[0], beside)
+    if called is not None and called.status != "done":
+        print_calls(called)
+        if called.questions:
+            print_questions(called.questions)
+            print_ways(info.id, called.questions, url=url)
+
+
+async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionInfo) -> Turn | None:
+    """Return a turn; nothing if its calls are damaged, unless somebody has to know what it waits for."""
+    try:
+        return await reading
+    except (StateInvalid, UnknownVersion) as error:
+        if info.status == "waiting":
+            raise
+        note(f"what turn {info.turns} has done cannot be read: {error}")
+        return None
+
+
+def _turn_json(turn: Turn) -> dict[str, Any]:
+    prompt, completion = turn.usage
+    found = dataclasses.asdict(turn)
+    del found["calls"], found["questions"]  # of a single turn they are printed beside it
+    return found | {
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
+        "started": iso(turn.started),
+        "ended": iso(turn.ended),
+    }
+
+
+def _print_history(turns: list[Turn], *, hidden: int) -> None:
+    table = table_of(turn="right", when="", status="", said="flexible", tokens="right")
+    for turn in turns:
+        table.add_row(
+            str(turn.number),
+            moment(turn.started),
+            status_text(turn.status),
+            cell(*_summary(turn)),
+            f"{turn.usage[0]}+{turn.usage[1]}" if any(turn.usage) else "",
+        )
+    print_table(table)
+    if hidden:
+        note(f"{hidden} earlier turns are not shown")
+
+
+def _summary(turn: Turn) -> list[Text]:
+    """What was asked, and how it ended."""
+    lines = [said(message).as_line() for message in turn.task or ()]
+    answers = [spoken for message in turn.messages[len(lines) :] if not (spoken := said(message)).aside]
+    if len(answers) > 1:
+        lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
+    lines += [answer.as_line() for answer in answers[-1:]]
+    lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
+    lines += [Text(f"changed: {line(text)}", style="yellow") for text in (*turn.drift, *turn.notes)]
+    lines += [Text(f"decided: {line(text)}", style="cyan") for text in _decided(turn)]
+    if turn.error is not None and turn.status == "failed":
+        lines.append(Text(line(turn.error), style="red"))
+    if turn.origin != "run":
+        lines.append(Text(ORIGINS[turn.origin], style="dim"))
+    return lines
+
+
+def _print_turn(session: str, turn: Turn, beside: dict[str, Any]) -> None:
+    facts = [moment(turn.started)]
+    facts += [f"{turn.ended - turn.started:.1f} s"] if turn.ended is not None and turn.origin == "run" else []
+    facts += [f"{turn.usage[0]}+{turn.usage[1]} tokens"] if any(turn.usage) else []
+    facts += [f"key {line(turn.key)}"] if turn.key is not None else []
+    facts += [line(turn.stop_reason)] if turn.stop_reason else []
+    title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), status_text(turn.status))
+    say(title.append(", " + ", ".join(facts), style="dim"))
+    for repair in turn.repairs:
+        say(f"repaired: {repair}", style="yellow")
+    for text in (*turn.drift, *turn.notes):
+        say(f"changed: {text}", style="yellow")
+    for text in _decided(turn):
+        say(f"decided: {text}", style="cyan")
+    for message in turn.messages or turn.task or ():
+        say(said(message).as_text())
+    if turn.error is not None and turn.status == "failed":
+        say(turn.error, style="red")
+    if beside:
+        note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
+
+
+def _decided(turn: Turn) -> list[str]:
+    """Return what people decided about calls; what they said is among the messages."""
+    return [str(decision) for decision in turn.decisions if decision.kind != "human"]

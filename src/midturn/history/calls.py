@@ -1,0 +1,45 @@
+"""The calls inside a turn, as they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from midturn.record.codec import Json
+    from midturn.record.rows import CallRow, Effect, What
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One completed call of a turn: of a model, a tool, code, a memory, or a question that somebody answered."""
+
+    agent: str
+    """The path of the agent: ``participants/ann``; empty for a single agent."""
+    kind: What
+    name: str | None = None
+    """The tool's."""
+    arguments: str = ""
+    """The beginning of a tool's arguments, as JSON."""
+    effect: Effect
+    result: Json
+    """What came back, as it is recorded."""
+    at: float
+    """When it was complete."""
+    attempt: int
+    """Which attempt at the turn made it."""
+
+
+def call_of(row: CallRow, value: Json) -> Call:
+    """Return the call that a row records."""
+    agent, _, _ = row.path.rpartition("/")
+    return Call(
+        agent=agent,
+        kind=row.what,
+        name=row.name or None,
+        arguments=row.about,
+        effect=row.effect,
+        result=value,
+        at=row.at,
+        attempt=row.attempt,
+    )

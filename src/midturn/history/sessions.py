@@ -1,0 +1,88 @@
+"""How a session stands: the same words in Python, on the command line, in JSON and in SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from midturn.lease.ledger import holder
+from midturn.record.rows import Progress, progress_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from midturn.record.head import Head, Status
+
+SessionStatus: TypeAlias = Literal["idle", "running", "interrupted", "waiting", "failed", "cancelled", "deleted"]
+"""``idle``: the last turn is complete. ``running``: a living worker holds the session. ``interrupted``: a turn is open
+and nobody holds it. ``waiting``: the open turn needs an answer from a human. ``failed`` and ``cancelled``: how the last
+turn ended; ``resume()`` tries it again. ``deleted``: only the id is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """The checkpoint of another session that a session began with."""
+
+    session: str
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One session as it stands."""
+
+    id: str
+    status: SessionStatus
+    owner: str | None = None
+    """The worker that holds the session, if one does and may be alive."""
+    seq: int
+    """Rises with every write."""
+    turns: int
+    checkpoint: int
+    """The number of the latest checkpoint, 0 before the first."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    blueprint: str | None = None
+    """The name of the blueprint that the session belongs to, if it has one."""
+    version: int = 1
+    """The latest version of the blueprint that has worked on it."""
+    forked_from: Fork | None = None
+    created: float
+    updated: float
+    problem: str | None = None
+    """What is wrong with the session's record, if it cannot be read; what it would say is missing here then."""
+
+
+def info_of(head: Head) -> SessionInfo:
+    """Return how the session of a head stands.
+
+    Raises:
+        UnknownVersion: a newer midturn wrote the head.
+        StateInvalid: the head is damaged, or the session is only half copied.
+    """
+    return describe(head, Progress() if head.status == "deleted" else progress_of(head))
+
+
+def describe(head: Head, progress: Progress, *, problem: str | None = None) -> SessionInfo:
+    """Return how a session stands whose progress is known."""
+    fork = Fork(session=progress.forked_from, checkpoint=progress.forked_at) if progress.forked_from else None
+    owner = holder(head)
+    return SessionInfo(
+        id=head.session,
+        status=status_of(head.status, owner),
+        owner=owner,
+        seq=head.seq,
+        turns=progress.turn,
+        checkpoint=progress.checkpoint,
+        labels=head.labels,
+        blueprint=progress.blueprint or None,
+        version=progress.version,
+        forked_from=fork,
+        created=head.created,
+        updated=head.updated,
+        problem=problem,
+    )
+
+
+def status_of(stored: Status, owner: str | None) -> SessionStatus:
+    """Return the status of a session that ``owner`` holds: a turn that nobody runs any more was interrupted."""
+    return "interrupted" if stored == "running" and owner is None else stored

@@ -1,0 +1,170 @@
+"""What can be read of a session without running it: how it stands, its open turn, the calls of a turn."""
+
+import asyncio
+
+import pytest
+from autogen_core import CancellationToken
+from cast import Gate, agents, crash
+
+import midturn
+
+
+async def statuses(store):
+    return {info.id: info.status async for info in store.sessions()}
+
+
+async def look_up(order: str) -> str:
+    """Look an order up."""
+    return f"order {order} is on its way"
+
+
+async def test_a_session_says_how_it_stands(store):
+    factory, _ = agents()
+    case = store.session("case", midturn.Blueprint("support", factory, version=3), labels={"team": "claims"})
+    await case.run(task="one")
+    info = await store.info("case")
+    assert (info.id, info.status, info.owner, info.turns, info.checkpoint) == ("case", "idle", None, 1, 1)
+    assert (info.blueprint, info.version, info.labels, info.forked_from) == ("support", 3, {"team": "claims"}, None)
+    assert info.created <= info.updated
+    assert [listed async for listed in store.sessions()] == [info]
+    await case.run(task="two")
+    assert (await store.info("case")).seq > info.seq
+
+
+async def test_a_session_that_is_not_there_is_not_found(store):
+    with pytest.raises(midturn.NotFound, match="there is no session 'absent'") as caught:
+        await store.info("absent")
+    assert isinstance(caught.value, LookupError)
+    assert caught.value.session == "absent"
+    assert await store.session("absent").open_turn() is None
+    with pytest.raises(midturn.NotFound, match="session 'absent' has no turns yet"):
+        await store.session("absent").turn(1)
+
+
+async def test_what_was_deleted_is_told(store):
+    await store.session("case", agents()[0]).run(task="one")
+    await store.delete("case")
+    assert (await store.info("case")).status == "deleted"
+
+
+async def test_a_fork_remembers_what_it_began_with(store):
+    case = store.session("case", agents()[0])
+    await case.run(task="one")
+    await case.run(task="two")
+    fork = await case.fork("other", at=1)
+    await fork.run(task="three")
+    assert (await store.info("other")).forked_from == midturn.Fork(session="case", checkpoint=1)
+    again = await fork.fork("third", at=2)
+    assert (await store.info(again.id)).forked_from == midturn.Fork(session="other", checkpoint=2)
+
+
+async def test_running_is_what_a_living_worker_does_and_what_it_left_is_interrupted(store):
+    gate = Gate()
+    case = store.session("case", agents(gate)[0])
+    running = asyncio.create_task(case.run(task="one"))
+    await gate.reached.wait()
+    info = await store.info("case")
+    assert (info.status, info.owner is not None) == ("running", True)
+    turn = await case.open_turn()
+    assert (turn.number, turn.status, turn.attempts, list(turn.calls)) == (1, "running", 1, [])
+    assert [found.id async for found in store.sessions(status="running")] == ["case"]
+    assert [found async for found in store.sessions(status="interrupted")] == []
+    gate.open()
+    await running
+    await store.delete("case")
+
+
+async def test_a_turn_whose_worker_died_is_interrupted_everywhere(store):
+    factory, _ = agents()
+    await crash(store, factory, task="one")
+    info = await store.info("case")
+    assert (info.status, info.owner) == ("interrupted", None)
+    assert [found.id async for found in store.sessions(status="interrupted")] == ["case"]
+    assert [found async for found in store.sessions(status="running")] == []
+    case = store.session("case", factory)
+    turn = await case.open_turn()
+    assert (turn.status, turn.task[0]["content"], turn.attempts) == ("interrupted", "one", 1)
+    assert [found.status async for found in case.history()] == ["interrupted"]
+    await case.resume()
+    assert await case.open_turn() is None
+    assert (await case.turn(1)).attempts == 2
+
+
+async def test_cancelled_is_not_failed(store):
+    gate, token = Gate(), CancellationToken()
+    cancelled = store.session("cancelled", agents(gate)[0])
+    running = asyncio.create_task(cancelled.run(task="one", cancellation_token=token))
+    await gate.reached.wait()
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    failed = store.session("failed", agents(ConnectionError("503"))[0])
+    with pytest.raises(midturn.TurnFailed):
+        await failed.run(task="one")
+    assert await statuses(store) == {"cancelled": "cancelled", "failed": "failed"}
+    assert (await cancelled.open_turn()).status == "cancelled"
+    assert (await failed.open_turn()).error == "ConnectionError: 503"
+    assert [info.id async for info in store.sessions(status="failed")] == ["failed"]
+
+
+async def test_sessions_of_several_statuses_are_listed_by_id_and_once(store):
+    for name in ("a", "c", "e"):
+        await store.session(name, agents()[0]).run(task="one")
+    for name in ("b", "d"):
+        with pytest.raises(midturn.TurnFailed):
+            await store.session(name, agents(ConnectionError("503"))[0]).run(task="one")
+    await store.delete("e")
+    both = [info.id async for info in store.sessions(status=["failed", "idle"])]
+    assert both == ["a", "b", "c", "d"]
+    assert [info.id async for info in store.sessions(status=["deleted", "failed"])] == ["b", "d", "e"]
+    assert [info.id async for info in store.sessions(status=[])] == ["a", "b", "c", "d"]
+
+
+async def test_a_turn_has_its_calls_until_they_are_removed(store):
+    from scripted import calls
+
+    factory, _ = agents(calls(("look_up", '{"order": "A1"}')), "done", tools=[look_up], reflect_on_tool_use=True)
+    case = store.session("case", factory, journals=1)
+    await case.run(task="one")
+    turn = await case.turn(1)
+    assert [(call.kind, call.name, call.attempt) for call in turn.calls] == [
+        ("model", None, 1),
+        ("tool", "look_up", 1),
+        ("model", None, 1),
+    ]
+    asked, called, answered = turn.calls
+    assert called.arguments == '{"order":"A1"}'
+    assert called.result["result"]["result"][0]["content"] == "order A1 is on its way"
+    assert answered.result["content"] == "done"
+    assert turn.started <= asked.at <= called.at <= answered.at <= turn.ended
+    assert (await case.turn(1)).questions == ()
+    for task in ("two", "three", "four"):
+        await case.run(task=task)
+    assert (await case.turn(1)).calls is None
+    assert len((await case.turn(4)).calls) == 1
+
+
+async def test_a_turn_that_failed_keeps_its_calls_when_others_follow(store):
+    from scripted import calls
+
+    steps = calls(("look_up", '{"order": "A1"}')), ConnectionError("503")
+    case = store.session("case", agents(*steps, tools=[look_up], reflect_on_tool_use=True)[0])
+    with pytest.raises(midturn.TurnFailed):
+        await case.run(task="one")
+    assert [call.kind for call in (await case.open_turn()).calls] == ["model", "tool"]
+    await case.run(task="two")
+    assert [call.kind for call in (await case.turn(1)).calls] == ["model", "tool"]
+
+
+async def test_calls_that_were_not_recorded_are_not_there(store):
+    case = store.session("case", agents()[0], durability="turn")
+    await case.run(task="one")
+    assert (await case.turn(1)).calls is None
+
+
+async def test_the_last_turns_can_be_asked_for(store):
+    case = store.session("case", agents()[0])
+    for task in ("one", "two", "three"):
+        await case.run(task=task)
+    assert [turn.number async for turn in case.history(last=2)] == [2, 3]
+    assert [turn.number async for turn in case.history(last=9)] == [1, 2, 3]
