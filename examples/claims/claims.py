@@ -45,7 +45,7 @@ async def reserve(claim: str, amount: int) -> str:
     return bank.reserve(claim, amount, key=midturn.call_key())
 
 
-def paid(call: midturn.Call) -> str | None:
+def paid(call: midturn.CallInDoubt) -> str | None:
     """What the bank knows of a payout in which the process died: its receipt, or that it was not made."""
     return bank.find(reference=call.key)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from midturn.sessions.opening import open as open
     from midturn.sessions.session import Session as Session
     from midturn.stores.registry import register_store as register_store
-    from midturn.tools import Call as Call
+    from midturn.tools import CallInDoubt as CallInDoubt
     from midturn.tools import call_key as call_key
     from midturn.tools import human as human
     from midturn.tools import tool as tool
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded when it is first used: a program that only catches an error, or marks a tool, need not wait for the rest.
-_PLACES = {
+_MODULES = {
     "autogen.adapter": "State TurnResult replayed",
     "errors": (
         "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotFound "
@@ -66,23 +66,23 @@ _PLACES = {
     "sessions.opening": "OpenStore open",
     "sessions.session": "Session",
     "stores.registry": "register_store",
-    "tools": "Call call_key human tool transaction",
+    "tools": "CallInDoubt call_key human tool transaction",
     "turns.replay": "Replay",
     "versions.blueprint": "Blueprint",
     "versions.drift": "Change Drift",
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
-__all__ = list(_PLACE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACE_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"midturn.{_PLACE_OF[name]}"), name)
+    found = getattr(import_module(f"midturn.{_MODULE_OF[name]}"), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     # Not what this module needs for itself, nor submodules that happen to be loaded.
-    return sorted([*_PLACE_OF, "__version__"])
+    return sorted([*_MODULE_OF, "__version__"])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from midturn.questions import Waiting
     from midturn.record.codec import Json
     from midturn.record.rows import Effect, What
-    from midturn.tools import Call, tool
+    from midturn.tools import CallInDoubt, tool
 
 EventT_co = TypeVar("EventT_co", covariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -67,7 +67,7 @@ class Request:
     arguments: Any = None
     effect: Effect = "read"
     approval: bool = False
-    reconcile: Callable[[Call], Any] | None = None
+    reconcile: Callable[[CallInDoubt], Any] | None = None
     told: Callable[[str, bool], dict[str, Any]] | None = None
     """The result that stands for what a human said became of the call; the flag says that it failed."""
 

@@ -24,8 +24,8 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A call that a crash left in doubt, as a ``reconcile`` callback gets it."""
+class CallInDoubt:
+    """A call of a tool that was interrupted, so that nobody knows whether it took effect; ``reconcile`` gets it."""
 
     session: str
     turn: int
@@ -41,13 +41,13 @@ class Call:
 class tool:  # noqa: N801 - it is used as a decorator
     """Say what a tool does to the world: a decorator for the function, or a value in ``Blueprint(effects={...})``.
 
-    ``approval`` has a human asked before the tool acts. ``reconcile`` is called with a :class:`Call` that a crash left
-    in doubt; it returns what the tool would have returned if it took effect, and ``None`` if it did not.
+    With ``approval``, a human is asked before the tool acts. ``reconcile`` gets a :class:`CallInDoubt`. It returns what
+    the tool would have returned if the call took effect, and ``None`` if it did not.
     """
 
     effect: Effect = "unsafe"
     approval: bool = False
-    reconcile: Callable[[Call], Any] | None = None
+    reconcile: Callable[[CallInDoubt], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.effect not in get_args(Effect):

@@ -23,7 +23,7 @@ from midturn.journal.order import Order
 from midturn.journal.recorded import about, call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.rows import CallRow, now
-from midturn.tools import Call, inside, inside_a_tool, is_inside
+from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -333,8 +333,8 @@ class Journal:
     def _key(self, request: Request, nth: int) -> str:
         return call_key_of(self._ledger, self._born, request.path, request.key, nth)
 
-    def _facts(self, request: Request, nth: int) -> Call:
-        return Call(
+    def _facts(self, request: Request, nth: int) -> CallInDoubt:
+        return CallInDoubt(
             session=self._ledger.session,
             turn=self._ledger.progress.turn,
             agent=request.agent,
