@@ -10,7 +10,7 @@ import pytest
 
 import midturn
 from midturn.errors import EXTRAS
-from midturn.journal import private as of_asyncio
+from midturn.journal import asyncio_private as of_asyncio
 from midturn.stores.postgres import private as of_psycopg
 
 PACKAGE = Path(midturn.__file__).parent

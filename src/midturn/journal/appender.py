@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from midturn.errors import StateInvalid
-from midturn.journal.order import Place
+from midturn.journal.order import Completion
 from midturn.record.head import Kind, Row
 from midturn.record.rows import encode_record
 from midturn.stopping import fail, settled
@@ -33,10 +33,10 @@ class Appender:
         self._archive = archive
         self._order = order
         self._halt = halt
-        self._pending: list[tuple[CallRow, asyncio.Future[Place] | None]] = []
+        self._pending: list[tuple[CallRow, asyncio.Future[Completion] | None]] = []
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
-        self._waiters: set[asyncio.Future[Place]] = set()
+        self._waiters: set[asyncio.Future[Completion]] = set()
         self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the turn has ended."""
 
@@ -45,8 +45,8 @@ class Appender:
         if self.closing.done():
             raise asyncio.CancelledError
 
-    async def append(self, row: CallRow) -> Place:
-        """Write a row; its place in the order, which only what is done has."""
+    async def append(self, row: CallRow) -> Completion:
+        """Write a row and return its completion; only a row of the stage "done" has one in the order."""
         written = self._waiter()
         self._pending.append((row, written))
         if self._flushing is None or self._flushing.done():
@@ -59,7 +59,7 @@ class Appender:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
-        """The store's own transaction, in which a tool works; nothing else is written meanwhile.
+        """Open the store's own transaction for a tool; nothing else is written meanwhile.
 
         Raises:
             StateInvalid: the store has none.
@@ -71,8 +71,8 @@ class Appender:
         async with self._writing, self._ledger.transaction(self._ledger.store) as transaction:
             yield transaction
 
-    async def commit(self, transaction: Transaction, row: CallRow) -> Place:
-        """Write a row in a transaction, with all that was done in it."""
+    async def commit(self, transaction: Transaction, row: CallRow) -> Completion:
+        """Write a row in a transaction, together with what the tool did in it, and return its completion."""
         await self._write([row], transaction)
         return self._order.add()
 
@@ -81,7 +81,7 @@ class Appender:
         fail(self._halt, error)
 
     async def stop(self, error: Exception) -> NoReturn:
-        """The same, from inside the turn: it is not raised, because the framework would make another one of it."""
+        """End the turn from inside it. The error is not raised: the framework would turn it into another one."""
         self.halt(error)
         await self.wait()
 
@@ -91,7 +91,7 @@ class Appender:
         raise AssertionError
 
     async def close(self) -> None:
-        """Write to its end what is being written, and nothing more."""
+        """Finish the write that is under way, and start no other."""
         self.closing.set_result(None)
         if self._flushing is not None:
             await settled(self._flushing)
@@ -121,22 +121,22 @@ class Appender:
                 sheltered=transaction is None,  # :meth:`_flush` is a task of its own
             )
 
-    def _tell(self, row: CallRow, written: asyncio.Future[Place] | None) -> None:
+    def _tell(self, row: CallRow, written: asyncio.Future[Completion] | None) -> None:
         """Tell the one who made a call that it is recorded."""
         if written is None:
             return
-        place = self._order.add() if row.stage == "done" else Place()
+        completion = self._order.add() if row.stage == "done" else Completion()
         if written.done():  # the caller has gone
-            self._order.leave(place)
+            self._order.leave(completion)
         else:
-            written.set_result(place)
+            written.set_result(completion)
 
-    def _waiter(self) -> asyncio.Future[Place]:
+    def _waiter(self) -> asyncio.Future[Completion]:
         self.check_open()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         return waiter
 
-    async def _wait(self, waiter: asyncio.Future[Place]) -> Place:
+    async def _wait(self, waiter: asyncio.Future[Completion]) -> Completion:
         self._waiters.add(waiter)
         try:
             return await waiter

@@ -15,7 +15,7 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from midturn.errors import MidturnError
+from midturn.errors import MidturnError, StateInvalid
 from midturn.framework import Answer
 from midturn.journal.appender import Appender
 from midturn.journal.divergence import called
@@ -23,6 +23,7 @@ from midturn.journal.order import Order
 from midturn.journal.recorded import about, call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.rows import CallRow, now
+from midturn.stopping import fail
 from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside
 
 if TYPE_CHECKING:
@@ -219,25 +220,26 @@ class Journal:
 
     async def _transact(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """Make a call in the store's transaction, which also records it: both happen, or neither does."""
-        answer = place = None
+        answer = completion = None
         with self._running():
             try:
                 async with self._appender.transaction() as transaction:
                     with inside(self._key(request, nth), transaction):
                         answer = await self._while_open(make(request.arguments))
                     if not answer.failed:  # else what it did is undone
-                        place = await self._appender.commit(transaction, self._row(request, nth, value=answer.value))
+                        row = self._row(request, nth, value=answer.value)
+                        completion = await self._appender.commit(transaction, row)
             except MidturnError as error:
                 await self._appender.stop(error)
             except BaseException as error:
-                if place is not None:
-                    self._order.leave(place)
+                if completion is not None:
+                    self._order.leave(completion)
                 if answer is None or not isinstance(error, Exception):
                     raise
                 answer = _told(request, f"{type(error).__name__}: {error}", failed=True)  # the database undid it
-        if place is None:
+        if completion is None:
             return await self._complete(request, nth, answer)
-        await self._order.take(place)
+        await self._order.take(completion)
         return answer
 
     async def _while_open(self, work: Awaitable[Answer]) -> Answer:
@@ -252,15 +254,15 @@ class Journal:
             task.cancel()
 
     async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
-        """Record what came of a call, and wait for its place in the order."""
+        """Record what came of a call, and wait until it is its turn."""
         with self._running():
             try:
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
             except MidturnError as error:  # it cannot be stored
                 await self._appender.stop(error)
-            place = await self._appender.append(row)
+            completion = await self._appender.append(row)
         self._announced.update(start.partition(" ")[0] for start in answer.starts)
-        await self._order.take(place)
+        await self._order.take(completion)
         return answer
 
     async def _question(self, request: Request, what: What, nth: int, text: str, attempt: int = 0) -> dict[str, Any]:
@@ -342,6 +344,63 @@ class Journal:
             arguments=request.arguments or {},
             key=self._key(request, nth),
         )
+
+
+class Unrecorded:
+    """The calls of a turn of which none is recorded, for ``durability="turn"``.
+
+    Every call is made, with a key that is the same if the turn is run again. What needs a journal is refused.
+    """
+
+    def __init__(self, ledger: Ledger, *, born: float, halt: Stop) -> None:
+        self._ledger = ledger
+        self._born = born
+        self._halt = halt
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._ended: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
+
+    @property
+    def replaying(self) -> bool:
+        return False
+
+    async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        if is_inside() and not request.approval:
+            return await make(request.arguments)
+        if request.approval or request.effect == "transactional":
+            await self._refuse(request.name)
+        nth = self._counts[request.path, request.key]
+        self._counts[request.path, request.key] += 1
+        with inside(call_key_of(self._ledger, self._born, request.path, request.key, nth)):
+            return await make(request.arguments)
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        return await self._refuse(request.name)
+
+    async def ask(self, request: Request, question: str) -> str:
+        _ = question
+        return await self._refuse(request.path)
+
+    async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        _ = path
+        return await see()
+
+    def finish(self) -> list[str]:
+        """Return no notes: nothing is known of an earlier attempt."""
+        return []
+
+    async def close(self) -> None:
+        """Cancel whoever waits."""
+        self._ended.cancel()
+
+    async def fail(self, error: Exception) -> NoReturn:
+        """End the turn with an error. It is not raised here: the framework would turn it into another one."""
+        fail(self._halt, error)
+        await self._ended
+        raise AssertionError
+
+    async def _refuse(self, path: str) -> NoReturn:
+        what = "needs a journal: session(..., durability='call')"
+        await self.fail(StateInvalid(what, path=path, session=self._ledger.session))
 
 
 def _told(request: Request, text: str, *, failed: bool) -> Answer:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midturn.journal.private import ready
+from midturn.journal.asyncio_private import ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ PATIENCE = 100
 
 
 async def quiet() -> None:
-    """Let all run that can."""
+    """Wait until the event loop has nothing left to run."""
     due = ready(asyncio.get_running_loop())
     calm = 0
     for _ in range(PATIENCE):
@@ -40,26 +40,26 @@ async def quiet() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """A completion and its place in the order. Nobody waits for one that is recorded, until the call is made again."""
+class Completion:
+    """The completion of a call. Nobody waits for a recorded one until the call is made again."""
 
     caller: asyncio.Future[None] | None = None
     awaited: bool = False
-    """Whether the one who made the call is there to take it."""
+    """Whether the caller is still there to take it."""
     optional: bool = False
-    """Whether nobody need ask for it again."""
+    """Whether the turn may end without it: nobody has to make this call again."""
     gap: float = 0.0
-    """How many seconds it came after the one before it."""
+    """How many seconds after the one before it it came."""
     passed: bool = False
     """Whether it was passed over, because nobody had asked for it when a later one was ready."""
 
 
 class Order:
-    """Completions, let through one by one. ``idle`` is called when nothing runs and nothing is left to let through."""
+    """Lets completions through one by one. Calls ``idle`` when nothing runs and nothing is left to let through."""
 
-    def __init__(self, recorded: Collection[Place], idle: Callable[[], None]) -> None:
-        self._places = list(recorded)
-        self._recorded = len(self._places)
+    def __init__(self, recorded: Collection[Completion], idle: Callable[[], None]) -> None:
+        self._completions = list(recorded)
+        self._recorded = len(self._completions)
         self._next = 0
         self._ready = 0
         self._running = 0
@@ -71,54 +71,54 @@ class Order:
 
     @property
     def replaying(self) -> bool:
-        """Whether recorded completions are left."""
+        """Say whether recorded completions are left."""
         return self._next < self._recorded
 
     def begin(self) -> None:
-        """A call is being made, and its completion will be added."""
+        """Count a call that is being made; its completion is added later."""
         self._running += 1
 
     def end(self) -> None:
-        """It was not completed, or its completion was added."""
+        """Count it no longer: it failed, or its completion was added."""
         self._running -= 1
         self._look()
 
-    def add(self) -> Place:
-        """The next completion; the one who made the call takes it."""
-        place = Place(awaited=True)
-        self._places.append(place)
-        return place
+    def add(self) -> Completion:
+        """Return a new completion, the last in the order; its caller takes it."""
+        completion = Completion(awaited=True)
+        self._completions.append(completion)
+        return completion
 
-    async def take(self, place: Place) -> None:
-        """Wait until it is this one's turn."""
+    async def take(self, completion: Completion) -> None:
+        """Wait until this completion is the next one."""
         if self._closed:
             raise asyncio.CancelledError
-        if place.passed:
+        if completion.passed:
             return
         alone = not (self._running or self._ready or self._unsettled)
-        if alone and not self.replaying and self._places[self._next] is place:
+        if alone and not self.replaying and self._completions[self._next] is completion:
             self._next += 1
             return
-        place.caller, place.awaited = asyncio.get_running_loop().create_future(), True
+        completion.caller, completion.awaited = asyncio.get_running_loop().create_future(), True
         self._ready += 1
         self._look()
         try:
-            await place.caller
+            await completion.caller
         finally:
-            place.awaited = False
+            completion.awaited = False
             self._look()
 
-    def leave(self, place: Place) -> None:
-        """Whoever made the call has gone."""
-        place.awaited = False
+    def leave(self, completion: Completion) -> None:
+        """Note that the caller of this completion has gone."""
+        completion.awaited = False
         self._look()
 
     def ask(self) -> None:
-        """Somebody waits for a human."""
+        """Note that a call waits for a human."""
         self._look(even_if_idle=True)
 
     def _look(self, *, even_if_idle: bool = False) -> None:
-        """See to it that what can go on does."""
+        """Wake the task that lets completions through; start it if there is none."""
         if self._pump is None and (self._ready or even_if_idle) and not self._closed:
             self._pump = asyncio.create_task(self._let_through())
         self._changed.set()
@@ -136,45 +136,46 @@ class Order:
                 if not self._changed.is_set():
                     await self._changed.wait()
 
-    def _missing(self) -> Place | None:
-        """The next completion, if a later one is ready and nobody has asked for this one yet."""
-        place = self._places[self._next] if self._next < len(self._places) else None
-        absent = place is not None and place.caller is None and not place.awaited and not place.optional
-        return place if absent and self._ready else None
+    def _missing(self) -> Completion | None:
+        """Return the next completion if a later one is ready and nobody has asked for this one yet."""
+        if not self._ready or self._next == len(self._completions):
+            return None
+        found = self._completions[self._next]
+        return None if found.caller is not None or found.awaited or found.optional else found
 
-    async def _wait_for(self, place: Place) -> None:
-        """Give whoever asks for a completion the time that he took before; then do without."""
-        until = time.monotonic() + min(place.gap, LONGEST) + MARGIN
-        while place.caller is None and (left := until - time.monotonic()) > 0:
+    async def _wait_for(self, completion: Completion) -> None:
+        """Wait for a caller as long as the call took before; after that the completion is optional."""
+        until = time.monotonic() + min(completion.gap, LONGEST) + MARGIN
+        while completion.caller is None and (left := until - time.monotonic()) > 0:
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
-        place.optional = place.caller is None
+        completion.optional = completion.caller is None
 
     def _advance(self) -> bool:
-        """Let the next completion through, or pass over one that need not come; whether there was one."""
-        if self._next == len(self._places):
+        """Let the next completion through, or pass over an optional one; say whether there was one."""
+        if self._next == len(self._completions):
             return False
-        place = self._places[self._next]
-        if place.caller is not None:
+        completion = self._completions[self._next]
+        if completion.caller is not None:
             self._ready -= 1
             self._unsettled = True
-            if not place.caller.done():
-                place.caller.set_result(None)
-        elif place.optional:
-            place.passed = True
+            if not completion.caller.done():
+                completion.caller.set_result(None)
+        elif completion.optional:
+            completion.passed = True
         else:
             return False
         self._next += 1
         return True
 
     async def close(self) -> None:
-        """Let nothing through any more; whoever waits is cancelled."""
+        """Let nothing through any more, and cancel whoever waits."""
         self._closed = True
-        for place in self._places[self._next :]:
-            if place.caller is not None:
-                place.caller.cancel()
+        for completion in self._completions[self._next :]:
+            if completion.caller is not None:
+                completion.caller.cancel()
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.wait({self._pump})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from midturn.errors import StateInvalid
-from midturn.journal.order import Place
+from midturn.journal.order import Completion
 from midturn.questions import Question
 from midturn.record.codec import is_array
 from midturn.record.head import Kind
@@ -32,7 +32,7 @@ HUMAN = ("human", "approval", "doubt")
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Place):
+class Entry(Completion):
     """A recorded call."""
 
     row: CallRow = field(kw_only=True)

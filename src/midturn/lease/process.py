@@ -15,21 +15,21 @@ UNSEEN = "?"
 
 def new_owner() -> str:
     """A name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
-    return f"{_place()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:8]}"
+    return f"{_pid_space()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(owner: str) -> bool:
     """Whether the owner's process is known to be gone; ``False`` for a process that this one cannot see."""
     try:
         host, space, pid, start, _ = owner.split("/")
-        now = _start(int(pid)) if f"{host}/{space}" == _place() else UNSEEN
+        now = _start(int(pid)) if f"{host}/{space}" == _pid_space() else UNSEEN
         return now == "" or (UNSEEN not in (now, start) and now != start)
     except ValueError:
         return False
 
 
 @cache
-def _place() -> str:
+def _pid_space() -> str:
     """The host since its last boot, and the space in which process ids are unique: a container has its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

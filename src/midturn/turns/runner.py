@@ -19,9 +19,8 @@ from midturn.errors import (
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.checkpoints import messages_of, read_bodies
 from midturn.journal.divergence import Divergence
-from midturn.journal.journal import Journal, Suspended
+from midturn.journal.journal import Journal, Suspended, Unrecorded
 from midturn.journal.recorded import Recorded
-from midturn.journal.unrecorded import Unrecorded
 from midturn.record.head import Kind, Row
 from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record, now
 from midturn.stopping import each, settled

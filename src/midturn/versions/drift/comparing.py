@@ -126,9 +126,9 @@ def _filled(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_at(path: str, place: str) -> bool:
-    """Whether a path is a place, or leads to something inside of it."""
-    return path == place or path.startswith(f"{place}/")
+def _is_at(path: str, parent: str) -> bool:
+    """Say whether a path is that of ``parent``, or leads to something inside it."""
+    return path == parent or path.startswith(f"{parent}/")
 
 
 @dataclass(frozen=True, slots=True)
