@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import NotFound, StateInvalid
-from midturn.record.bodies import Bodies
+from midturn.record.bodies import Bodies, gc_paused
 from midturn.record.codec import is_object
 from midturn.record.head import Kind
 from midturn.record.packing import Archive, restore
 from midturn.record.rows import CheckpointRow, decode_appends, decode_record
-from midturn.record.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +82,7 @@ async def read_checkpoint(
     found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
     fingerprint = None
     try:
-        with uncollected():
+        with gc_paused():
             logs = [decode_appends(row) for row in rows]
             if archive is not None:
                 archive.learn_bodies(found)
@@ -123,7 +122,7 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
         found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
         if not found:
             raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
-        with uncollected():
+        with gc_paused():
             bodies.extend(found)
     return bodies
 

@@ -19,9 +19,9 @@ from midturn.autogen import private
 from midturn.autogen.parts.kinds import class_of
 from midturn.autogen.state.autogen_state import Shape, capture, shape
 from midturn.errors import Drifted, StateInvalid
+from midturn.record.bodies import gc_paused
 from midturn.record.codec import difference, is_array, is_object
 from midturn.record.packing import Grown
-from midturn.record.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +143,7 @@ def read_list(growing: GrowingList, value: Json, at: str) -> list[Any]:
 
 def _read_items(growing: GrowingList, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
     read: list[Any] = []
-    with suppress(Exception), uncollected():  # whatever it is, it is found again below
+    with suppress(Exception), gc_paused():  # whatever it is, it is found again below
         for start in range(0, len(value), MANY):
             some = value[start : start + MANY]
             loaded, dumped = growing.load_all(some)

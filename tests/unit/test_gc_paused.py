@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from midturn.record.uncollected import uncollected
+from midturn.record.bodies import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -16,15 +16,15 @@ def as_before():
 
 def test_nothing_is_collected_in_the_block_and_all_is_afterwards():
     gc.enable()
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_blocks_may_be_inside_each_other():
     gc.enable()
-    with uncollected():
-        with uncollected():
+    with gc_paused():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -32,13 +32,13 @@ def test_blocks_may_be_inside_each_other():
 
 def test_an_error_leaves_nothing_behind():
     gc.enable()
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), gc_paused():
         raise KeyError
     assert gc.isenabled()
 
 
 def test_who_collects_nothing_at_all_goes_on_with_that():
     gc.disable()
-    with uncollected():
+    with gc_paused():
         assert not gc.isenabled()
     assert not gc.isenabled()
