@@ -185,12 +185,12 @@ class MissingMigration(MidturnError):
 class MigrationFailed(MidturnError):
     """A migration raised, or did what a migration must not do; the session is as it was.
 
-    ``step`` has the versions between which it was to lead.
+    ``versions`` are the two between which it leads.
     """
 
-    def __init__(self, message: str, *, session: str | None, step: tuple[int, int]) -> None:
+    def __init__(self, message: str, *, session: str | None, versions: tuple[int, int]) -> None:
         super().__init__(message, session=session)
-        self.step = step
+        self.versions = versions
 
 
 class StoreUnavailable(MidturnError):

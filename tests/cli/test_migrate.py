@@ -142,7 +142,7 @@ def test_an_old_worker_skips_newer_sessions(cli, cases, release, crash):
     crash("case-0", app=new)
     result = cli("resume", cases, "--all")
     assert "1 skipped" in result.out
-    assert "this worker has version 1: upgrade it" in result.err
+    assert "this worker has version 1: deploy version 2 here" in result.err
 
 
 # --- check

@@ -153,11 +153,11 @@ def test_step_by_step_at_once_when_used_or_in_bulk(history):
             # Step by step, each of which is a state that fits what its version builds.
             stepwise = tree
             for number, (_, spec) in enumerate(chain[1:], start=1):
-                step = blueprint(chain[: number + 1]).steps(number)
+                step = blueprint(chain[: number + 1]).migrations(number)
                 stepwise = migrate(stepwise, step, AutoGen(), "case").tree
                 await fitted(spec, stepwise)
             newest = blueprint(chain)
-            whole = migrate(tree, newest.steps(1), AutoGen(), "case").tree
+            whole = migrate(tree, newest.migrations(1), AutoGen(), "case").tree
             assert whole == stepwise
             assert await case.at(len(tasks)).tree() == tree
             # In bulk, or when used: the next turn is shown the same.

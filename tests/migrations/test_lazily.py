@@ -184,7 +184,7 @@ async def test_a_bad_migration_is_named_and_the_session_is_as_it_was(memory, how
     bad.migration(1, 2)(function)
     with pytest.raises(MigrationFailed, match=words) as caught:
         await memory.session("case", bad).run(task="two")
-    assert (caught.value.session, caught.value.step) == ("case", (1, 2))
+    assert (caught.value.session, caught.value.versions) == ("case", (1, 2))
     assert "case" in str(caught.value)
     assert await seq(memory) == before
     assert await memory.session("case").at(1).tree() == tree
@@ -203,7 +203,7 @@ async def test_an_old_worker_leaves_a_newer_session_alone(memory):
     await memory.session("case", new).run(task="two")
     before = [turn async for turn in memory.session("case").history()]
     for session in (worker, memory.session("case", old)):
-        with pytest.raises(UnknownVersion, match=r"version 2 .*has version 1: upgrade it") as caught:
+        with pytest.raises(UnknownVersion, match=r"version 2 .*has version 1: deploy version 2 here") as caught:
             await session.run(task="three")
         assert caught.value.session == "case"
     assert [turn async for turn in memory.session("case").history()] == before
@@ -340,7 +340,7 @@ async def test_an_open_turn_that_has_used_a_tool_does_not_lose_it(memory, how):
         if use == "answer":
             with pytest.raises(MigrationFailed, match=r"has used .*refund.*discard\(\)") as caught:
                 await case.answer("approve")
-            assert caught.value.step == (1, 2)
+            assert caught.value.versions == (1, 2)
         else:
             assert (await case.resume()).waiting, "it still waits"
     assert await seq(memory) == before

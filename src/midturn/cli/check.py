@@ -60,17 +60,17 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
     then = _read(app, path)
     changes = drift.compare(then, now)
     version = then["version"]
-    steps = blueprint.steps(version)  # raises if one is missing
+    migrations = blueprint.migrations(version)  # raises if one is missing
     if version > blueprint.version:
         raise StateInvalid(f"is of version {version}, and {app} is version {blueprint.version}", path=str(path))
     same = now["digest"] == drift.digest(then)
     if as_json:
         print_json({"version": version, "now": blueprint.version, "same": same, "drift": changes.as_json()})
-        return 0 if same or steps else 1
-    if same and not steps:
+        return 0 if same or migrations else 1
+    if same and not migrations:
         say(f"{app} is built as {path} says: version {version}, {now['digest'][:12]}")
         return 0
-    if not steps:
+    if not migrations:
         complain(
             f"{app} has changed, and its version is still {version}",
             *changes.texts,

@@ -16,7 +16,7 @@ from midturn.record.rows import CheckpointRow, TurnRow, decode_record, encode_re
 from midturn.stopping import settled
 from midturn.turns.commit import Stamp, commit
 from midturn.versions.blueprint import build, fingerprint_of
-from midturn.versions.loading import upgrade
+from midturn.versions.loading import fit_stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -96,7 +96,7 @@ class MigrationRun:
         archive.logs = ledger.progress.logs
         stored = await read_checkpoint(ledger, ledger.progress.checkpoint, archive, bodies=ledger.progress.bodies)
         live = await self.build()
-        fitted = await upgrade(
+        fitted = await fit_stored(
             stored, live, self._built, blueprint, self._framework, session=session, on_drift="ignore"
         )
         stamp = Stamp(

@@ -22,7 +22,7 @@ from midturn.versions.loading import (
     check_owner,
     check_version,
     explained,
-    upgrade,
+    fit_stored,
 )
 from midturn.versions.migrations import migrate
 
@@ -149,7 +149,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         touched = self._touched
         if self.is_built and not self.checkpoint:
             try:
-                touched = migrate(NOTHING, self.blueprint.steps(version), self._framework, self.session).touched
+                touched = migrate(NOTHING, self.blueprint.migrations(version), self._framework, self.session).touched
             except MigrationFailed:  # it needs a state to say so
                 return None
         return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
@@ -304,7 +304,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     async def _fit(self, live: Any, stored: Stored) -> Fitted:
         """A stored state as it can be loaded."""
-        fitted = await upgrade(
+        fitted = await fit_stored(
             stored,
             live,
             self._fingerprint,

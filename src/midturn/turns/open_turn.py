@@ -88,7 +88,7 @@ async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
             f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
             f"{turn.version}, which has worked on it, or give it up: discard()",
             session=instance.session,
-            step=(turn.version, instance.version),
+            versions=(turn.version, instance.version),
         )
     if turn.version == instance.version:
         await instance.compare(turn.fingerprint)

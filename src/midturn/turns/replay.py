@@ -19,7 +19,7 @@ from midturn.record.head import Kind
 from midturn.record.rows import CheckpointRow, TurnRow
 from midturn.stopping import each, fail
 from midturn.versions.blueprint import build, fingerprint_of
-from midturn.versions.loading import upgrade
+from midturn.versions.loading import fit_stored
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -142,7 +142,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     if row.parent:
         stored = await read_checkpoint(ledger, row.parent)
         built = await fingerprint_of(live, framework)
-        fitted = await upgrade(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
+        fitted = await fit_stored(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
         await framework.load(live, fitted.plan)
     await framework.prepare(live)
     halt: Stop = asyncio.get_running_loop().create_future()

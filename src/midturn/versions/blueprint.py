@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import MissingMigration, StateInvalid
 from midturn.record import codec
 from midturn.tools import declared
 from midturn.versions.drift import variable
+from midturn.versions.migrations import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from midturn.tools import tool
 
 MigrationT = TypeVar("MigrationT", bound="Callable[[Any], Any]")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A migration: a function that makes a state of one version one of a later version."""
-
-    start: int
-    end: int
-    function: Callable[[Any], Any]
-
-    def __str__(self) -> str:
-        return f"the migration from version {self.start} to {self.end} ({getattr(self.function, '__name__', '?')})"
 
 
 class Blueprint:
@@ -60,20 +48,20 @@ class Blueprint:
         self.version = version
         self.effects = declared(effects or {})
         self._factory = factory
-        self._steps: dict[int, Step] = {}
+        self._migrations: dict[int, Migration] = {}
 
     def __repr__(self) -> str:
         return f"Blueprint({self.name!r}, version={self.version})"
 
     async def build(self) -> Any:
-        """A fresh agent or team."""
+        """Return a fresh agent or team."""
         made = self._factory()
         if inspect.isawaitable(made):
             made = await made
         return made
 
     def migration(self, start: int, end: int) -> Callable[[MigrationT], MigrationT]:
-        """A decorator for the function that makes a state of version ``start`` one of version ``end``.
+        """Decorate the function that makes a state of version ``start`` one of version ``end``.
 
         The function gets a :class:`~midturn.State` and returns one. It must be pure, because it may be run
         twice or only be tried: it changes nothing in place, and uses no network, files, other programs, clock or random
@@ -89,7 +77,7 @@ class Blueprint:
             )
 
         def add(function: MigrationT) -> MigrationT:
-            for other in self._steps.values():
+            for other in self._migrations.values():
                 if other.start < end and start < other.end:
                     raise StateInvalid(
                         f"{other} covers the same versions; there is one way from each to the next", path=at
@@ -98,7 +86,7 @@ class Blueprint:
                 raise StateInvalid(f"is a function, not a {type(function).__name__}", path=at)
             if inspect.iscoroutinefunction(function):
                 raise StateInvalid("is an ordinary function, not an async one: it waits for nothing", path=at)
-            self._steps[start] = Step(start, end, function)
+            self._migrations[start] = Migration(start, end, function)
             return function
 
         return add
@@ -109,20 +97,20 @@ class Blueprint:
         Raises:
             MissingMigration: there is a gap between them, or after the last one.
         """
-        if self._steps:
-            self.steps(min(self._steps))
+        if self._migrations:
+            self.migrations(min(self._migrations))
 
-    def steps(self, version: int) -> list[Step]:
-        """The migrations that lead from a version to this one.
+    def migrations(self, version: int) -> list[Migration]:
+        """Return the migrations that lead from a version to this one.
 
         Raises:
             MissingMigration: one is missing.
         """
-        found: list[Step] = []
+        found: list[Migration] = []
         while version < self.version:
-            step = self._steps.get(version)
-            if step is None:
-                later = min((start for start in self._steps if start > version), default=self.version)
+            migration = self._migrations.get(version)
+            if migration is None:
+                later = min((start for start in self._migrations if start > version), default=self.version)
                 raise MissingMigration(
                     f"blueprint {self.name!r} is version {self.version}, and no migration leads from version {version} "
                     f"to {later}; write it, or one that has nothing to change:\n\n"
@@ -130,8 +118,8 @@ class Blueprint:
                     f"def from_{version}_to_{later}(state):\n"
                     f"    return state"
                 )
-            found.append(step)
-            version = step.end
+            found.append(migration)
+            version = migration.end
         return found
 
 
@@ -140,7 +128,7 @@ def _is_version(value: object) -> bool:
 
 
 async def build(blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
-    """A fresh agent or team.
+    """Return a fresh agent or team.
 
     Raises:
         StateInvalid: the factory returned something else.
@@ -154,7 +142,7 @@ async def build(blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
 
 
 async def fingerprint_of(live: Any, framework: Framework[Any, Any]) -> dict[str, Json]:
-    """How an agent or a team is built.
+    """Return how an agent or a team is built.
 
     Raises:
         StateInvalid: that cannot be stored.

@@ -1,4 +1,4 @@
-"""What becomes of a stored state before it is loaded: its version is checked, it is migrated, compared and fitted."""
+"""Loading a stored state: its version is checked, it is migrated, compared with what was built, and fitted to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from midturn.framework import Framework
     from midturn.history.checkpoints import Stored
     from midturn.record.codec import Json
-    from midturn.versions.blueprint import Blueprint, Step
+    from midturn.versions.blueprint import Blueprint
+    from midturn.versions.migrations import Migration
 
 Policy: TypeAlias = Literal["warn", "raise", "ignore"]
 OnDrift: TypeAlias = Policy | Callable[[Drift], Any]
@@ -75,12 +76,12 @@ def check_version(stored: int, mine: int, session: str) -> None:
     if stored > mine:
         raise UnknownVersion(
             f"session {session!r} was written by version {stored} of the blueprint, and this worker has version "
-            f"{mine}: upgrade it, and leave the session to the others until then",
+            f"{mine}: deploy version {stored} here, and leave the session to the others until then",
             session=session,
         )
 
 
-async def upgrade(
+async def fit_stored(
     stored: Stored,
     live: Any,
     built: Json,
@@ -90,7 +91,7 @@ async def upgrade(
     session: str,
     on_drift: OnDrift,
 ) -> Fitted:
-    """Make a stored state one of the blueprint's version that fits what was built, whose fingerprint is ``built``.
+    """Migrate a stored state to the blueprint's version and fit it to ``live``, whose fingerprint is ``built``.
 
     Raises:
         UnknownVersion: a newer version of the blueprint wrote it.
@@ -101,33 +102,33 @@ async def upgrade(
     """
     check_owner(blueprint, stored.row.blueprint, session)
     check_version(stored.row.version, blueprint.version, session)
-    steps = _steps(blueprint, stored.row.version, session)
-    done = migrate(stored.tree, steps, framework, session)
+    migrations = _migrations(blueprint, stored.row.version, session)
+    done = migrate(stored.tree, migrations, framework, session)
     drift = Drift(())
     if stored.fingerprint is not None:
         drift = compare(stored.fingerprint, built, mentions=lambda tool: framework.mentions(stored.tree, tool))
-    if steps:
-        tree, plan = await _fit_migrated(done.tree, steps, live, framework, session)
+    if migrations:
+        tree, plan = await _fit_migrated(done.tree, migrations, live, framework, session)
     else:
         tree, plan = stored.tree, await _fit(stored, live, drift, blueprint, framework)
         await _follow(on_drift, drift, blueprint, session)
-    changes = [f"migrated from version {steps[0].start} to {steps[-1].end}"] if steps else []
+    changes = [f"migrated from version {migrations[0].start} to {migrations[-1].end}"] if migrations else []
     changes += [change.text for change in drift.changes]
-    return Fitted(plan=plan, tree=tree, migrated=bool(steps), drift=drift, touched=done.touched, changes=changes)
+    return Fitted(plan=plan, tree=tree, migrated=bool(migrations), drift=drift, touched=done.touched, changes=changes)
 
 
-def _steps(blueprint: Blueprint, version: int, session: str) -> list[Step]:
+def _migrations(blueprint: Blueprint, version: int, session: str) -> list[Migration]:
     try:
-        return blueprint.steps(version)
+        return blueprint.migrations(version)
     except MissingMigration as error:
         text = f"session {session!r} was written by version {version}: {error}"
         raise MissingMigration(text, session=session) from None
 
 
 async def _fit_migrated(
-    tree: Json, steps: Sequence[Step], live: Any, framework: Framework[Any, Any], session: str
+    tree: Json, migrations: Sequence[Migration], live: Any, framework: Framework[Any, Any], session: str
 ) -> tuple[Json, Any]:
-    start, end = steps[0].start, steps[-1].end
+    start, end = migrations[0].start, migrations[-1].end
     try:
         tree = await framework.fill(live, tree)
         return tree, await framework.fit(live, tree)
@@ -136,7 +137,7 @@ async def _fit_migrated(
             f"session {session!r}: after its migration from version {start} to {end} the state does not fit what was "
             f"built; the session is as it was.\n{error}",
             session=session,
-            step=(start, end),
+            versions=(start, end),
         ) from error
 
 

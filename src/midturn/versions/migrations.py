@@ -1,4 +1,4 @@
-"""Making a state of an earlier version one of this version, step by step, before anything is loaded."""
+"""Migrations: functions that make a state of an earlier version one of a later version, run before it is loaded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ import orjson
 from midturn.errors import MidturnError, MigrationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from midturn.framework import Framework
     from midturn.record.codec import Json
-    from midturn.versions.blueprint import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A function that makes a state of one version one of a later version."""
+
+    start: int
+    end: int
+    function: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"the migration from version {self.start} to {self.end} ({getattr(self.function, '__name__', '?')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +36,27 @@ class Migrated:
 
     tree: Json
     touched: dict[int, frozenset[str]]
-    """The agents and tools that each step has changed, by the version it led from."""
+    """The agents and tools that each migration has changed, by the version it led from."""
 
 
-def migrate(tree: Json, steps: Sequence[Step], framework: Framework[Any, Any], session: str) -> Migrated:
-    """A state after these steps; the one that is given stays as it is.
+def migrate(tree: Json, migrations: Sequence[Migration], framework: Framework[Any, Any], session: str) -> Migrated:
+    """Run migrations on a state and return the new one; the given one stays as it is.
 
     Raises:
-        MigrationFailed: a step raised, returned something else, or changed its input.
+        MigrationFailed: one raised, returned something else, or changed its input.
     """
     touched: dict[int, frozenset[str]] = {}
-    for step in steps:
-        tree, touched[step.start] = _take(step, tree, framework, session)
+    for migration in migrations:
+        tree, touched[migration.start] = _run(migration, tree, framework, session)
     return Migrated(tree, touched)
 
 
-def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) -> tuple[Json, frozenset[str]]:
+def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], session: str) -> tuple[Json, frozenset[str]]:
     def failed(what: str) -> MigrationFailed:
         return MigrationFailed(
-            f"session {session!r}: {step} {what}. The session is as it was",
+            f"session {session!r}: {migration} {what}. The session is as it was",
             session=session,
-            step=(step.start, step.end),
+            versions=(migration.start, migration.end),
         )
 
     try:
@@ -54,7 +65,7 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
     except Exception as error:  # what was stored by hand may be anything
         raise failed(f"has nothing to work on: {type(error).__name__}: {error}") from error
     try:
-        found = step.function(view)
+        found = migration.function(view)
     except (Exception, SystemExit) as error:
         raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
     if type(found) is not type(view):
@@ -74,6 +85,6 @@ def _take(step: Step, tree: Json, framework: Framework[Any, Any], session: str) 
 
 
 def _where(error: BaseException) -> str:
-    """Where in a user's own code it was raised."""
+    """Return where in a user's own code an error was raised."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "midturn" not in Path(frame.filename).parts]
     return f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
