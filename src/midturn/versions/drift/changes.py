@@ -1,4 +1,4 @@
-"""What a difference between two configurations is, and how it is told in one line."""
+"""Changes between two configurations, and the words in which they are reported."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 LONGEST = 150
-"""How many characters a change is told in."""
+"""How many characters the text of a change may have."""
 
 SHORT = 48
-"""How many a value may have that is shown in it."""
+"""How many characters a value may have that is shown in it."""
 
 MORE = "is in what was built, and the state does not have it"
-"""What is told of something of a user's own that has more than was stored."""
+"""What is reported of an object of a user's own that has more than was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +58,19 @@ class Drift:
 
     @property
     def breaking(self) -> bool:
-        """Whether the stored state needs a migration."""
+        """Say whether the stored state needs a migration."""
         return any(change.breaking for change in self.changes)
 
     @property
     def texts(self) -> list[str]:
-        """A line for each change, the breaking ones first."""
+        """Return a line for each change, the breaking ones first."""
         return [
             f"{change.text} (needs a migration)" if change.breaking else change.text
             for change in sorted(self.changes, key=lambda change: not change.breaking)
         ]
 
     def failing(self) -> Drift:
-        """The same for a state that was found not to fit: agents of another class have to begin anew, then."""
+        """Return the same drift for a state that does not fit: agents of another class have to begin anew."""
         return Drift(
             tuple(
                 replace(each, breaking=True, code=f"state = state.reset_agent({literal(each.agent)})")
@@ -81,7 +81,7 @@ class Drift:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the same as JSON."""
         return {
             "breaking": self.breaking,
             "changes": [
@@ -91,7 +91,7 @@ class Drift:
 
 
 def variable(name: str) -> str:
-    """What to call a blueprint in code."""
+    """Return the name of a blueprint's variable in code."""
     return name if name.isidentifier() and not iskeyword(name) else "blueprint"
 
 
@@ -105,7 +105,7 @@ def change(
     breaking: bool = False,
     code: str | None = None,
 ) -> Change:
-    """A change of what has this path and this name, told in one line that is not too long."""
+    """Return a change at this path and name, with a text that fits in a line."""
     path, agent = where
     told = line(text)
     told = told if len(told) <= LONGEST else f"{told[: LONGEST - 3]}..."
@@ -115,12 +115,12 @@ def change(
 
 
 def more(path: str) -> Change:
-    """That something of a user's own has more than was stored, at this path of the state."""
+    """Return the change that an object of a user's own has more than was stored, at this path of the state."""
     return change(("", ""), "state", f"{path} {MORE}", None, None, code="# state = state.edit(...): if it got lost")
 
 
 def said(what: str, before: Json, after: Json) -> str:
-    """That something was added, removed or changed; from what to what, if that can be said in a few words."""
+    """Say that something was added, removed or changed; from what to what, if that is short."""
     if before is None or after is None:
         return f"{what} {'added' if before is None else 'removed'}"
     for show in (_name, _whole):
@@ -131,7 +131,7 @@ def said(what: str, before: Json, after: Json) -> str:
 
 
 def _name(value: Json) -> str:
-    """A value that is told by its name, or a plain one."""
+    """Return the name of a value that has one, or a plain value."""
     if is_object(value):
         named = value.get("name")
         return named if isinstance(named, str) else ""
@@ -146,27 +146,27 @@ def _whole(value: Json) -> str:
 
 
 def line(text: str) -> str:
-    """A text in one line, for people and for a comment in code."""
+    """Return a text in one line, for people and for a comment in code."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
 def literal(value: Json) -> str:
-    """A value in Python, texts in double quotes where that is simple."""
+    """Return a value in Python, texts in double quotes where that is simple."""
     shown = repr(value)
     return f'"{shown[1:-1]}"' if isinstance(value, str) and shown.startswith("'") and '"' not in value else shown
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: 1, 1.0 and true are not."""
+    """Say whether two values are the same JSON: 1, 1.0 and true are not."""
     return canonical(one) == canonical(other)
 
 
 def canonical(value: Any) -> str:
-    """The one text of a value."""
+    """Return the one JSON text of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def called(record: Mapping[str, Any], path: str) -> str:
-    """The name of an agent or a team; failing that, the end of its path."""
-    name = record.get("name")
+def called(configuration: Mapping[str, Any], path: str) -> str:
+    """Return the name of an agent or a team; failing that, the end of its path."""
+    name = configuration.get("name")
     return name if isinstance(name, str) else path.rpartition("/")[2] or "?"

@@ -1,4 +1,4 @@
-"""Whether values that were written under one JSON schema can be read under another."""
+"""JSON schemas: can values that were written under one of them be read under another?"""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Misfit:
 
     @property
     def is_nested(self) -> bool:
-        """Whether it is a field of a field."""
+        """Say whether it is a field of a field."""
         return "." in self.field or "[" in self.field
 
 
 def misfits(before: Json, after: Json) -> list[Misfit]:
-    """Required fields that are new, fields that are gone, fields that take other values."""
+    """Return required fields that are new, fields that are gone, fields that take other values."""
     return list(_Pair(before, after).walk(before, after, "", frozenset()))
 
 
@@ -100,7 +100,7 @@ def _reference(schema: Json) -> str:
 
 
 def _resolved(schema: Json, root: Json) -> Json:
-    """A schema, or the one that it refers to."""
+    """Return a schema, or the one that it refers to."""
     followed: set[str] = set()
     while (reference := _reference(schema)) and reference not in followed:
         followed.add(reference)
@@ -109,7 +109,7 @@ def _resolved(schema: Json, root: Json) -> Json:
 
 
 def _options(schema: Json, root: Json) -> list[Json]:
-    """What a value may be, each as a schema without prose and references."""
+    """Return what a value may be, each as a schema without prose and references."""
     found: list[Json] = []
     for each in _list(schema, "anyOf") or [schema]:
         shape = _shape(each, root, frozenset())
@@ -119,7 +119,7 @@ def _options(schema: Json, root: Json) -> list[Json]:
 
 
 def _fits(old: list[Json], new: list[Json]) -> bool:
-    """Whether each of the old options is one of the new."""
+    """Say whether each of the old options is one of the new."""
     known = {_canonical(option) for option in new}
     if _canonical({"type": "number"}) in known:
         known.add(_canonical({"type": "integer"}))
@@ -142,7 +142,7 @@ def _shape(schema: Json, root: Json, seen: frozenset[str]) -> Json:
 
 
 def _default(schema: Json) -> Json:
-    """A value that fits a schema, as well as can be told."""
+    """Return a value that fits a schema, as far as that can be known."""
     if not is_object(schema):
         return None
     if values := _list(schema, "enum") or [schema[key] for key in ("const", "default") if key in schema]:
