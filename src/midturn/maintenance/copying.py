@@ -1,8 +1,8 @@
 """Copying a session with its whole history from one store to another: nothing lost, nothing overwritten.
 
-The rows of a session never change, so a copy that was cut off is gone on with by adding the rows that are not there
-yet, and by removing the calls that the source has removed. Until the last of them is there, the head of the copy is
-:data:`midturn.turns.COPYING`, and nobody can use it.
+The rows of a session never change. So an interrupted copy continues where it stopped: it adds the rows that are not
+there yet, and removes the calls that the source has removed. Until the last row is there, the head of the copy is
+:data:`midturn.record.rows.COPYING`, and nobody can use it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from midturn.record.head import Head, Row
     from midturn.store import Store
 
-Outcome: TypeAlias = Literal["copied", "unchanged", "deletion"]
-"""``deletion``: the session was deleted, and now the other store knows that, too."""
+CopyResult: TypeAlias = Literal["copied", "unchanged", "deletion"]
+"""What became of a session. ``deletion``: it was deleted, and now the other store knows that, too."""
 
 CHUNK = 4_000_000
 """Bytes of rows in one write, if there is more than one."""
@@ -62,14 +62,14 @@ class _Digest:
         self.seen.add((row.kind, row.n))
 
     def close(self, head: Head) -> str:
-        """The digest of the rows and of what the head says of the session."""
+        """Return the digest of the rows and of what the head says of the session."""
         labels = [list(item) for item in sorted(head.labels.items())]
         self._sum.update(codec.encode([head.status, labels]))
         self._sum.update(head.data)
         return self._sum.hexdigest()
 
 
-async def copy(source: Store, target: Store, session: str, *, on_write: Callable[[int], None]) -> Outcome:
+async def copy(source: Store, target: Store, session: str, *, on_write: Callable[[int], None]) -> CopyResult:
     """Make the session in ``target`` what it is in ``source``, which is only read, and check that it is.
 
     ``on_write`` is told the bytes of each write.
@@ -93,16 +93,16 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
                 session=session,
                 owner=busy,
             )
-        outcome = await _Transfer(source, target, head, owner, on_write).run()
-        if outcome is not None:
-            return outcome
+        result = await _Transfer(source, target, head, owner, on_write).run()
+        if result is not None:
+            return result
     raise Conflict(
         f"session {session!r} changed in the source each of {TRIES} times it was read; run again when it rests",
         session=session,
     )
 
 
-async def _bury(target: Store, session: str) -> Outcome:
+async def _bury(target: Store, session: str) -> CopyResult:
     """Let the target know that the session was deleted."""
     there = await target.head(session)
     if there is not None and there.status == "deleted":
@@ -142,8 +142,8 @@ class _Transfer:
             Kind.CALL: progress.calls,
         }
 
-    async def run(self) -> Outcome | None:
-        """What became of the session; ``None`` if it changed in the source before all of it was read."""
+    async def run(self) -> CopyResult | None:
+        """Copy it and return what became of it; ``None`` if it changed in the source before all of it was read."""
         there = self._there = await self._target.head(self._session)
         if there is not None and there.status == "deleted":
             raise SessionDeleted(
@@ -165,7 +165,7 @@ class _Transfer:
         return await self._add(fresh=there is None)
 
     async def _compare(self, there: Head) -> bool | None:
-        """Whether the copy is complete; ``None`` if the source changed meanwhile, so that nobody can tell.
+        """Say whether the copy is complete; ``None`` if the source changed meanwhile, so that nobody can tell.
 
         Raises:
             Conflict: it is not a copy of an earlier time, so to complete it would lose something.
@@ -201,7 +201,7 @@ class _Transfer:
         return False
 
     def _own_call(self, gone: Sequence[Row], first: int | None, *, followed: bool) -> Row | None:
-        """One of the calls that only the copy has, unless the source has removed them; then the copy will, too.
+        """Return one of the calls that only the copy has, unless the source has removed them; then the copy will, too.
 
         ``first`` is the first call in the source. ``followed``: it has gone on, or nobody has used the copy.
         """
@@ -211,7 +211,7 @@ class _Transfer:
         return None if followed and (first is None or gone[-1].n < first) else gone[-1]
 
     def _conflict(self, there: Head, row: Row | None, *, ahead: bool) -> Conflict:
-        """``row`` is one that is not that of the source; without it, only the head is another."""
+        """Return the error; ``row`` is one that differs from the source, without it only the head differs."""
         name, id_ = f"session {self._session!r}", shlex.quote(self._session)
         what = f"{row.kind.name.lower()} {row.n}" if row else "its status or labels"
         if there.data == COPYING:
@@ -231,7 +231,7 @@ class _Transfer:
             )
         return Conflict(text, session=self._session)
 
-    async def _add(self, *, fresh: bool) -> Outcome | None:
+    async def _add(self, *, fresh: bool) -> CopyResult | None:
         """Write the rows that are not there yet, then the head."""
         digest = _Digest()
         chunk: list[Row] = []
@@ -304,7 +304,7 @@ class _Transfer:
             )
 
     async def _moved(self) -> bool:
-        """Whether the source has changed, so that what was read of it may not belong together."""
+        """Say whether the source has changed, so that what was read of it may not belong together."""
         head = await self._source.head(self._session)
         return head is None or head.seq != self._head.seq
 
