@@ -48,11 +48,11 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 LOOKS = 20
 """How often somebody looks in the time that the lease was held last, if that is short."""
 
-Record = TypeVar("Record", TurnRow, CheckpointRow, FailureRow, KeyRow)
+RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow)
 
 
 def holder(head: Head | None) -> str | None:
-    """Who holds the lease and may be alive."""
+    """Return who holds the lease and may be alive."""
     if head is None or head.owner is None or head.expires <= head.now or is_dead(head.owner):
         return None
     return head.owner
@@ -92,7 +92,7 @@ class Ledger:
 
     @property
     def owned(self) -> bool:
-        """Whether this ledger holds the lease, as far as it knows."""
+        """Say whether this ledger holds the lease, as far as it knows."""
         return self.head is not None and self.head.owner == self._owner
 
     async def refresh(self) -> None:
@@ -106,14 +106,14 @@ class Ledger:
             raise SessionDeleted.of(self.session)
 
     def move(self) -> None:
-        """Be used in another event loop from now on."""
+        """Prepare for use in another event loop."""
         self._writing = asyncio.Lock()
 
     def _epoch(self) -> int:
         return self.head.epoch if self.head is not None else 0
 
     def busy(self) -> str | None:
-        """The owner, if another holds the lease and may be alive."""
+        """Return the owner, if another holds the lease and may be alive."""
         owner = holder(self.head)
         return None if owner == self._owner else owner
 
@@ -144,7 +144,7 @@ class Ledger:
 
     @contextmanager
     def storing(self, archive: Archive) -> Generator[list[Row]]:
-        """The rows of the bodies that are not stored yet, for one :meth:`write`: they still are if it has no effect."""
+        """Take the new bodies as rows for one :meth:`write`; they stay new if it has no effect."""
         rows, bodies = archive.new_bodies(), archive.bodies
         try:
             yield rows
@@ -181,7 +181,7 @@ class Ledger:
 
     @asynccontextmanager
     async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
-        """The store's transaction, for a :meth:`write`; until it ends, nothing else is written."""
+        """Open the store's transaction, for a :meth:`write`; until it ends, nothing else is written."""
         async with self._writing, store.transaction() as transaction:
             yield transaction
 
@@ -256,11 +256,11 @@ class Ledger:
         try:
             head = await to.write(write)
         except OutcomeUnknown as unknown:
-            head = await self._outcome(write, unknown)
+            head = await self._find_out(write, unknown)
         self.head, self.progress = head, progress
 
-    async def _outcome(self, write: Write, unknown: OutcomeUnknown) -> Head:
-        """The head that a write made whose call was cut off, if it took effect."""
+    async def _find_out(self, write: Write, unknown: OutcomeUnknown) -> Head:
+        """Return the head that a write made whose call was cut off, if it took effect."""
         try:
             found = await self.store.head(self.session)
             seq = found.seq if found is not None else 0
@@ -278,20 +278,20 @@ class Ledger:
         raise Conflict.of(self.session)
 
     async def _has(self, rows: Sequence[Row]) -> bool:
-        """Whether rows are there, which no other write can have added: they have its time in them."""
+        """Say whether rows are there, which no other write can have added: they have its time in them."""
         for row in rows:
             if list(await self.store.rows(self.session, row.kind, start=row.n, stop=row.n + 1)) != [row]:
                 return False
         return bool(rows)
 
-    async def read(self, kind: Kind, cls: type[Record], n: int) -> Record | None:
-        """One record, if it is there."""
+    async def read(self, kind: Kind, cls: type[RowT], n: int) -> RowT | None:
+        """Return one record, if it is there."""
         for row in await self.store.rows(self.session, kind, start=n, stop=n + 1):
             return decode_record(cls, row.data, self.name(kind, n))
         return None
 
     async def key(self, key: str) -> tuple[int, KeyRow | None]:
-        """The latest record of a key, if it is known, and the number that the next one gets."""
+        """Return the number that the next record of a key gets, and its latest record if there is one."""
         n, latest = key_number(key), None
         while (found := await self.read(Kind.KEY, KeyRow, n)) is not None:
             if found.key == key:
@@ -300,7 +300,7 @@ class Ledger:
         return n, latest
 
     def name(self, kind: Kind, n: int) -> str:
-        """What errors call a row."""
+        """Return what errors call a row."""
         return f"{self.session} {kind.name.lower()} {n}"
 
     def _see(self, head: Head | None) -> None:

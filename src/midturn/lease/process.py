@@ -14,12 +14,12 @@ UNSEEN = "?"
 
 
 def new_owner() -> str:
-    """A name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
+    """Return a name for one holder of leases: ``host/space/pid/start/random``, readable and never used twice."""
     return f"{_pid_space()}/{os.getpid()}/{_start(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner's process is known to be gone; ``False`` for a process that this one cannot see."""
+    """Say whether the owner's process is known to be gone; ``False`` for a process that this one cannot see."""
     try:
         host, space, pid, start, _ = owner.split("/")
         now = _start(int(pid)) if f"{host}/{space}" == _pid_space() else UNSEEN
@@ -30,7 +30,7 @@ def is_dead(owner: str) -> bool:
 
 @cache
 def _pid_space() -> str:
-    """The host since its last boot, and the space in which process ids are unique: a container has its own."""
+    """Return the host since its last boot, and the space in which process ids are unique: a container has its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path but "pid:[4026531836]"
@@ -41,7 +41,7 @@ def _pid_space() -> str:
 
 
 def _start(pid: int) -> str:
-    """When the process began, so that a reused id is not taken for it; empty if there is no such process."""
+    """Return when the process began, so that a reused id is not taken for it; empty if there is no such process."""
     if pid <= 0:  # for kill() these are groups of processes
         return ""
     try:

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 NOTHING: dict[str, Json] = {"state": {}, "beside": {}, "kept": 0}
 """The state of a session before its first checkpoint."""
 
-_HOLDERS: dict[int, tuple[ref[Any], str]] = {}
+_SESSIONS: dict[int, tuple[ref[Any], str]] = {}
 """Which session each live instance runs, by its ``id()``: agents may be equal, or have no hash."""
 
 
@@ -54,19 +54,19 @@ def _naming(session: str) -> Generator[None]:
 
 
 def _snapshot(tree: Any) -> Any:
-    """A captured state that does not follow its live lists."""
+    """Return a captured state that does not follow its live lists."""
     if isinstance(tree, Grown):
         return Grown(list(tree.items), tree.dump)
     return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
 
 
-def _hold(live: Any, session: str) -> str:
-    """The session that runs a live instance; this one from now on, if there is none."""
-    known, holder = _HOLDERS.get(id(live), (None, session))
+def _assign(live: Any, session: str) -> str:
+    """Give a live instance to this session, unless another one runs it; return the session that runs it."""
+    known, current = _SESSIONS.get(id(live), (None, session))
     if known is not None and known() is live:
-        return holder
+        return current
     number = id(live)
-    _HOLDERS[number] = ref(live, lambda gone: _HOLDERS.pop(number) if _HOLDERS[number][0] is gone else None), session
+    _SESSIONS[number] = ref(live, lambda gone: _SESSIONS.pop(number) if _SESSIONS[number][0] is gone else None), session
     return session
 
 
@@ -114,11 +114,11 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     @property
     def version(self) -> int:
-        """The version that a checkpoint gets."""
+        """Return the version that a checkpoint gets."""
         return self.blueprint.version
 
     def given(self) -> Any:
-        """The live instance that the session was made with."""
+        """Return the live instance that the session was made with."""
         if self._given is None:
             raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
         return self._given
@@ -140,12 +140,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
             self._before = _snapshot(await self._framework.capture(self.live))
 
     def end(self, checkpoint: int) -> None:
-        """Have the state of this checkpoint, which a turn has made."""
+        """Note that the live instance has the state of this checkpoint, which a turn has made."""
         self.checkpoint, self._before = checkpoint, None
         self._drift, self._touched = (), {}
 
     def touched(self, version: int) -> frozenset[str] | None:
-        """The agents and tools that the migrations from a version on change; ``None`` if nobody can tell."""
+        """Return the agents and tools that the migrations from a version on change; ``None`` if nobody can tell."""
         touched = self._touched
         if self.is_built and not self.checkpoint:
             try:
@@ -155,14 +155,14 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
 
     def tools(self) -> frozenset[str] | None:
-        """The names of all tools, if they are known without asking a server for them."""
+        """Return the names of all tools, if they are known without asking a server for them."""
         agents: Any = (self._fingerprint or {}).get("agents", {})
         if any("workbenches" in agent for agent in agents.values()):
             return None
         return frozenset(name for agent in agents.values() for name in agent.get("tools", ()))
 
     def stamp(self) -> Stamp:
-        """What the next checkpoint says of what is run."""
+        """Return what the next checkpoint says of what is run."""
         if self._described is None and self._fingerprint is not None:
             self._described = self.archive.message(self._fingerprint, "fingerprint")
         return Stamp(
@@ -173,7 +173,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         )
 
     async def describe(self) -> None:
-        """Know how a given instance is built."""
+        """Take the fingerprint of a given instance."""
         if self._given is not None:
             await self._look(self._given)
 
@@ -181,7 +181,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._fingerprint, self._described = await fingerprint_of(live, self._framework), None
 
     async def go_back(self) -> None:
-        """Have a given live instance as it was before the turn, also what its owner had changed since the last one."""
+        """Restore a given live instance to what it was before the turn, with what its owner had changed in it."""
         if self._given is None or self._before is None:
             self.forget()
             return
@@ -192,7 +192,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live, self._known = self._given, known
 
     async def load(self, ledger: Ledger) -> None:
-        """Have a live instance with the state of the session's latest checkpoint.
+        """Build a live instance and give it the state of the session's latest checkpoint, unless there is one.
 
         Raises:
             StateInvalid: the state is damaged, or does not fit what was built.
@@ -218,7 +218,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live = live
 
     async def read(self, ledger: Ledger) -> Stored | None:
-        """Know the session's bodies and lists; its latest checkpoint, if that had to be read for it."""
+        """Read the session's bodies and lists, if needed; return its latest checkpoint if that was read for it."""
         progress = ledger.progress
         if self._is_current(ledger):
             return None
@@ -282,15 +282,15 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return live
 
     def _claim(self, live: Any) -> None:
-        """Have a live instance for this session alone: two conversations in one agent would be mixed up.
+        """Claim a live instance for this session alone: two conversations in one agent would be mixed up.
 
         Raises:
             StateInvalid: another session runs it, or the factory gave the one that was to be replaced.
         """
-        holder = _hold(live, self.session)
-        if holder != self.session:
+        current = _assign(live, self.session)
+        if current != self.session:
             raise StateInvalid(
-                f"this agent or team already runs session {holder!r}; give a function that builds a new one each time",
+                f"this agent or team already runs session {current!r}; give a function that builds a new one each time",
                 path="what",
                 session=self.session,
             )
@@ -303,7 +303,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._last = ref(live)
 
     async def _fit(self, live: Any, stored: Stored) -> Fitted:
-        """A stored state as it can be loaded."""
+        """Fit a stored state to a live instance."""
         fitted = await fit_stored(
             stored,
             live,
