@@ -20,7 +20,7 @@ from midturn.record.codec import encode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.workload import Call, Shape, Turn
+    from benchmarks.workload import Shape, ToolCall, Turn
 
 Live: TypeAlias = AssistantAgent | RoundRobinGroupChat
 USAGE = RequestUsage(prompt_tokens=1, completion_tokens=1)
@@ -32,7 +32,7 @@ class Cast:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._replies: Iterator[CreateResult] = iter(())
-        self._call: Call | None = None
+        self._call: ToolCall | None = None
         self._last: AssistantAgent
 
     def build(self) -> Live:

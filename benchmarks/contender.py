@@ -38,7 +38,7 @@ class Unable(Exception):
 class Contender(Protocol):
     """Somebody who keeps a conversation.
 
-    It is made with a place (a folder of its own, or the URL of a server with a database of its own) and a shape, and
+    It is made with an address (a folder of its own, or the URL of a server with a database of its own) and a shape, and
     finds there what its predecessors have left.
     """
 
@@ -88,7 +88,7 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("contender", choices=contenders)
     parser.add_argument("work", choices=WORKS)
-    parser.add_argument("--place", required=True)
+    parser.add_argument("--address", required=True)
     parser.add_argument("--shape", choices=SHAPES, default="chat")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=0)
@@ -104,7 +104,7 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
 
 async def _work(make: Callable[[str, Shape], Contender], options: argparse.Namespace) -> None:
     executed = _trace_sqlite() if options.count else []
-    contender = make(options.place, options.shape)
+    contender = make(options.address, options.shape)
     try:
         await contender.open()
         facts = await WORKS[options.work](contender, options)

@@ -41,8 +41,8 @@ def rows(turn: Turn) -> list[bytes]:
 class Floor:
     """Nothing but the driver; it has no framework, so a turn in memory is nothing."""
 
-    def __init__(self, place: str, shape: Shape, name: str = "case") -> None:
-        self._place, self._shape, self._name = place, shape, name
+    def __init__(self, address: str, shape: Shape, name: str = "case") -> None:
+        self._address, self._shape, self._name = address, shape, name
 
     async def plain(self, turn: Turn) -> None:
         del turn
@@ -50,7 +50,7 @@ class Floor:
 
 class SqliteFloor(Floor):
     async def open(self) -> None:
-        self._db = sqlite3.connect(Path(self._place) / "floor.db", isolation_level=None)
+        self._db = sqlite3.connect(Path(self._address) / "floor.db", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
@@ -71,7 +71,7 @@ class SqliteFloor(Floor):
 
 class FileFloor(Floor):
     async def open(self) -> None:
-        self._path = Path(self._place) / "floor.jsonl"
+        self._path = Path(self._address) / "floor.jsonl"
         self._file = self._path.open("ab", buffering=0)
 
     async def durable(self, turn: Turn) -> None:
@@ -100,7 +100,7 @@ class PostgresFloor(Floor):
         self._free.put_nowait(connection)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        connection = await psycopg.AsyncConnection.connect(self._place, autocommit=True)
+        connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
         await connection.execute("SET synchronous_commit = on")
         return connection
 
@@ -119,7 +119,7 @@ class PostgresFloor(Floor):
         return len([orjson.loads(body) for (body,) in found])
 
     async def another(self, name: str) -> PostgresFloor:
-        other = PostgresFloor(self._place, self._shape, name)
+        other = PostgresFloor(self._address, self._shape, name)
         other._free = self._free
         return other
 
@@ -132,7 +132,7 @@ class RedisFloor(Floor):
     _redis: redis.asyncio.Redis
 
     async def open(self) -> None:
-        pool = redis.asyncio.BlockingConnectionPool.from_url(self._place, max_connections=CONNECTIONS)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(self._address, max_connections=CONNECTIONS)
         self._redis = redis.asyncio.Redis.from_pool(pool)
 
     async def durable(self, turn: Turn) -> None:
@@ -146,7 +146,7 @@ class RedisFloor(Floor):
         return len([orjson.loads(body) for body in found])
 
     async def another(self, name: str) -> RedisFloor:
-        other = RedisFloor(self._place, self._shape, name)
+        other = RedisFloor(self._address, self._shape, name)
         other._redis = self._redis
         return other
 

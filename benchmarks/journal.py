@@ -23,7 +23,7 @@ import psycopg
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 import midturn
 from benchmarks.long_session import SEED, SIZE, Watched
@@ -219,7 +219,7 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
     chance = random.Random(SEED)
     times: dict[str, list[float]] = {"call": [], "write": [], "bare": [], "async": []}
     with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
-        url = place(kind, Path(folder) / "store")
+        url = store_url(kind, Path(folder) / "store")
         store = Watched(await open_store(url))
         path = Path(folder) / "bare.db"
         bare: Bare = await BarePostgres.open(url) if kind == "postgres" else BareSqlite(path)

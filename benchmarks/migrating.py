@@ -64,7 +64,7 @@ def blueprint() -> midturn.Blueprint:
 async def migrating(kind: str, sessions: int, advance: Callable[[], None]) -> MigrationFigures:
     """Migrate, look again, and roll back."""
     with tempfile.TemporaryDirectory() as folder:
-        async with midturn.open(shared.place(kind, Path(folder) / "store")) as store:
+        async with midturn.open(shared.store_url(kind, Path(folder) / "store")) as store:
             chance = random.Random(8)
             first = store.session("case-0", midturn.Blueprint("desk", build))
             for _ in range(TURNS):

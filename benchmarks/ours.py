@@ -23,8 +23,10 @@ SESSION = "case-42"
 class Midturn:
     """A session of midturn, as the README shows it, and the same agents without it."""
 
-    def __init__(self, place: str, shape: Shape, scheme: str = "", durability: Durability = "call") -> None:
-        self._url = f"{scheme}{place}/{'support.db' if scheme.startswith('sqlite') else 'support'}" if scheme else place
+    def __init__(self, address: str, shape: Shape, scheme: str = "", durability: Durability = "call") -> None:
+        self._url = (
+            f"{scheme}{address}/{'support.db' if scheme.startswith('sqlite') else 'support'}" if scheme else address
+        )
         self._shape: Shape = shape
         self._durability: Durability = durability
         self._cast = Cast(shape)
@@ -64,8 +66,8 @@ class Midturn:
 class Json:
     """What AutoGen's tutorial does: the whole state into a file, after each turn. Nothing is flushed."""
 
-    def __init__(self, place: str, shape: Shape) -> None:
-        self._path = Path(place) / "agent_state.json"
+    def __init__(self, address: str, shape: Shape) -> None:
+        self._path = Path(address) / "agent_state.json"
         self._cast = Cast(shape)
 
     async def open(self) -> None:

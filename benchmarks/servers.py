@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psycopg
 import redis.asyncio
 from autogen_agentchat.agents import AssistantAgent
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 import midturn
 from benchmarks.long_session import SEED, SIZE
@@ -189,7 +189,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
     chance = random.Random(SEED)
     pair = [text(SIZE, chance).encode() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
-        url = place(kind, Path(folder))
+        url = store_url(kind, Path(folder))
         store: Store = await (PostgresStore if kind == "postgres" else RedisStore).open(url)
         bare: Bare = await BarePostgres(url).open() if kind == "postgres" else BareRedis(url)
         times: dict[str, list[float]] = {"begin": [], "commit": [], "bare": [], "single": []}

@@ -27,7 +27,7 @@ PICTURE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool that is called, and what it gives."""
 
     id: str
@@ -43,7 +43,7 @@ class Turn:
     question: str
     picture: bytes
     """A PNG, or nothing."""
-    call: Call | None
+    call: ToolCall | None
     answers: tuple[str, ...]
 
     @property
@@ -67,7 +67,7 @@ def turns(shape: Shape, first: int, last: int) -> Iterator[Turn]:
         call = None
         if shape == "tools" and number % 2:
             arguments = {"order": f"A-{chance.randint(10_000, 99_999)}", "reason": text(_length(chance) // 8, chance)}
-            call = Call(f"call_{number}", "look_up", arguments, text(_length(chance), chance))
+            call = ToolCall(f"call_{number}", "look_up", arguments, text(_length(chance), chance))
         yield Turn(
             question=text(_length(chance), chance),
             picture=_png(chance) if shape == "images" and number % 10 == 0 else b"",

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.compare import machine, throughput
 from benchmarks.compare.counting import AFTER, count
 from benchmarks.compare.measuring import Limits, Run
-from benchmarks.compare.places import Places
 from benchmarks.compare.results import FAMILIES, Results, family
+from benchmarks.compare.storage import Storages
 from benchmarks.compare.talking import ContenderFailed
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def compare(plan: Plan, console: Console, file: Path) -> Results:
         console=console,
         transient=True,
     )
-    with Places() as places, bar:
-        comparison = _Comparison(plan, places, bar)
+    with Storages() as storages, bar:
+        comparison = _Comparison(plan, storages, bar)
         for shape in plan.shapes:
             for store in FAMILIES:
                 comparison.curves(shape, [name for name in plan.contenders_of(shape) if family(name) == store])
@@ -82,16 +82,16 @@ def compare(plan: Plan, console: Console, file: Path) -> Results:
 
 
 class _Comparison:
-    def __init__(self, plan: Plan, places: Places, bar: Progress) -> None:
-        self._plan, self._places, self._bar = plan, places, bar
-        self.results = Results(about=machine.about(places.versions(plan.contenders)))
+    def __init__(self, plan: Plan, storages: Storages, bar: Progress) -> None:
+        self._plan, self._storages, self._bar = plan, storages, bar
+        self.results = Results(about=machine.about(storages.versions(plan.contenders)))
 
     def curves(self, shape: Shape, contenders: Sequence[str]) -> None:
         """All contenders of one kind of store, point by point: what else the machine does meets all of them."""
         with ExitStack() as stack:
             runs: list[Run] = []
             for name in contenders:
-                runs.append(Run(name, shape, self._places.new(name), self._plan.limits_of(shape)))
+                runs.append(Run(name, shape, self._storages.new(name), self._plan.limits_of(shape)))
                 stack.callback(runs[-1].close)
             for target in self._plan.points_of(shape):
                 for run in runs:
@@ -104,7 +104,7 @@ class _Comparison:
         task = self._bar.add_task("statements of a turn", total=len(known))
         for series in known:
             try:
-                series.counts = count(series.contender, shape, self._places, min(AFTER, self._plan.points[-1]))
+                series.counts = count(series.contender, shape, self._storages, min(AFTER, self._plan.points[-1]))
             except ContenderFailed as error:
                 self.results.notices.append(f"{series.contender}: its statements were not counted: {error}")
             self._bar.advance(task)
@@ -116,7 +116,7 @@ class _Comparison:
         for contender in contenders:
             try:
                 for sessions in throughput.SESSIONS:
-                    self.results.rates.append(throughput.rate(contender, sessions, self._places))
+                    self.results.rates.append(throughput.rate(contender, sessions, self._storages))
                     self._bar.advance(task)
             except ContenderFailed as error:
                 self.results.notices.append(f"{contender}: no figures for many sessions at the same time: {error}")

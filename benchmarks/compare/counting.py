@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import redis
 
-from benchmarks.compare.places import Database, Instance
 from benchmarks.compare.results import Counts, family
+from benchmarks.compare.storage import Database, Instance
 from benchmarks.compare.talking import command, talk
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tools.servers import Postgres
 
-    from benchmarks.compare.places import Place, Places
+    from benchmarks.compare.storage import Storage, Storages
     from benchmarks.workload import Shape
 
 AFTER = 100
@@ -35,19 +35,19 @@ END = "midturn-bench-end"
 Tally: TypeAlias = dict[str, float | None]
 
 
-def count(contender: str, shape: Shape, places: Places, after: int = AFTER) -> Counts:
+def count(contender: str, shape: Shape, storages: Storages, after: int = AFTER) -> Counts:
     """Of a turn: the difference between a process with one turn and one with many more.
 
     Raises:
         ContenderFailed: it could not have the turns.
     """
-    place = places.new(contender)
+    storage = storages.new(contender)
     try:
-        _have(contender, shape, place, 0, after)
-        one = _tally(contender, shape, place, after, after + 1)
-        many = _tally(contender, shape, place, after + 1, after + 2 + TURNS)
+        _have(contender, shape, storage, 0, after)
+        one = _tally(contender, shape, storage, after, after + 1)
+        many = _tally(contender, shape, storage, after + 1, after + 2 + TURNS)
     finally:
-        place.close()
+        storage.close()
     return Counts(**{name: _each(many[name], one[name]) for name in one})
 
 
@@ -55,20 +55,20 @@ def _each(many: float | None, one: float | None) -> float | None:
     return None if many is None or one is None else (many - one) / TURNS
 
 
-def _have(contender: str, shape: Shape, place: Place, first: int, last: int, *tracer: str) -> float:
+def _have(contender: str, shape: Shape, storage: Storage, first: int, last: int, *tracer: str) -> float:
     """Have turns; how many statements SQLite has executed for them."""
     words = ("--first", first, "--last", last, "--without-plain", "--count")
-    told = talk([*tracer, *command(contender, "run", place.address, shape, *words)], SECONDS)
+    told = talk([*tracer, *command(contender, "run", storage.address, shape, *words)], SECONDS)
     return float(told["statements"])
 
 
-def _tally(contender: str, shape: Shape, place: Place, first: int, last: int) -> Tally:
-    have = partial(_have, contender, shape, place, first, last)
-    match place:
+def _tally(contender: str, shape: Shape, storage: Storage, first: int, last: int) -> Tally:
+    have = partial(_have, contender, shape, storage, first, last)
+    match storage:
         case Database():
-            return _of_postgres(place, have)
+            return _of_postgres(storage, have)
         case Instance():
-            return _of_redis(place, have)
+            return _of_redis(storage, have)
         case _:
             fsyncs, statements = _traced(have)
             return {"statements": statements if family(contender) == "sqlite" else None, "fsyncs": fsyncs}
@@ -84,9 +84,9 @@ def _traced(have: Callable[..., float]) -> tuple[float | None, float]:
         return float(sum(int(calls) for calls in CALLS.findall(report.read_text()))), statements
 
 
-def _of_postgres(place: Database, have: Callable[..., float]) -> Tally:
-    server = place.server
-    server.execute(f"ALTER DATABASE \"{place.name}\" SET log_statement = 'all'")
+def _of_postgres(storage: Database, have: Callable[..., float]) -> Tally:
+    server = storage.server
+    server.execute(f"ALTER DATABASE \"{storage.name}\" SET log_statement = 'all'")
     before, synced = len(server.log), _wal_syncs(server)
     have()
     statements = len(STATEMENT.findall(server.log[before:]))
@@ -104,18 +104,18 @@ def _wal_syncs(server: Postgres) -> float:
     return float(syncs)
 
 
-def _of_redis(place: Instance, have: Callable[..., float]) -> Tally:
+def _of_redis(storage: Instance, have: Callable[..., float]) -> Tally:
     """Commands of clients; when they reach the disk is not theirs to wait for."""
-    with _monitored(place) as commands:
+    with _monitored(storage) as commands:
         have()
     return {"statements": float(len(commands)), "fsyncs": None}
 
 
 @contextmanager
-def _monitored(place: Instance) -> Generator[list[str]]:
+def _monitored(storage: Instance) -> Generator[list[str]]:
     """The commands that clients give meanwhile; among them are those of whoever ends this, always the same."""
     commands: list[str] = []
-    client = redis.Redis.from_url(place.address, socket_timeout=None)
+    client = redis.Redis.from_url(storage.address, socket_timeout=None)
 
     def listen() -> None:
         for word in monitor.listen():
@@ -128,5 +128,5 @@ def _monitored(place: Instance) -> Generator[list[str]]:
         listener = Thread(target=listen)
         listener.start()
         yield commands
-        place.server.execute("ECHO", END)
+        storage.server.execute("ECHO", END)
         listener.join()

@@ -14,7 +14,7 @@ from benchmarks.workload import turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.compare.places import Place
+    from benchmarks.compare.storage import Storage
     from benchmarks.workload import Shape
 
 
@@ -33,12 +33,12 @@ class Limits:
 
 
 class Run:
-    """A contender with a shape of turns, in a place of its own, from point to point."""
+    """A contender with a shape of turns, with a storage of its own, from point to point."""
 
-    def __init__(self, contender: str, shape: Shape, place: Place, limits: Limits) -> None:
+    def __init__(self, contender: str, shape: Shape, storage: Storage, limits: Limits) -> None:
         self.series = Series(contender=contender, shape=shape)
         self._shape: Shape = shape
-        self._place = place
+        self._storage = storage
         self._limits = limits
         self._raw = self._expected = 0
 
@@ -57,17 +57,17 @@ class Run:
             series.stopped = f"stopped at {done:,}: {str(error).splitlines()[-1]}"
 
     def close(self) -> None:
-        self._place.close()
+        self._storage.close()
 
     def _reach(self, target: int, heard: Callable[[int], None]) -> Point:
         first = self.series.points[-1].turns if self.series.points else 0
-        self._place.begin()
+        self._storage.begin()
         ran = self._talk("run", heard, "--first", first, "--last", target)
-        written = self._place.written(ran["written"])
+        written = self._storage.written(ran["written"])
         for turn in turns(self._shape, first, target):
             self._raw += turn.raw_bytes
             self._expected += turn.messages
-        at_rest, in_memory = self._place.at_rest(), self._place.in_memory()
+        at_rest, in_memory = self._storage.at_rest(), self._storage.in_memory()
         restored = self._restored()
         durable, plain = ran["durable_ms"], ran["plain_ms"]
         costs = [kept - bare for kept, bare in zip(durable, plain, strict=True)]
@@ -95,7 +95,7 @@ class Run:
         return {name: told[name] for name in RESTORED}
 
     def _talk(self, work: str, heard: Callable[[int], None], *words: str | int) -> dict[str, Any]:
-        line = command(self.series.contender, work, self._place.address, self._shape, *words)
+        line = command(self.series.contender, work, self._storage.address, self._shape, *words)
         return talk(line, self._limits.seconds * self._limits.patience, heard)
 
 

@@ -42,11 +42,11 @@ def _maker(contender: str) -> str:
     return contender.partition("-")[0]
 
 
-def command(contender: str, work: str, place: str, shape: str, *words: str | int) -> list[str]:
+def command(contender: str, work: str, address: str, shape: str, *words: str | int) -> list[str]:
     """The command line of a process."""
     python = sys.executable if is_ours(contender) else str(PEERS)
     module = OURS.get(_maker(contender), "benchmarks.peers")
-    return [python, "-m", module, contender, work, "--place", place, "--shape", shape, *map(str, words)]
+    return [python, "-m", module, contender, work, "--address", address, "--shape", shape, *map(str, words)]
 
 
 def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lambda _: None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from benchmarks.compare.results import Rate
 from benchmarks.compare.talking import command, talk
 
 if TYPE_CHECKING:
-    from benchmarks.compare.places import Places
+    from benchmarks.compare.storage import Storages
 
 SESSIONS = (1, 16, 64)
 STORES = ("postgres", "redis")
@@ -17,16 +17,16 @@ TURNS = 640
 SECONDS = 180.0
 
 
-def rate(contender: str, sessions: int, places: Places, turns: int = TURNS) -> Rate:
+def rate(contender: str, sessions: int, storages: Storages, turns: int = TURNS) -> Rate:
     """Turns in a second, after one turn of each session.
 
     Raises:
         ContenderFailed: it could not have them, or it has one conversation at a time.
     """
-    place = places.new(contender)
+    storage = storages.new(contender)
     try:
         words = ("--sessions", sessions, "--last", 1 + max(1, turns // sessions))
-        told = talk(command(contender, "crowd", place.address, "chat", *words), SECONDS)
+        told = talk(command(contender, "crowd", storage.address, "chat", *words), SECONDS)
     finally:
-        place.close()
+        storage.close()
     return Rate(contender=contender, sessions=sessions, per_second=told["turns"] / told["seconds"])

@@ -1,4 +1,4 @@
-"""One peer in a process: ``python -m benchmarks.peers NAME run|restore --place ... --shape ...``."""
+"""One peer in a process: ``python -m benchmarks.peers NAME run|restore --address ... --shape ...``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ QUIET = {
 }
 
 
-def _late(peer: str, place: str, shape: Shape, **options: Any) -> Contender:
+def _late(peer: str, address: str, shape: Shape, **options: Any) -> Contender:
     """Only the packages of the peer that is asked for are imported: its memory is measured."""
     os.environ.update(QUIET)
-    contender: Contender = importlib.import_module(f"benchmarks.peers.peer_{peer}").make(place, shape, **options)
+    contender: Contender = importlib.import_module(f"benchmarks.peers.peer_{peer}").make(address, shape, **options)
     return contender
 
 

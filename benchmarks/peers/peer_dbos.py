@@ -68,9 +68,9 @@ async def workflow(name: str, question: str, picture: str, agents: int, *, calls
 
 
 class Dbos:
-    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
-        self._place, self._shape, self._store, self._name = place, shape, store, name
-        self._url = place if store == "postgres" else f"sqlite:///{database(place)}"
+    def __init__(self, address: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
+        self._address, self._shape, self._store, self._name = address, shape, store, name
+        self._url = address if store == "postgres" else f"sqlite:///{database(address)}"
 
     async def open(self) -> None:
         if self._store == "sqlite":
@@ -98,7 +98,7 @@ class Dbos:
         raise Unable("DBOS keeps workflows and their steps: there is no conversation to read")
 
     async def another(self, name: str) -> Dbos:
-        return Dbos(self._place, self._shape, store=self._store, name=name)  # DBOS is launched once in a process
+        return Dbos(self._address, self._shape, store=self._store, name=name)  # DBOS is launched once in a process
 
     async def close(self) -> None:
         DBOS.destroy()

@@ -52,9 +52,9 @@ class Instant(BaseLlm):
 
 
 class GoogleADK:
-    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
+    def __init__(self, address: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
         logging.getLogger("google_adk").setLevel(logging.ERROR)  # it misses the number of tokens in every answer
-        self._place = place
+        self._address = address
         self._store = store
         self._shape = shape
         self._where = {"app_name": APP, "user_id": USER, "session_id": name}
@@ -97,8 +97,8 @@ class GoogleADK:
 
     def _new_service(self) -> DatabaseSessionService:
         if self._store == "postgres":
-            return DatabaseSessionService(self._place.replace("postgresql:", "postgresql+asyncpg:", 1))
-        service = DatabaseSessionService(f"sqlite+aiosqlite:///{database(self._place)}")
+            return DatabaseSessionService(self._address.replace("postgresql:", "postgresql+asyncpg:", 1))
+        service = DatabaseSessionService(f"sqlite+aiosqlite:///{database(self._address)}")
         event.listen(service.db_engine.sync_engine, "connect", set_pragmas)
         return service
 
@@ -134,7 +134,7 @@ class GoogleADK:
         return sum(said.content is not None for said in (await self._stored()).events)
 
     async def another(self, name: str) -> "GoogleADK":
-        other = GoogleADK(self._place, self._shape, store=self._store, name=name)
+        other = GoogleADK(self._address, self._shape, store=self._store, name=name)
         other._service = self._service
         await other._begin()
         return other

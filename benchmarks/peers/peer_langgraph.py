@@ -38,7 +38,7 @@ class DeltaState(TypedDict):
 class LangGraph:
     def __init__(
         self,
-        place: str,
+        address: str,
         shape: Shape,
         *,
         store: str,
@@ -46,7 +46,7 @@ class LangGraph:
         delta: bool = False,
         name: str = SESSION,
     ) -> None:
-        self._place = place
+        self._address = address
         self._shape = shape
         self._store = store
         self._durability: Literal["sync", "exit"] = durability
@@ -65,11 +65,11 @@ class LangGraph:
     async def _saver(self) -> BaseCheckpointSaver[str]:
         if self._store == "postgres":
             # As their guide has it. The server's synchronous_commit is on.
-            saver = await self._resources.enter_async_context(AsyncPostgresSaver.from_conn_string(self._place))
+            saver = await self._resources.enter_async_context(AsyncPostgresSaver.from_conn_string(self._address))
             await saver.setup()
             self._connection: Any = saver.conn
             return saver
-        self._connection = await self._resources.enter_async_context(aiosqlite.connect(database(self._place)))
+        self._connection = await self._resources.enter_async_context(aiosqlite.connect(database(self._address)))
         await self._connection.execute("PRAGMA synchronous=FULL")
         saver = AsyncSqliteSaver(self._connection)
         await saver.setup()  # sets journal_mode=WAL
@@ -143,11 +143,11 @@ class LangGraph:
         if self._pool is None:
             options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
             pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-                self._place, min_size=CONNECTIONS, max_size=CONNECTIONS, kwargs=options, open=False
+                self._address, min_size=CONNECTIONS, max_size=CONNECTIONS, kwargs=options, open=False
             )
             self._pool = await self._resources.enter_async_context(pool)
         other = LangGraph(
-            self._place, self._shape, store=self._store, durability=self._durability, delta=self._delta, name=name
+            self._address, self._shape, store=self._store, durability=self._durability, delta=self._delta, name=name
         )
         other._keeping = other._graph(AsyncPostgresSaver(self._pool))
         return other

@@ -56,9 +56,9 @@ class Instant(Model):
 
 
 class OpenAIAgents:
-    def __init__(self, place: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
+    def __init__(self, address: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
         set_tracing_disabled(True)
-        self._place = place
+        self._address = address
         self._shape = shape
         self._store = store
         self._name = name
@@ -88,16 +88,16 @@ class OpenAIAgents:
             case "sqlite":
                 require_full()  # the session sets journal_mode=WAL, and its connection is its own
             case "postgres":
-                self._server = create_async_engine(self._place.replace("postgresql:", "postgresql+asyncpg:", 1))
+                self._server = create_async_engine(self._address.replace("postgresql:", "postgresql+asyncpg:", 1))
             case _:
-                self._server = Redis.from_url(self._place)
+                self._server = Redis.from_url(self._address)
         self._session = self._new_session(create_tables=True)
         await self._session.get_items(1)  # connects, and makes the tables
 
     def _new_session(self, **options: bool) -> SessionABC:
         match self._store:
             case "sqlite":
-                return AsyncSQLiteSession(self._name, database(self._place))
+                return AsyncSQLiteSession(self._name, database(self._address))
             case "postgres":
                 return SQLAlchemySession(self._name, engine=self._server, **options)
             case _:
@@ -133,7 +133,7 @@ class OpenAIAgents:
         return len(await session.get_items())
 
     async def another(self, name: str) -> "OpenAIAgents":
-        other = OpenAIAgents(self._place, self._shape, store=self._store, name=name)
+        other = OpenAIAgents(self._address, self._shape, store=self._store, name=name)
         other._server = self._server
         other._session = other._new_session()
         return other

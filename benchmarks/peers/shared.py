@@ -1,4 +1,4 @@
-"""What the peers have in common: names, places, and pictures."""
+"""What the peers have in common: names, addresses, and pictures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FULL = 2
 """``PRAGMA synchronous`` of a SQLite that waits for the disk at every commit."""
 
 
-def database(place: str) -> str:
+def database(address: str) -> str:
     """The file of a SQLite database in a folder."""
-    return str(Path(place, "store.db"))
+    return str(Path(address, "store.db"))
 
 
 def data_url(picture: bytes) -> str:

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from tools.servers.shared import STORES, place
+from tools.servers.shared import STORES, store_url
 
 from midturn.stores.postgres.schema import NEWEST
 
 
 @pytest.fixture
 def url(tmp_path):
-    return place("postgres", tmp_path / "store")
+    return store_url("postgres", tmp_path / "store")
 
 
 def test_a_database_without_tables_says_so_and_is_left_as_it_is(cli, url):
@@ -49,13 +49,13 @@ def test_a_file_has_nothing_to_upgrade(cli, tmp_path):
 
 
 def test_a_store_says_what_it_promises(cli, tmp_path):
-    url = place("redis", tmp_path)
+    url = store_url("redis", tmp_path)
     assert cli("db", "status", "--json", "--store", url).json["profile"] == "bounded-loss"
 
 
 @pytest.mark.parametrize("kind", STORES[1:])
 def test_the_tutorials_json_comes_into_every_store_and_out_again(cli, tmp_path, kind):
-    url = place(kind, tmp_path / "store")
+    url = store_url(kind, tmp_path / "store")
     state = {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": []}}
     (tmp_path / "agent_state.json").write_text(json.dumps(state))
     assert "imported as checkpoint 1" in cli("import", "agent_state.json", "case-42", "--store", url).out

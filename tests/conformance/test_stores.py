@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 from tools.servers import PgBouncer, Postgres, Redis, RedisCluster, postgres_binaries, redis_binaries
 from tools.servers.postgres import major
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 from midturn.stores.registry import open_store
 from midturn.testing import StoreConformance
@@ -33,22 +33,22 @@ class TestMemoryStore(StoreConformance):
 
 class TestFileStore(StoreConformance):
     def open_store(self, where):
-        return opened(place("file", where))
+        return opened(store_url("file", where))
 
 
 class TestSqliteStore(StoreConformance):
     def open_store(self, where):
-        return opened(place("sqlite", where))
+        return opened(store_url("sqlite", where))
 
 
 class TestPostgresStore(StoreConformance):
     def open_store(self, where):
-        return opened(place("postgres", where))
+        return opened(store_url("postgres", where))
 
 
 class TestRedisStore(StoreConformance):
     def open_store(self, where):
-        return opened(place("redis", where))
+        return opened(store_url("redis", where))
 
 
 @cache

@@ -158,7 +158,7 @@ def kind(request):
 @pytest.fixture
 def place(kind, tmp_path):
     """Makes new stores of that kind, one for each name: ``place("other")``."""
-    return lambda name: shared.place(kind, tmp_path / name)
+    return lambda name: shared.store_url(kind, tmp_path / name)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def fault(point):
 def stores(tmp_path_factory):
     """The URL of the one store of each kind; each attempt has a session of its own."""
     where = tmp_path_factory.mktemp("matrix")
-    return lambda store: shared.place(store, where / store)
+    return lambda store: shared.store_url(store, where / store)
 
 
 class Play:

@@ -61,7 +61,7 @@ async def test_each_session_is_migrated_once_though_the_run_is_killed(tmp_path, 
     sys.path.insert(0, str(HERE))
     from migrating import old
 
-    url = shared.place(kind, tmp_path / "store.db")
+    url = shared.store_url(kind, tmp_path / "store.db")
     async with midturn.open(url) as store:
         await store.session("case-0", old).run(task="This is case-0, my card is 1234-5678.")
         await multiply(store.store, "case-0", [f"case-{i}" for i in range(1, MANY)])

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 import midturn
 import midturn.lease.ledger
@@ -52,5 +52,5 @@ async def memory():
 @pytest.fixture(params=("sqlite", "postgres"))
 async def database(request, tmp_path):
     """A store that has transactions."""
-    async with midturn.open(place(request.param, tmp_path / "store")) as store:
+    async with midturn.open(store_url(request.param, tmp_path / "store")) as store:
         yield store

@@ -7,7 +7,7 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from scripted import Scripted
 from tools.many import multiply
-from tools.servers.shared import DURABLE, place
+from tools.servers.shared import DURABLE, store_url
 
 import midturn
 from midturn.autogen.adapter import AutoGen
@@ -20,7 +20,7 @@ from midturn.record.head import Kind
 
 @pytest.fixture(params=DURABLE)
 async def store(request, tmp_path):
-    async with midturn.open(place(request.param, tmp_path / "store")) as store:
+    async with midturn.open(store_url(request.param, tmp_path / "store")) as store:
         yield store
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.servers.shared import STORES, place
+from tools.servers.shared import STORES, store_url
 
 import midturn
 
@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 # The second run of `make test` is there for AutoGen, of which stores know nothing.
 @pytest.fixture(params=("memory", "sqlite") if os.environ.get("MIDTURN_AUTOGEN") else STORES)
 def url(request, tmp_path):
-    return place(request.param, tmp_path / "store")
+    return store_url(request.param, tmp_path / "store")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 import midturn
 from midturn.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
@@ -23,7 +23,7 @@ async def pair(request, tmp_path):
     """Two stores of different kinds."""
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(midturn.open(place(kind, tmp_path / str(number))))
+            await stack.enter_async_context(midturn.open(store_url(kind, tmp_path / str(number))))
             for number, kind in enumerate(request.param.split())
         ]
 

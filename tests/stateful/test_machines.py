@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import settings
-from tools.servers.shared import EMBEDDED, STORES, place
+from tools.servers.shared import EMBEDDED, STORES, store_url
 
 from midturn.stores.registry import open_store
 from midturn.testing import StoreMachine
@@ -20,7 +20,7 @@ def machine(kind):
 
         @asynccontextmanager
         async def open_store(self, where):
-            store = await open_store(place(kind, where))
+            store = await open_store(store_url(kind, where))
             try:
                 yield store
             finally:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 from midturn.errors import OutcomeUnknown, StateInvalid, StoreFull
 from midturn.record.head import Kind
@@ -222,7 +222,7 @@ async def test_a_writer_that_is_killed_while_the_file_is_replaced_leaves_the_old
 
 async def test_a_worker_of_the_version_before_goes_on_with_newer_tables(tmp_path):
     """It calls the function without the number below which calls go."""
-    store = await PostgresStore.open(place("postgres", tmp_path))
+    store = await PostgresStore.open(store_url("postgres", tmp_path))
     try:
         await store.write(a_write(rows=[call(1)]))
         calls = "(%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[])"

@@ -12,7 +12,7 @@ from functools import cache
 import psycopg
 import pytest
 from tools.servers import PgBouncer, Postgres, Proxy
-from tools.servers.shared import place
+from tools.servers.shared import store_url
 
 from midturn.errors import (
     Conflict,
@@ -111,7 +111,7 @@ async def both(at, store, write, number=1):
 
 async def test_which_stores_have_transactions(tmp_path):
     for kind in ("memory", "file", "sqlite", "postgres", "redis"):
-        store = await open_store(place(kind, tmp_path / kind))
+        store = await open_store(store_url(kind, tmp_path / kind))
         assert isinstance(store, Transactional) is (kind in {"sqlite", "postgres"})
         await store.close()
 

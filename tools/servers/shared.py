@@ -15,8 +15,8 @@ DURABLE = STORES[1:]
 """Those that outlive a process."""
 
 
-def place(kind: str, where: Path) -> str:
-    """The URL of a store of this kind that is as new as the path: a file there, or a name of its own on a server."""
+def store_url(kind: str, where: Path) -> str:
+    """Return the URL of a store of this kind that is as new as the path: a file, or a name of its own on a server."""
     name = f"t_{sha256(bytes(where)).hexdigest()[:20]}"
     match kind:
         case "memory":

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Place(Protocol):
-    """A place that was empty when it was made, and is removed when it is closed."""
+class Storage(Protocol):
+    """A storage that was empty when it was made, and is removed when it is closed."""
 
     address: str
 
@@ -60,7 +60,7 @@ class Folder:
 
 
 class _Served(ABC):
-    """A place on a server, which knows itself how much it has written."""
+    """A storage on a server, which knows itself how much it has written."""
 
     _began = 0
 
@@ -136,7 +136,7 @@ class Instance(_Served):
         return found
 
 
-class Places:
+class Storages:
     """Makes them; the Postgres server is started when it is first needed."""
 
     def __init__(self) -> None:
