@@ -7,19 +7,16 @@ a store at random against a plain model; both are told only how the store is ope
 import pytest
 
 pytest.register_assert_rewrite(
-    "midturn.testing.deleting",
+    "midturn.testing.concurrency",
     "midturn.testing.handles",
-    "midturn.testing.listing",
-    "midturn.testing.machine",
-    "midturn.testing.pruning",
-    "midturn.testing.racing",
-    "midturn.testing.reading",
-    "midturn.testing.writing",
+    "midturn.testing.reads",
+    "midturn.testing.state_machine",
+    "midturn.testing.writes",
 )
 
 from midturn.testing.conformance import StoreConformance  # noqa: E402 - rewritten only if imported afterwards
-from midturn.testing.machine import StoreMachine  # noqa: E402
 from midturn.testing.samples import a_row, a_write  # noqa: E402
+from midturn.testing.state_machine import StoreMachine  # noqa: E402
 from midturn.testing.subject import Subject  # noqa: E402
 
 __all__ = ["StoreConformance", "StoreMachine", "Subject", "a_row", "a_write"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from midturn.testing.deleting import Deleting
+from midturn.testing.concurrency import Racing
 from midturn.testing.handles import Lasting, Sharing
-from midturn.testing.listing import Listing
-from midturn.testing.pruning import Pruning
-from midturn.testing.racing import Racing
-from midturn.testing.reading import Reading
-from midturn.testing.writing import Writing
+from midturn.testing.reads import Listing, Reading
+from midturn.testing.writes import Deleting, Pruning, Writing
 
 
 class StoreConformance(Writing, Reading, Pruning, Listing, Deleting, Racing, Sharing, Lasting):

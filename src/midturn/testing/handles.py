@@ -1,4 +1,4 @@
-"""Stores that processes share, and stores that outlive them."""
+"""Handles: several at once on one store, and one after another."""
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from midturn.errors import Conflict, SessionDeleted
 from midturn.record.codec import encode
 from midturn.record.head import Head, Kind
 from midturn.store import DEADLINE
-from midturn.testing.pruning import a_call, calls
-from midturn.testing.racing import interrupt, race, settle, watch
-from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_row, a_write
-from midturn.testing.subject import Suite, ids, snapshot, timeless
+from midturn.testing.concurrency import interrupt, race, settle, watch
+from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_call, a_row, a_write
+from midturn.testing.subject import Suite, calls, ids, snapshot, timeless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Sharing(Suite):
-    """Two handles on one place; for stores that are ``shared``."""
+    """Two handles on one store; for stores that are ``shared``."""
 
     @pytest_asyncio.fixture
     async def other(self, where: Path) -> AsyncIterator[Store]:
@@ -136,7 +135,7 @@ class Sharing(Suite):
 
 
 class Lasting(Suite):
-    """One handle after another on one place; for stores that are ``durable``."""
+    """One handle after another on one store; for stores that are ``durable``."""
 
     async def test_everything_is_there_when_opened_again(self, where: Path) -> None:
         async with self.open_store(where) as store:
@@ -244,5 +243,5 @@ class Lasting(Suite):
 
 
 def _size(where: Path) -> int:
-    """How many bytes a store has in files."""
+    """Return how many bytes a store has in files."""
     return sum(path.stat().st_size for path in where.parent.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Small builders of records, and the ids, labels and bytes that stores have tripped over."""
+"""Samples: rows and writes to begin with, and the ids, labels and bytes that stores have tripped over."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ _tokens = count(1)
 
 
 def a_row(n: int, data: bytes | None = None, *, kind: Kind = Kind.BODY) -> Row:
-    """A row that says its number, unless told otherwise."""
+    """Return a row that says its number, unless told otherwise."""
     return Row(kind=kind, n=n, data=encode({"n": n}) if data is None else data)
+
+
+def a_call(n: int, data: bytes | None = None) -> Row:
+    """Return a row of a call."""
+    return a_row(n, data, kind=Kind.CALL)
 
 
 def a_write(
@@ -34,7 +39,7 @@ def a_write(
     rows: Iterable[Row] = (),
     prune: int = 0,
 ) -> Write:
-    """A write with a token of its own, by default the first one of ``case-42``."""
+    """Return a write with a token of its own, by default the first one of ``case-42``."""
     return Write(
         session=session,
         seq=seq,

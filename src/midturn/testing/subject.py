@@ -23,12 +23,12 @@ class Subject:
     """Says how the store is opened and what it claims; a store's own tests override only this."""
 
     shared: ClassVar[bool] = True
-    """Two handles on one place work on the same data."""
+    """Whether two handles that are opened at the same path work on the same data."""
     durable: ClassVar[bool] = True
-    """What was acknowledged is there again when the place is opened anew."""
+    """Whether what was acknowledged is there when the store is opened again."""
 
     def open_store(self, where: Path) -> AbstractAsyncContextManager[Store]:
-        """A handle on the data at ``where``, closed on leaving; the first one makes an empty store there.
+        """Return a handle on the data at ``where``, closed on leaving; the first one makes an empty store there.
 
         ``where`` does not exist yet, its folder does. A store that keeps nothing in files derives a name from it.
         """
@@ -42,30 +42,35 @@ class Suite(Subject):
 
     @pytest.fixture
     def where(self, tmp_path: Path) -> Path:
-        """A new place, deep enough that an id can try to climb out of it."""
+        """Return a new path, deep enough that an id can try to climb out of it."""
         folder = tmp_path / "outer" / "inner"
         folder.mkdir(parents=True)
         return folder / "store"
 
     @pytest_asyncio.fixture
     async def store(self, where: Path) -> AsyncIterator[Store]:
-        """A handle on a new store."""
+        """Return a handle on a new store."""
         async with self.open_store(where) as store:
             yield store
 
 
 def timeless(head: Head) -> Head:
-    """The head without the moment at which it was read."""
+    """Return the head without the moment at which it was read."""
     return replace(head, now=0.0)
 
 
 async def snapshot(store: Store, session: str) -> tuple[Head | None, tuple[Row, ...]]:
-    """All that a store says about a session, for comparing."""
+    """Return all that a store says about a session, for comparing."""
     head = await store.head(session)
     rows = [row for kind in Kind for row in await store.rows(session, kind)]
     return head and timeless(head), tuple(rows)
 
 
 async def ids(store: Store, *, prefix: str = "") -> list[str]:
-    """The ids that a store lists."""
+    """Return the ids that a store lists."""
     return [head.session for head in await store.heads(limit=10_000, prefix=prefix)]
+
+
+async def calls(store: Store, session: str = "case-42") -> list[int]:
+    """Return the numbers of the calls that a session has."""
+    return [row.n for row in await store.rows(session, Kind.CALL)]

@@ -1,4 +1,8 @@
-"""A write is whole or nothing, names the seq it saw, and comes back exactly."""
+"""Writes, and what they and deletions remove.
+
+A write is whole or nothing, names the seq it saw, and comes back exactly. It prunes the calls that nobody needs any
+more: exactly those, and only if it takes effect. A deleted session stays deleted, whoever wants to write it.
+"""
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
 from __future__ import annotations
@@ -9,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from midturn.errors import Conflict
+from midturn.errors import Conflict, SessionDeleted
 from midturn.record.head import Kind
-from midturn.testing.samples import SAMPLE_BYTES, a_row, a_write
-from midturn.testing.subject import Suite, ids, snapshot, timeless
+from midturn.testing.samples import SAMPLE_BYTES, a_call, a_row, a_write
+from midturn.testing.subject import Suite, calls, ids, snapshot, timeless
 
 if TYPE_CHECKING:
     from midturn.record.head import Status, Write
@@ -187,3 +191,139 @@ class Writing(Suite):
             while (head := await store.head("case-42")) is None or head.now < head.expires:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (head.owner, head.expires) == ("me", held.expires)
+
+
+class Pruning(Suite):
+    """What a write removes, and what it leaves."""
+
+    async def test_a_prune_removes_the_calls_with_a_lower_number(self, store: Store) -> None:
+        numbers = [0, 1, 2, 9, 10, 255, 256, 2**53, 2**53 + 1, 2**62]
+        await store.write(a_write(rows=[a_call(n) for n in numbers]))
+        for seq, prune in enumerate([0, 1, 2, 5, 10, 256, 2**53 + 1, 2**62, 2**62 + 1], start=1):
+            written = await store.write(a_write(seq=seq, prune=prune))
+            left = [n for n in numbers if n >= prune]
+            assert await snapshot(store, "case-42") == (timeless(written), tuple(a_call(n) for n in left))
+            assert list(await store.rows("case-42", Kind.CALL, start=0, stop=prune)) == []
+            for n in left[:1]:
+                assert list(await store.rows("case-42", Kind.CALL, start=n, stop=n + 1)) == [a_call(n)]
+
+    async def test_a_prune_leaves_other_kinds_and_other_sessions(self, store: Store) -> None:
+        rows = [a_row(n, kind=kind) for kind in Kind for n in range(4)]
+        names = ("case-42", "case-4", "case-420", "Case-42", "case-42/1", "%")
+        for name in names:
+            await store.write(a_write(name, rows=rows))
+        others = {name: await snapshot(store, name) for name in names[1:]}
+        await store.write(a_write(seq=1, prune=3))
+        left = tuple(row for row in rows if row.kind is not Kind.CALL or row.n >= 3)
+        assert (await snapshot(store, "case-42"))[1] == left
+        assert {name: await snapshot(store, name) for name in others} == others
+        assert await ids(store) == sorted(names)
+
+    async def test_a_refused_write_prunes_nothing(self, store: Store) -> None:
+        rows = [*(a_call(n) for n in range(6)), a_row(1)]
+        first = await store.write(a_write(rows=rows))
+        before = await snapshot(store, "case-42")
+        for write in (
+            a_write(seq=0, prune=4),
+            a_write(seq=2, prune=4, rows=[a_call(6)]),
+            a_write(seq=1, after="another", prune=4),
+            a_write(seq=1, prune=4, rows=[a_row(1)]),
+            a_write(seq=1, prune=4, rows=[a_call(5)]),
+            a_write(seq=1, prune=4, rows=[a_call(2)]),
+            a_write(seq=1, prune=4, rows=[a_call(7), a_call(7)]),
+        ):
+            with pytest.raises(Conflict):
+                await store.write(write)
+            assert await snapshot(store, "case-42") == before
+        await store.write(a_write("deleted", prune=4))
+        assert await store.delete("deleted")
+        with pytest.raises(SessionDeleted):
+            await store.write(a_write("deleted", seq=1, prune=4))
+        assert (await store.write(a_write(seq=1, after=first.token, prune=4))).seq == 2
+        assert await calls(store) == [4, 5]
+
+    async def test_calls_are_added_and_pruned_again_after_a_prune(self, store: Store) -> None:
+        await store.write(a_write(prune=7))
+        await store.write(a_write(seq=1, rows=[a_call(n) for n in range(1, 6)]))
+        await store.write(a_write(seq=2, prune=4, rows=[a_call(6), a_call(7)]))
+        assert await calls(store) == [4, 5, 6, 7]
+        with pytest.raises(Conflict):
+            await store.write(a_write(seq=3, rows=[a_call(5)]))
+        await store.write(a_write(seq=3, prune=100, rows=[a_call(8), a_call(99), a_call(100), a_row(8)]))
+        assert await calls(store) == [100]
+        # A number that is free again is a number like any other.
+        await store.write(a_write(seq=4, rows=[a_call(2, b"[]"), a_call(101)]))
+        await store.write(a_write(seq=5, prune=1))
+        assert (await snapshot(store, "case-42"))[1] == (a_row(8), a_call(2, b"[]"), a_call(100), a_call(101))
+
+
+class Deleting(Suite):
+    """What is left of a session, and what is not."""
+
+    async def test_a_deleted_session_leaves_only_a_head_that_says_so(self, store: Store) -> None:
+        rows = [a_row(n, kind=kind) for kind in Kind for n in range(3)]
+        write = a_write(labels={"team": "claims"}, owner="me", lease=60.0, epoch=4, data=b"[1]", rows=rows)
+        written = await store.write(write)
+        assert await store.delete("case-42") is True
+        head, left = await snapshot(store, "case-42")
+        assert left == ()
+        assert head is not None
+        assert head.updated >= written.updated
+        assert head == timeless(written.deleted(now=head.updated))
+
+    async def test_a_deleted_session_is_listed_only_by_its_status(self, store: Store) -> None:
+        await store.write(a_write("kept", labels={"team": "claims"}))
+        await store.write(a_write("gone", labels={"team": "claims"}))
+        assert await store.delete("gone")
+        assert await ids(store) == ["kept"]
+        assert await ids(store, prefix="gone") == []
+        assert [head.session for head in await store.heads(labels={"team": "claims"})] == ["kept"]
+        [listed] = await store.heads(status="deleted")
+        head = await store.head("gone")
+        assert head is not None
+        assert timeless(listed) == timeless(head)
+        assert list(await store.heads(status="deleted", labels={"team": "claims"})) == []
+
+    async def test_deleting_again_finds_nothing_to_delete(self, store: Store) -> None:
+        await store.write(a_write())
+        assert await store.delete("case-42") is True
+        before = await snapshot(store, "case-42")
+        assert await store.delete("case-42") is False
+        assert await snapshot(store, "case-42") == before
+
+    async def test_an_unknown_session_is_not_deleted_and_not_made(self, store: Store) -> None:
+        await store.write(a_write("another"))
+        assert await store.delete("case-42") is False
+        assert await store.head("case-42") is None
+        assert list(await store.heads(status="deleted")) == []
+        assert (await store.write(a_write())).seq == 1
+
+    async def test_a_write_after_the_deletion_is_refused_whatever_its_seq(self, store: Store) -> None:
+        for seq in range(3):
+            await store.write(a_write(seq=seq, owner="me", lease=60.0, rows=[a_row(seq)]))
+        assert await store.delete("case-42")
+        before = await snapshot(store, "case-42")
+        for seq in range(6):
+            for rows in ([], [a_row(0)], [a_row(9)], [a_row(9), a_row(9)]):
+                with pytest.raises(SessionDeleted) as caught:
+                    await store.write(a_write(seq=seq, owner="me", rows=rows))
+                assert caught.value.session == "case-42"
+        assert await snapshot(store, "case-42") == before
+        assert await ids(store) == []
+
+    async def test_a_held_session_is_deleted_all_the_same(self, store: Store) -> None:
+        held = await store.write(a_write(owner="me", lease=3_600.0, status="running"))
+        assert await store.delete("case-42") is True
+        with pytest.raises(SessionDeleted):
+            await store.write(a_write(seq=held.seq, owner="me", lease=3_600.0, rows=[a_row(1)]))
+
+    async def test_only_the_named_session_is_deleted(self, store: Store) -> None:
+        names = ("case", "case-4", "case-42", "case-42 ", "case-42/1", "case-420", "Case-42", "%", "*")
+        for name in names:
+            await store.write(a_write(name, labels={"name": name}, rows=[a_row(1), a_row(2, kind=Kind.DECISION)]))
+        kept = {name: await snapshot(store, name) for name in names}
+        for name in ("%", "*", "case-42"):
+            assert await store.delete(name)
+            del kept[name]
+            assert {name: await snapshot(store, name) for name in kept} == kept
+        assert await ids(store) == sorted(kept)

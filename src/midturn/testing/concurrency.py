@@ -1,4 +1,4 @@
-"""Calls at the same time, calls that are cancelled, and calls after the end."""
+"""Concurrency: calls at the same time, calls that are cancelled, and calls after the end."""
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store against a plain dict, in every order of calls that Hypothesis can think of."""
+"""A state machine: a store against a plain dict, in every order of calls that Hypothesis can think of."""
 # ruff: noqa: S101, PLR2004 - a state machine asserts, and its numbers are limits
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from midturn.errors import Conflict, MidturnError, SessionDeleted
 from midturn.record.codec import encode
 from midturn.record.head import Head, Kind, Row, Status, Write
 from midturn.store import DEADLINE
-from midturn.testing.racing import interrupt, settle
+from midturn.testing.concurrency import interrupt, settle
 from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
 from midturn.testing.subject import Subject, snapshot, timeless
 
