@@ -14,7 +14,7 @@ from autogen_core.models import CreateResult, RequestUsage
 
 import midturn
 from benchmarks.workload import AGENTS
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.record.codec import encode
 
 if TYPE_CHECKING:

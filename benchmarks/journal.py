@@ -31,7 +31,7 @@ from benchmarks.scripted import instant
 from benchmarks.texts import text
 from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.parts import walk as parts
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.framework import Answer, Request
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal

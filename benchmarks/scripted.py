@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core.models import CreateResult, RequestUsage
 
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

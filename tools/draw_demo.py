@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from midturn.demo.show import run_demo
+from midturn.demo.walkthrough import run_demo
 
 PICTURE = Path(__file__).parents[1] / "docs" / "demo.svg"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from autogen_core.models import AssistantMessage, CreateResult, LLMMessage, UserMessage
 
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 
 class Clerk(ScriptedChatCompletionClient):

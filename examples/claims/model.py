@@ -15,7 +15,7 @@ from autogen_core.models import (
     RequestUsage,
 )
 
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 SCRIPT: dict[str, list[tuple[str, dict[str, Any]] | str]] = {
     "intake": [

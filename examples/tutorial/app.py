@@ -4,7 +4,7 @@ from autogen_agentchat.agents import AssistantAgent
 
 import midturn
 from midturn.demo.model import SYSTEM_MESSAGE
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 
 def build() -> AssistantAgent:

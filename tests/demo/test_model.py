@@ -12,7 +12,7 @@ from autogen_core.models import CreateResult, RequestUsage, UserMessage
 
 from midturn.demo import local_server, model
 from midturn.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION
-from midturn.demo.scripted import UNKNOWN, ScriptedChatCompletionClient
+from midturn.demo.scripted_model import UNKNOWN, ScriptedChatCompletionClient
 from midturn.errors import MidturnError, MissingExtra
 
 

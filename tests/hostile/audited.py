@@ -8,7 +8,7 @@ from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.messages import TextMessage
 
 import midturn
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 WATCHED = ("exec", "compile", "import", "marshal.", "pickle.", "os.", "subprocess.", "ctypes.", "socket.", "code.")
 HARMLESS = ("os.listdir", "os.scandir", "os.truncate")  # what the file store itself does

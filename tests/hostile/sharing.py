@@ -10,7 +10,7 @@ import threading
 from autogen_agentchat.agents import AssistantAgent
 
 import midturn
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 
 def build():

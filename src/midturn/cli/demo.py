@@ -16,6 +16,6 @@ def demo(*, as_json: bool) -> int:
 
     Another process finishes the turn. The demo has a store of its own.
     """
-    from midturn.demo.show import run_demo
+    from midturn.demo.walkthrough import run_demo
 
     return run(run_demo(console(), as_json=as_json))

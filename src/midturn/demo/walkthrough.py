@@ -41,7 +41,7 @@ class Report:
 
 
 async def run_demo(console: Console, *, as_json: bool) -> int:
-    """Show it, and return 0 if the answer came from memory; with ``as_json`` print the report alone."""
+    """Run the demo, and return 0 if the answer came from memory; with ``as_json`` print the report alone."""
     report = await _demo(_Quiet() if as_json else _Aloud(console))
     if as_json:
         console.print_json(json.dumps(asdict(report)))
@@ -51,7 +51,7 @@ async def run_demo(console: Console, *, as_json: bool) -> int:
 class _Quiet:
     """Says nothing."""
 
-    def step(self, text: str) -> None: ...
+    def title(self, text: str) -> None: ...
 
     def line(self, who: str, text: str, style: str = "") -> None: ...
 
@@ -64,7 +64,7 @@ class _Aloud(_Quiet):
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def step(self, text: str) -> None:
+    def title(self, text: str) -> None:
         self._console.print(Text(f"\n{text}", style="bold"))
 
     def line(self, who: str, text: str, style: str = "") -> None:
@@ -86,27 +86,27 @@ async def _demo(out: _Quiet) -> Report:
             environment[MODEL_URL] = stack.enter_context(local_server())
         url = f"sqlite:///{Path(folder, 'demo.db')}"
 
-        out.step("1. A process is told a fact.")
+        out.title("1. A process is told a fact.")
         worker = await _start(out, environment, "tell", url, FACT)
         out.line("customer", FACT)
         told = await _answer(worker)
         out.line("support_agent", told["answer"], "green")
         out.line("midturn", f"saved as checkpoint {told['checkpoint']}", "dim")
 
-        out.step("2. Another process is asked, and killed with SIGKILL in the middle of the turn.")
+        out.title("2. Another process is asked, and killed with SIGKILL in the middle of the turn.")
         worker = await _start(out, environment, "tell", url, QUESTION)
         out.line("customer", QUESTION)
         await _line(worker)
         os.kill(worker.pid, signal.SIGKILL)
         out.line(f"process {worker.pid}", f"killed (exit code {await worker.wait()}), before the answer", "red")
 
-        out.step("3. A third process finds the turn and finishes it, from memory.")
+        out.title("3. A third process finds the turn and finishes it, from memory.")
         worker = await _start(out, environment, "finish", url)
         finished = await _answer(worker)
         out.line("support_agent", finished["answer"], "bold green")
         out.line("midturn", f"saved as checkpoint {finished['checkpoint']}", "dim")
 
-        out.step("4. The control: a process without that store gets the same question.")
+        out.title("4. The control: a process without that store gets the same question.")
         worker = await _start(out, environment, "tell", "memory://", QUESTION)
         out.line("customer", QUESTION)
         control = (await _answer(worker))["answer"]
@@ -114,7 +114,7 @@ async def _demo(out: _Quiet) -> Report:
         out.line("support_agent", control, "yellow")
         out.line("", "It guessed right, by luck." if knew else "It cannot know.", "dim")
 
-        out.step(f"The history of {CASE}:")
+        out.title(f"The history of {CASE}:")
         async with midturn.open(url) as store:
             turns = [turn async for turn in store.session(CASE).history()]
         out.history(turns)
@@ -143,7 +143,7 @@ async def _start(out: _Quiet, environment: dict[str, str], *arguments: str) -> a
 
 
 async def _line(worker: asyncio.subprocess.Process) -> dict[str, Any]:
-    """What the worker says next."""
+    """Return what the worker says next."""
     line = await worker.stdout.readline() if worker.stdout is not None else b""
     if not line:
         problem = await worker.stderr.read() if worker.stderr is not None else b""
@@ -154,7 +154,7 @@ async def _line(worker: asyncio.subprocess.Process) -> dict[str, Any]:
 
 
 async def _answer(worker: asyncio.subprocess.Process) -> dict[str, Any]:
-    """The worker's answer, once it has ended."""
+    """Return the worker's answer, once it has ended."""
     while (said := await _line(worker))["event"] != "done":
         pass
     await worker.wait()

@@ -123,7 +123,7 @@ class ScriptedChatCompletionClient(ChatCompletionClient):
         return CreateResult(finish_reason="stop", content=answer, usage=usage, cached=False)
 
     def _count(self, result: CreateResult) -> CreateResult:
-        """Only a completed call counts."""
+        """Count the tokens of a completed call."""
         self._used = RequestUsage(
             prompt_tokens=self._used.prompt_tokens + result.usage.prompt_tokens,
             completion_tokens=self._used.completion_tokens + result.usage.completion_tokens,
@@ -145,12 +145,12 @@ def _text(message: UserMessage) -> str:
 
 
 def _tokens(content: object) -> int:
-    """Words, which is near enough for an account that nobody pays."""
+    """Count words, which is near enough for an account that nobody pays."""
     return len(str(content).split())
 
 
 def _facts(text: str) -> list[str]:
-    """The statements in the text that ask to be remembered or state a preference, without "Remember that"."""
+    """Return the statements in the text that ask to be remembered or state a preference, without "Remember that"."""
     sentences = [sentence.strip() for sentence in re.split(r"(?<=[.!?])\s+|\n", text)]
     return [
         _PREFIX.sub("", sentence).rstrip(".! ")
@@ -160,13 +160,13 @@ def _facts(text: str) -> list[str]:
 
 
 def _topics(text: str) -> set[str]:
-    """The words that carry the meaning; a channel, a contact and a preference are one topic."""
+    """Return the words that carry the meaning; a channel, a contact and a preference are one topic."""
     words: set[str] = set(re.findall(r"[a-z]{4,}", text.lower())) - _NO_TOPIC
     return {"prefer" if word.startswith(("channel", "contact", "prefer", "reach")) else word for word in words}
 
 
 def _sentences(facts: Sequence[str]) -> str:
-    """The facts as prose; preferences of the same one become one sentence."""
+    """Return the facts as prose; preferences of the same one become one sentence."""
     wishes: dict[str, list[str]] = {}
     others: list[str] = []
     for fact in dict.fromkeys(facts):
