@@ -21,7 +21,7 @@ class Cancellation(Protocol):
     """The part of a framework's cancellation token that is used here."""
 
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Say whether it was cancelled."""
         ...
 
     def add_callback(self, callback: Callable[[], Any]) -> None:
@@ -72,7 +72,7 @@ class Request:
     """The result that stands for what a human said became of the call; the flag says that it failed."""
 
     def changed(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
-        """Its arguments with those that a human wants otherwise."""
+        """Return its arguments with those that a human has changed."""
         mine: dict[str, Any] = self.arguments or {}
         return mine | (arguments or {})
 
@@ -98,15 +98,15 @@ class Calls(Protocol):
 
     @property
     def replaying(self) -> bool:
-        """Whether what happens now has happened before, in an attempt that was interrupted."""
+        """Say whether what happens now has happened before, in an interrupted attempt."""
         ...
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        """What came of a call: recorded, or made now with these arguments and then recorded."""
+        """Return the recorded answer of a call; make the call with these arguments and record it if there is none."""
         ...
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
-        """The arguments with which a human lets something be done, or why he does not."""
+        """Ask a human for approval; return the arguments to use, or why it was denied."""
         ...
 
     async def fail(self, error: Exception) -> NoReturn:
@@ -114,11 +114,11 @@ class Calls(Protocol):
         ...
 
     async def ask(self, request: Request, question: str) -> str:
-        """What a human says to a question; if nobody has said it yet, this does not return and the turn waits."""
+        """Return what a human answered to a question; without an answer this does not return, and the turn waits."""
         ...
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        """What is to be seen at a path; it is recorded with the next call."""
+        """Return the tools that are listed at a path; they are recorded with the next call."""
         ...
 
 
@@ -127,12 +127,12 @@ class View(Protocol):
 
     @property
     def tree(self) -> Json:
-        """The state as JSON."""
+        """Return the state as JSON."""
         ...
 
     @property
     def touched(self) -> frozenset[str]:
-        """The agents and tools that the verbs have given other names, taken away, added or altered."""
+        """Return the agents and tools that the verbs have renamed, removed, added or changed."""
         ...
 
     def check(self) -> None:
@@ -148,11 +148,11 @@ class Framework(Protocol[EventT_co, ResultT_co]):
     """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
 
     def another(self) -> Framework[EventT_co, ResultT_co]:
-        """One for another instance, of which it knows nothing yet."""
+        """Return a new one for another instance, of which it knows nothing yet."""
         ...
 
     def is_live(self, what: object) -> bool:
-        """Whether this has a state to save and load, as agents and teams have, and is not something that builds one."""
+        """Say whether this is an agent or a team with a state to save and load, and not something that builds one."""
         ...
 
     async def renew(self, live: Any) -> None:
@@ -164,7 +164,7 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     async def capture(self, live: Any) -> Any:
-        """The state of an instance that is not running: the framework's own under "state", what it lacks beside it.
+        """Return the state of an instance that is not running: the framework's own under "state", the rest beside it.
 
         Raises:
             StateInvalid: it cannot be captured now.
@@ -188,15 +188,15 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     async def fingerprint(self, live: Any) -> dict[str, Json]:
-        """How an instance was built, in JSON that people can read: prompts, tools, participants; no secrets."""
+        """Return how an instance was built, in JSON that people can read: prompts, tools, participants; no secrets."""
         ...
 
     def view(self, tree: Json) -> View:
-        """A captured state as a migration sees it."""
+        """Return a captured state as a migration sees it."""
         ...
 
     async def fill(self, live: Any, tree: Json) -> Json:
-        """A migrated state with all that its new parts have in an instance that was just built.
+        """Return a migrated state, with the new parts filled in from an instance that was just built.
 
         Raises:
             StateInvalid: the instance has no such parts.
@@ -204,11 +204,11 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def mentions(self, tree: Json, tool: str) -> int:
-        """How many calls of a tool there are in the conversation."""
+        """Count the calls of a tool in the conversation."""
         ...
 
     def accept(self, task: Any) -> list[Json] | None:
-        """A task as messages; ``None`` for none.
+        """Return a task as messages; ``None`` for none.
 
         Raises:
             StateInvalid: it is not a task.
@@ -224,13 +224,13 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def identity(self, message: Json) -> Json:
-        """What makes two messages of two tasks the same: all but ids and times."""
+        """Return what makes two messages of two tasks the same: all but ids and times."""
         ...
 
     def stream(
         self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
     ) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """Run a turn: its events, then its outcome. Closing the generator ends the run at once.
+        """Run a turn and yield its events, then its outcome. Closing the generator ends the run at once.
 
         Every call inside is made through ``calls``; ``effects`` says of tools, by their names, what they do.
         """
@@ -239,5 +239,5 @@ class Framework(Protocol[EventT_co, ResultT_co]):
     def result(
         self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
     ) -> ResultT_co:
-        """What ``run`` returns; ``live`` knows the types of its messages."""
+        """Return the result of ``run``; ``live`` knows the types of its messages."""
         ...

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something that a human has to say before a turn can go on."""
+    """Something that a human has to answer before a turn can continue."""
 
     id: str
     kind: Asked
@@ -81,7 +81,7 @@ class Waiting:
 
 
 def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] | None) -> dict[str, Any]:
-    """An answer as it is recorded: a decision and what belongs to it.
+    """Return an answer as it is recorded: a decision and what belongs to it.
 
     Raises:
         StateInvalid: this cannot be answered to the question.
@@ -123,7 +123,7 @@ def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
 
 
 def decided(answer: Mapping[str, Any]) -> str:
-    """An answer as it is recorded, in the words in which it was given."""
+    """Return a recorded answer in the words in which it was given."""
     text, arguments = answer.get("text"), answer.get("arguments")
     said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
     return said if arguments is None else f"{said}, with {encode(arguments).decode()}"
@@ -134,15 +134,15 @@ FAILED = "It is not known whether this call took effect; a human decided to trea
 
 
 def may(call: str) -> str:
-    """Ask for approval of a call."""
+    """Return the question whether a call is approved."""
     return f"May {call} be called?"
 
 
 def did(call: str) -> str:
-    """Ask what became of a call."""
+    """Return the question what became of a call."""
     return f"{call} was interrupted. Did it take effect?"
 
 
 def denied(reason: str) -> str:
-    """What a model is told of a call that was not approved."""
+    """Return what a model is told of a call that was not approved."""
     return f"This call was not allowed: {reason}" if reason else "This call was not allowed."

@@ -18,7 +18,7 @@ Stop: TypeAlias = asyncio.Future[None]
 
 
 def stop_of(token: Cancellation | None) -> Stop:
-    """A stop that is cancelled with the token, from whatever thread.
+    """Return a stop that is cancelled with the token, from whatever thread.
 
     Raises:
         CancelledError: the token is cancelled already.
@@ -38,14 +38,14 @@ def stop_of(token: Cancellation | None) -> Stop:
 
 
 def fail(stop: Stop, error: Exception) -> None:
-    """Have work stopped with an error, unless it was stopped already."""
+    """Stop work with an error, unless it was stopped already."""
     if not stop.done():
         stop.set_exception(error)
         stop.exception()  # looked at already, if nobody else does
 
 
 async def unless(work: Awaitable[T], *stops: Stop) -> T:
-    """The result of the work, unless a stop comes first: then the work is cancelled and the stop's error raised."""
+    """Return the result of work. If a stop comes first, cancel the work and raise the stop's error."""
     task = asyncio.ensure_future(work)
     either: set[asyncio.Future[Any]] = {task, *stops}
     try:
@@ -62,7 +62,7 @@ async def unless(work: Awaitable[T], *stops: Stop) -> T:
 
 
 async def each(stream: AsyncIterable[T], *stops: Stop) -> AsyncGenerator[T, None]:
-    """The items of a stream, unless a stop comes first: then the stream is cancelled and the stop's error raised.
+    """Yield the items of a stream. If a stop comes first, cancel the stream and raise the stop's error.
 
     One task for all of them: as many as there are items would cost more than what is done with one.
     """
@@ -96,7 +96,7 @@ async def each(stream: AsyncIterable[T], *stops: Stop) -> AsyncGenerator[T, None
 
 
 async def settled(work: Awaitable[T]) -> T:
-    """The result of work that must not be left half known: it is awaited to its end, however often one is cancelled."""
+    """Await work to its end, however often the caller is cancelled: its result must not stay unknown."""
     task = asyncio.ensure_future(work)
     await _end_of(task)
     return task.result()

@@ -1,4 +1,4 @@
-"""What a tool says of itself, and what it can ask about the call that it is in."""
+"""Tools: what a tool says of itself, and what it can ask about the call that it is in."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class tool:  # noqa: N801 - it is used as a decorator
             raise StateInvalid("must be a function", path="reconcile")
 
     def __call__(self, function: F) -> F:
-        """The function itself, marked."""
+        """Mark a function, and return it."""
         if not callable(function):
             raise StateInvalid(f"decorates a function, not a {type(function).__name__}", path="midturn.tool")
         setattr(function, MARK, self)
@@ -64,7 +64,7 @@ class tool:  # noqa: N801 - it is used as a decorator
 
 
 def marked(function: Any) -> tool | None:
-    """What a function was marked with."""
+    """Return what a function was marked with."""
     while isinstance(function, partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType] - of whatever type
     found = getattr(function, MARK, None)
@@ -72,7 +72,7 @@ def marked(function: Any) -> tool | None:
 
 
 def declared(effects: Mapping[str, Effect | tool]) -> dict[str, tool]:
-    """What a blueprint says of its tools, by their names."""
+    """Return what a blueprint says of its tools, by their names."""
     found: dict[str, tool] = {}
     for name, effect in effects.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
@@ -85,7 +85,7 @@ class Statements(Protocol):
     """What a tool can do with the store's transaction."""
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement; its rows, if it has any."""
+        """Run one statement and return its rows, if it has any."""
         ...
 
 
@@ -101,7 +101,7 @@ _CURRENT: ContextVar[Current | None] = ContextVar("midturn_call", default=None)
 
 
 def call_key() -> str:
-    """Inside a tool: a key that is the same whenever this call is repeated, and no other call has.
+    """Return, inside a tool, a key that is the same whenever this call is repeated, and that no other call has.
 
     Give it to whatever the tool calls as its idempotency key.
 
@@ -115,7 +115,7 @@ def call_key() -> str:
 
 
 def transaction() -> Statements:
-    """Inside a tool with ``effect="transactional"``: the store's own transaction, for statements of the tool's.
+    """Return, inside a tool with ``effect="transactional"``, the store's own transaction for statements of the tool.
 
     ``await midturn.transaction().execute("UPDATE ...", (...))``. They take effect together with the record of the
     call, or not at all.
@@ -130,7 +130,7 @@ def transaction() -> Statements:
 
 
 def is_inside() -> bool:
-    """Whether a call is being made; whatever is called inside it belongs to it."""
+    """Say whether a call is being made; whatever is called inside it belongs to it."""
     return _CURRENT.get() is not None
 
 
@@ -145,13 +145,13 @@ def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
 
 
 def inside_a_tool(request: Request, session: str) -> StateInvalid:
-    """For a human who would be asked inside a call, which cannot wait."""
+    """Return the error for a human who would be asked inside a call, which cannot wait."""
     what = "a human cannot be asked inside a tool; put the agent in an AgentTool or a TeamTool"
     return StateInvalid(what, path=request.name or request.path, session=session)
 
 
 async def human(prompt: str, cancellation_token: object = None) -> NoReturn:
-    """An ``input_func`` for AutoGen's ``UserProxyAgent``: the turn waits until somebody calls ``answer()``.
+    """Ask a human, as ``input_func`` of AutoGen's ``UserProxyAgent``; the turn waits until somebody calls ``answer()``.
 
     Raises:
         LookupError: no session runs it, so nobody could ever answer.

@@ -1,4 +1,4 @@
-"""Ids that every store can hold, and what a write and a deletion make of a head."""
+"""Ids that every store can keep, and what a write and a deletion make of a head."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A turn that is run again with other code than before: what it still fits of its record, and what has no place."""
+"""Divergence: what a turn that is run again with other code does otherwise than it is recorded."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Divergence:
         self._instead: dict[str, Sequence[int]] = {}
 
     def called(self, request: Request) -> None:
-        """A call is made in this attempt."""
+        """Count a call that is made in this attempt."""
         self._called[request.key] += 1
 
     def kept(self, request: Request) -> Entry | None:
-        """The answer of a model that stays though its request has changed."""
+        """Return the answer of a model that stays though its request has changed."""
         entry = self._recorded.answered(request.path) if request.what == "model" else None
         if entry is not None:
             self._note(f"{request.path}: its answer was kept though the request has changed: a human went on from it")
         return entry
 
     async def check(self, request: Request) -> ReplayDiverged | None:
-        """See whether a call that is not recorded takes the place of one that is, and must not."""
+        """Return an error if a call that is not recorded replaces one that is, and must not."""
         if not self._recorded.entries:
             return None
         if self._recorded.unclaimed(path=request.path, what=request.what):
@@ -63,16 +63,16 @@ class Divergence:
         return None
 
     def instead(self, path: str) -> Sequence[int]:
-        """The recorded answers whose place the next answer of this model takes."""
+        """Return the recorded answers that the next answer of this model replaces."""
         return self._instead.pop(path, ())
 
     def asked_anew(self, request: Request, question: str) -> ReplayDiverged | None:
-        """See whether a human is asked something else than what he has answered."""
+        """Return an error if a human is asked something else than what was answered."""
         lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(path=request.path, what="human")]
         return self._error([f"the answer {about(text)} to {request.agent}" for text in lost], f"asks: {question}")
 
     def finish(self) -> list[str]:
-        """Whether all that was done has its place in the turn as it ended now; what was not as before.
+        """Check that the turn has used all that was recorded for it, and return what was not as before.
 
         Raises:
             ReplayDiverged: it has not.
@@ -85,7 +85,7 @@ class Divergence:
         return list(self._notes)
 
     def _lost(self, request: Request | None) -> list[str]:
-        """What was done or begun and has no place in the turn as it runs now.
+        """Return what was done or begun, and is not called by the turn as it runs now.
 
         Of a new call, only what it may be a repetition of: calls of the same tool, and of those that are gone.
         """
@@ -122,7 +122,7 @@ class Divergence:
 
 
 def called(request: Request) -> str:
-    """A call of a tool for people."""
+    """Return a call of a tool for people to read."""
     return f"{request.name}({about(request.arguments)})"
 
 

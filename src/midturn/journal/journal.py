@@ -152,7 +152,7 @@ class Journal:
         return tools
 
     def finish(self) -> list[str]:
-        """Whether all that was done has its place in the turn as it ended now; what was not as before.
+        """Check that the turn has used all that was recorded for it, and return what was not as before.
 
         Raises:
             ReplayDiverged: it has not.
@@ -167,7 +167,7 @@ class Journal:
     # One call.
 
     def _count(self, request: Request) -> int:
-        """How many equal calls were made before this one."""
+        """Count a call, and return how many equal ones were made before it."""
         same = (request.path, request.what, request.key)
         if free := self._free.get(same):
             return free.pop(0)
@@ -183,7 +183,7 @@ class Journal:
         await self._order.take(entry)
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
-        """What became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
+        """Return what became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
         begun = self._recorded.begun(request.key, nth, announced=not request.approval)
         if begun and request.reconcile is not None:
             with self._running():
@@ -243,7 +243,7 @@ class Journal:
         return answer
 
     async def _while_open(self, work: Awaitable[Answer]) -> Answer:
-        """The result of work in a transaction, which is not kept open for work that does not let itself be stopped."""
+        """Return the result of work in a transaction; stop waiting for it when the turn ends."""
         task = asyncio.ensure_future(work)
         try:
             either: set[asyncio.Future[Any]] = {task, self._appender.closing}
@@ -266,7 +266,7 @@ class Journal:
         return answer
 
     async def _question(self, request: Request, what: What, nth: int, text: str, attempt: int = 0) -> dict[str, Any]:
-        """What a human decided; without it, this does not return."""
+        """Return what a human decided; without a decision this does not return."""
         key = f"{request.key}#{attempt}" if attempt else request.key
         if (entry := self._recorded.find(request.path, what, key, nth)) is not None:
             await self._claim(entry)
@@ -286,7 +286,7 @@ class Journal:
         return await self._appender.wait()
 
     def _rest(self) -> None:
-        """Nothing runs any more: if somebody was asked, the turn waits."""
+        """Let the turn wait if somebody was asked; called when nothing runs any more."""
         if self._asking:
             new = [row for id_, (_, row) in self._asking.items() if id_ not in self._recorded.questions]
             self._appender.halt(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))

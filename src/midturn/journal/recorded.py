@@ -46,12 +46,12 @@ class Entry(Completion):
 
 
 def digest(*parts: Any) -> str:
-    """What tells one request from another."""
+    """Return a digest that tells one request from another."""
     return blake2b(shown(parts, sort=True).encode(), digest_size=12).hexdigest()
 
 
 def shown(value: Any, *, sort: bool = False) -> str:
-    """A value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
+    """Return a value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
     try:
         return orjson.dumps(
             value, option=orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0), default=_foreign
@@ -61,27 +61,27 @@ def shown(value: Any, *, sort: bool = False) -> str:
 
 
 def _foreign(value: Any) -> str:
-    """What stands for a value that is not JSON: nothing that would differ between processes."""
+    """Return what stands for a value that is not JSON; it is the same in every process."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def about(arguments: Any) -> str:
-    """The beginning of a call's arguments, for people."""
+    """Return the beginning of a call's arguments, for people."""
     return shown(arguments)[:SHOWN]
 
 
 def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
-    """What a tool gets as its call's key: the same in every attempt of a turn, which was begun at ``born``."""
+    """Return the key that a tool gets for its call: the same in every attempt of the turn begun at ``born``."""
     return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
 
 
 def name_of(ledger: Ledger) -> str:
-    """What the last turn is called among all turns of all sessions."""
+    """Return a name of the last turn that no other turn of any session has."""
     return f"{ledger.progress.turn} {ledger.session}"
 
 
 def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
-    """The question that a row of a turn asks; no other turn, also of no other session, asks one with the same id."""
+    """Return the question that a row of a turn asks; no other turn of any session has one with the same id."""
     return Question(
         id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
         kind=row.what,  # type: ignore[arg-type]  # only rows that ask have the stage for it
@@ -96,7 +96,7 @@ class Recorded:
     """The journal of a turn as it was read: what is done, what was begun, what is asked."""
 
     def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "") -> None:
-        """``turn`` names the turn among all of all sessions."""
+        """Sort the rows; ``turn`` is what :func:`name_of` returns."""
         self._turn = turn
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
@@ -139,23 +139,23 @@ class Recorded:
                 self.questions.pop(question_of(row, {}, self._turn).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
-        """A completed call."""
+        """Return a completed call, if it is recorded."""
         return self._known.get((path, what, key, nth))
 
     def begun(self, key: str, nth: int, *, announced: bool) -> int:
-        """How often a call of a tool was begun, or may have been."""
+        """Return how often a call of a tool was begun, or may have been."""
         return self._started[key, nth] + (announced and self._announced[key] > nth)
 
     def pending(self) -> dict[str, tuple[str, str]]:
-        """The calls of tools that were begun and never completed: the tool and what to call them, by their keys."""
+        """Return the calls of tools that were begun and never completed, by their keys: the tool and the call."""
         return {key: found for key, found in self._begun.items() if not self._done[key]}
 
     def announced(self, key: str) -> bool:
-        """Whether a recorded answer of a model asks for this call."""
+        """Say whether a recorded answer of a model asks for this call."""
         return self._announced[key] > 0
 
     def answered(self, path: str) -> Entry | None:
-        """The next answer of a model to this agent, if a human has answered something that came after it.
+        """Return the next answer of a model to this agent, if a human has answered something that came after it.
 
         What he was asked came from it: a model that is asked again may say something else.
         """
@@ -166,20 +166,20 @@ class Recorded:
         return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
 
     def names(self) -> set[str]:
-        """The agents and tools of the calls that must not be lost: they had an effect, or a human was asked."""
+        """Return the agents and tools of the calls that must not be lost: they had an effect, or a human was asked."""
         rows = [entry.row for entry in self.entries] + [row for _, row in self.questions.values()]
         kept = [row for row in rows if row.effect != "read" or row.starts or row.what in HUMAN]
         tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
         return {name for row in kept for name in row.path.split("/")} | tools - {""}
 
     def unclaimed(self, **same: str) -> list[Entry]:
-        """Completed calls that were not made again, and are alike in this."""
+        """Return the completed calls that were not made again and have these values in their rows."""
         found = [entry for entry in self.entries if not entry.claimed]
         return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
 
 
 async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
-    """The recorded calls with ``start <= number < stop``.
+    """Read the recorded calls with ``start <= number < stop``.
 
     Raises:
         StateInvalid: one is missing or damaged.

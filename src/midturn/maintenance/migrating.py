@@ -1,4 +1,4 @@
-"""Bringing many sessions to a blueprint's version, each in one write, and undoing that."""
+"""Migrating many sessions to a blueprint's version, each in one write, and undoing that."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ class MigrationRun:
         return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
 
     async def _without_a_state(self, ledger: Ledger) -> Result:
-        """Nothing is to be done, but that a first turn of an earlier version is open is said."""
+        """Leave a session without a state alone; report it if a first turn of an earlier version is open."""
         turn = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
         mine = turn is not None and turn.blueprint == self._blueprint.name and turn.version < self._blueprint.version
         return (_held(ledger) if mine else None) or Result(session=ledger.session, became="unchanged")
 
     async def build(self) -> Any:
-        """What the states have to fit; it is never run."""
+        """Build what the states have to fit; it is never run."""
         if self._live is None:
             live = await build(self._blueprint, self._framework)
             self._built = await fingerprint_of(live, self._framework)
@@ -162,7 +162,7 @@ class RollbackRun:
         return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 
     async def _went_on(self, line: _Line, row: CheckpointRow | None) -> int | None:
-        """The checkpoint from before the run, if a session was migrated in it and has gone on from there."""
+        """Return the checkpoint from before the run, if a session was migrated in it and has continued since."""
         while row is not None:
             if row.run == self._run:
                 return row.parent
@@ -178,7 +178,7 @@ class _Line:
         self._rows: dict[int, Row] = {}
 
     async def of(self, number: int) -> CheckpointRow | None:
-        """A checkpoint, or the one that it is the same as."""
+        """Return a checkpoint, or the one that it is the same as."""
         while number:
             if number not in self._rows:
                 start = max(0, number + 1 - PAGE)
@@ -233,7 +233,7 @@ class _Bulk:
         self._busy: list[str] = []
 
     async def spread(self, sessions: AsyncGenerator[str, None], *, last: bool = False) -> list[str]:
-        """Give out all of them; those that are busy. ``last``: it is told that they are."""
+        """Give out all sessions and return those that are busy; on the ``last`` round they are reported instead."""
         self._busy = []
         running: dict[asyncio.Task[Result], Worker] = {}
         more = True
@@ -258,7 +258,7 @@ class _Bulk:
         return self._busy
 
     def _may(self, running: int) -> bool:
-        """Whether one more may be changed."""
+        """Say whether one more may be changed."""
         return self._limit is None or self._changed + running < self._limit
 
     def _count(self, result: Result, *, last: bool) -> None:
@@ -270,7 +270,7 @@ class _Bulk:
 
 
 async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
-    """What became of a session; errors that are its own do not end the run."""
+    """Return what became of a session; errors that are its own do not end the run."""
     try:
         return await work
     except SessionDeleted:
@@ -291,7 +291,7 @@ async def _latest(ledger: Ledger) -> CheckpointRow | None:
 
 
 def _held(ledger: Ledger) -> Result | None:
-    """Why a session is left alone for now."""
+    """Return why a session is left alone for now, if it is."""
     session, progress = ledger.session, ledger.progress
     if owner := ledger.busy():
         return Result(session=session, became="busy", reason=f"is held by {owner}")

@@ -22,17 +22,17 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a JSON value is an object."""
+    """Say whether a JSON value is an object."""
     return type(value) is dict
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Whether a JSON value is an array."""
+    """Say whether a JSON value is an array."""
     return type(value) is list
 
 
 def encode(value: object, path: str = "$") -> bytes:
-    """JSON bytes of a plain value.
+    """Return the JSON bytes of a plain value.
 
     Raises:
         StateInvalid: the value would not come back exactly as it is; ``path`` names the part.
@@ -42,7 +42,7 @@ def encode(value: object, path: str = "$") -> bytes:
 
 
 def encode_checked(value: object, path: str = "$") -> bytes:
-    """JSON bytes of a value whose parts were checked already."""
+    """Return the JSON bytes of a value whose parts were checked already."""
     data = orjson.dumps(value)
     if len(data) > MAX_BYTES:
         message = f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}"
@@ -51,7 +51,7 @@ def encode_checked(value: object, path: str = "$") -> bytes:
 
 
 def decode(data: bytes, what: str) -> Any:
-    """The value of JSON bytes that midturn wrote; ``what`` names them in the error."""
+    """Return the value of JSON bytes that midturn wrote; ``what`` names them in the error."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -60,7 +60,7 @@ def decode(data: bytes, what: str) -> Any:
 
 
 def decode_foreign(data: bytes, what: str) -> Any:
-    """The value of JSON bytes from outside, refusing what a lenient reader would repair: NaN, duplicate keys."""
+    """Return the value of JSON bytes from outside; refuse what a lenient reader would repair: NaN, duplicate keys."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -98,7 +98,7 @@ def check(value: object, path: str = "$") -> None:
 
 
 def difference(one: Json, other: Json, path: str = "$") -> str | None:
-    """Where two values differ first, if they do."""
+    """Return where two values differ first, if they do."""
     if is_object(one) and is_object(other):
         for key in sorted({*one, *other}):
             if key not in one or key not in other:

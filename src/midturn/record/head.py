@@ -79,7 +79,7 @@ class Head:
     """What the layers above keep here; opaque to the store."""
 
     def deleted(self, *, now: float) -> Head:
-        """What is left of the session after its deletion."""
+        """Return what is left of the session after its deletion."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -117,13 +117,13 @@ class Write:
     """``CALL`` rows with a lower number are removed by this write, after its own were added; 0 removes nothing."""
 
     def follows(self, head: Head | None) -> bool:
-        """Whether this is the head that the writer saw."""
+        """Say whether this is the head that the writer saw."""
         if head is None:
             return self.seq == 0
         return self.seq == head.seq and self.after in (None, head.token)
 
     def head(self, *, now: float, created: float) -> Head:
-        """The head that this write makes at ``now``."""
+        """Return the head that this write makes at ``now``."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -141,10 +141,10 @@ class Write:
 
 
 def check_id(session: object) -> str:
-    """The id, if it is one that every store can hold.
+    """Return the id, if it is one that every store can keep.
 
     Raises:
-        StateInvalid: it is empty, too long, or has characters that not every store can hold.
+        StateInvalid: it is empty, too long, or has characters that not every store can keep.
     """
     where = "session id"
     if not isinstance(session, str):
@@ -157,7 +157,7 @@ def check_id(session: object) -> str:
         message = f"{len(session):,} characters; the limit is {MAX_ID}"
         raise StateInvalid(message, path=where)
     if "\0" in session:
-        message = f"{session!r} has a NUL character, which not every store can hold"
+        message = f"{session!r} has a NUL character, which not every store can keep"
         raise StateInvalid(message, path=where)
     try:
         session.encode()
@@ -168,7 +168,7 @@ def check_id(session: object) -> str:
 
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
-    """The labels, if they are strings that every store can hold."""
+    """Return the labels, if they are strings that every store can keep."""
     for text in (*labels, *labels.values()):
         if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
             raise StateInvalid(f"names and values are strings of up to {MAX_ID} characters without NUL", path="labels")

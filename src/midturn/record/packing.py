@@ -7,7 +7,7 @@ A state is a tree of JSON values. Packing it takes it apart:
   of its form, a body, then its values. A form lists the keys, with the values that most messages share. An object of
   numbers is stored likewise: ``{"$": [8, 12, 5]}``;
 * a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
-  what the log holds, a new log is begun that shares the common beginning with the old one;
+  what the log has, a new log is begun that shares the common beginning with the old one;
 * the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
   checkpoint says which log that is and how long it was.
 
@@ -105,7 +105,7 @@ class _Log:
     """The live items as they were seen, to tell without dumping them that they are still the same."""
 
     def begins(self, items: list[Any]) -> bool:
-        """Whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
+        """Say whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
         if self.items is None or len(items) < self.length:
             return False
         self.items[self.length :] = items[self.length :]
@@ -126,11 +126,11 @@ class Archive:
 
     @property
     def bodies(self) -> int:
-        """How many bodies there are, stored or about to be."""
+        """Count the bodies, stored or about to be."""
         return self.stored + len(self._new)
 
     def message(self, value: Json, path: str) -> int:
-        """The number of a message's body, added if it is new.
+        """Return the number of a message's body; add the body if it is new.
 
         Raises:
             StateInvalid: the message cannot be stored; ``path`` names the part.
@@ -138,7 +138,9 @@ class Archive:
         return self._add(self.inline(value, path), path)
 
     def inline(self, value: Json, path: str) -> list[Any]:
-        """An object as a record of its own holds it: the number of its form, then its values, long texts as bodies.
+        """Return an object as an array, for a record of its own: the number of its form, then its values.
+
+        Long texts in it are bodies.
 
         Raises:
             StateInvalid: the object cannot be stored; ``path`` names the part.
@@ -151,7 +153,7 @@ class Archive:
         return [self._add(form, path), *values]
 
     def new_bodies(self) -> list[Row]:
-        """The rows of the bodies that are not stored yet, if there are any; they count as stored from now on."""
+        """Return the rows of the bodies that are not stored yet, if there are any; they count as stored from now on."""
         groups: list[list[bytes]] = []
         size = MAX_ROW
         for body in self._new:
@@ -231,7 +233,7 @@ class Archive:
         self.stored = len(bodies.values)
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
-        """A list as it is now, in the log that it has or in a ``new`` one, and what is added to that, if anything."""
+        """Return a list as it is now, in its log or in a ``new`` one, and what is added to that log, if anything."""
         live = isinstance(value, Grown)
         items, dump = (value.items, value.dump) if isinstance(value, Grown) else (value, _as_is)
 
@@ -307,7 +309,7 @@ def restore(
 
 
 def as_json(tree: Any, without: Collection[int] = ()) -> Any:
-    """A captured state as JSON alone; lists whose ``id()`` is in ``without`` are empty."""
+    """Return a captured state as JSON alone; lists whose ``id()`` is in ``without`` are empty."""
     if isinstance(tree, Grown):
         return [] if id(tree.items) in without else [tree.dump(item) for item in tree.items]
     if is_object(tree):
@@ -316,12 +318,12 @@ def as_json(tree: Any, without: Collection[int] = ()) -> Any:
 
 
 def _is_steady(key: str, value: Json) -> bool:
-    """Whether a value is likely to be the same in many messages, and is worth a form of its own."""
+    """Say whether a value is likely to be the same in many messages, and is worth a form of its own."""
     return value in (None, {}, []) or (key in STEADY and isinstance(value, str) and len(value) < LONG)
 
 
 def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
-    """The body numbers of each span, in its order, and in how many logs they stand."""
+    """Return the body numbers of each span, in its order, and in how many logs they stand."""
     found: dict[int, list[Append]] = {}
     for appends in logs:
         for append in appends:
@@ -345,7 +347,7 @@ def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[
 
 
 def _is_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether a plain list is one that is worth a log: it is made of objects."""
+    """Say whether a plain list is worth a log: it is made of objects."""
     return is_array(value) and bool(value) and all(is_object(item) for item in value)
 
 
@@ -354,7 +356,7 @@ def _as_is(value: Json) -> Json:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many items two lists have in common from their beginning."""
+    """Count the items that two lists have in common from their beginning."""
     if other[: len(one)] == one:  # the usual case, without a loop
         return len(one)
     for index, (left, right) in enumerate(zip(one, other, strict=False)):

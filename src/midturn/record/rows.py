@@ -44,7 +44,7 @@ MAX_ERROR = 500
 """Characters of an error's message that are kept."""
 
 COPYING = codec.encode({"v": FORMAT, "copying": "session"})
-"""Stands in the head of a session in the place of its progress until all of it has been copied."""
+"""Stands in the head of a session instead of its progress until all of it has been copied."""
 BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
 """Stands in the head of a session that is about to be deleted because its copy is."""
 
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRow:
-    """An accepted input. ``task`` holds the numbers of its messages; ``None`` is a run without a task."""
+    """An accepted input. ``task`` has the numbers of its messages; ``None`` is a run without a task."""
 
     at: float
     blueprint: str = ""
@@ -180,7 +180,7 @@ class CallRow:
     starts: Sequence[str] = ()
     """The tool calls that begin with this answer of a model: the key of each, and the call for people to read."""
     instead: Sequence[int] = ()
-    """The answers whose place this one takes, because the request had changed: which rows of the turn's."""
+    """The answers that this one replaces, because the request had changed: which rows of the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +210,9 @@ def now() -> float:
 
 
 def encode_record(record: object) -> bytes:
-    """A record as JSON with the format's version; what has its default is left out."""
+    """Return a record as JSON with the format's version; what has its default is left out."""
     values = {"v": FORMAT} | _plain(record)
-    if isinstance(record, CallRow | Progress):  # written with every call; what they hold was checked or counted here
+    if isinstance(record, CallRow | Progress):  # written with every call; what is in them was checked or counted here
         return codec.encode_checked(values)
     return codec.encode({name: _arrays(value) for name, value in values.items()})
 
@@ -221,7 +221,7 @@ T = TypeVar("T")
 
 
 def decode_record(cls: type[T], data: bytes, what: str) -> T:
-    """A record from JSON; ``what`` names it in errors.
+    """Return a record from JSON; ``what`` names it in errors.
 
     Raises:
         UnknownVersion: a newer midturn wrote it.
@@ -233,7 +233,7 @@ def decode_record(cls: type[T], data: bytes, what: str) -> T:
 
 
 def progress_of(head: Head) -> Progress:
-    """How far the session of a head has come.
+    """Return how far the session of a head has come.
 
     Raises:
         UnknownVersion: a newer midturn wrote it.
@@ -250,7 +250,7 @@ def progress_of(head: Head) -> Progress:
 
 
 def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
-    """Appends as a checkpoint has them."""
+    """Return appends as a checkpoint has them."""
     return tuple(
         [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
         for append in appends
@@ -276,12 +276,12 @@ def decode_appends(row: Row) -> list[Append]:
 
 
 def key_number(key: str) -> int:
-    """Where the KEY row of a key is looked for first."""
+    """Return the number at which the KEY row of a key is looked for first."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) >> 2
 
 
 def task_digest(task: Json) -> str:
-    """What tells two tasks apart that were given the same key."""
+    """Return a digest that tells two tasks apart that were given the same key."""
     codec.check(task, "task")
     return blake2b(orjson.dumps(task), digest_size=12).hexdigest()
 

@@ -27,7 +27,7 @@ KINDS = (Kind.BODY, Kind.DECISION, Kind.CHECKPOINT)
 
 
 async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: int = 8) -> None:
-    """Many writers see the same seq; in each round one of them wins, and only its rows are there."""
+    """Let many writers race from the same seq: in each round one of them wins, and only its rows are there."""
     winners: list[int] = []
     for seq in range(rounds):
         # Rows of their own, so that only the seq can decide.
@@ -48,7 +48,7 @@ async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: 
 
 
 async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
-    """While one writes, another reads: a head is never there without its rows, nor half of a write."""
+    """Read while another writes: a head is never there without its rows, nor half of a write."""
     done = asyncio.Event()
 
     async def write() -> None:

@@ -31,7 +31,7 @@ class Sharing(Suite):
 
     @pytest_asyncio.fixture
     async def other(self, where: Path) -> AsyncIterator[Store]:
-        """A second handle on the same data."""
+        """Return a second handle on the same data."""
         async with self.open_store(where) as other:
             yield other
 

@@ -62,7 +62,7 @@ async def _matching(store: Store, labels: Mapping[str, str], status: Status | No
 
 
 async def _paged(store: Store, *, limit: int, prefix: str = "", status: Status | None = None) -> list[list[str]]:
-    """Page after page until one is empty; a store that never ends is stopped."""
+    """Return page after page until one is empty; stop a store that never ends."""
     pages: list[list[str]] = []
     after = ""
     while len(pages) <= len(HOSTILE_IDS):

@@ -96,7 +96,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @initialize(ids=id_lists, first=st.lists(plans, max_size=3))
     def begin(self, ids: list[str], first: list[Write]) -> None:
-        """A few ids, one handle, and some sessions."""
+        """Begin with a few ids, one handle, and some sessions."""
         self._ids = ids
         self._open()
         for which, plan in enumerate(first):
@@ -113,17 +113,17 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @rule(which=anything, handle=anything, plan=plans, off=st.sampled_from([0, 0, 0, 0, 0, -1, 1, -1_000]))
     def write(self, which: int, handle: int, plan: Write, off: int) -> None:
-        """With the right seq, or another; with new rows, or rows that are there."""
+        """Write with the right seq, or another; with new rows, or rows that are there."""
         self._race([self._planned(plan, which, off=off)], handle)
 
     @rule(which=anything, handle=anything, rivals=st.lists(plans, min_size=2, max_size=4))
     def race(self, which: int, handle: int, rivals: list[Write]) -> None:
-        """Several writers see the same seq, each on a handle of its own if there are so many."""
+        """Write several times from the same seq, each on a handle of its own if there are so many."""
         self._race([self._planned(plan, which) for plan in rivals], handle)
 
     @rule(which=anything, handle=anything, other=anything, plan=plans, after=st.integers(0, 7))
     def interrupted_write(self, which: int, handle: int, other: int, plan: Write, after: int) -> None:
-        """The writer is cancelled, and another finds out what became of its write."""
+        """Cancel a writer, and let another find out what became of its write."""
         write = self._planned(plan, which)
         if self._verdict(write) is not None:
             return
@@ -139,7 +139,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @rule(which=anything, handle=anything)
     def delete(self, which: int, handle: int) -> None:
-        """A session, an unknown one or a deleted one."""
+        """Delete a session, an unknown one or a deleted one."""
         session = self._session(which)
         known = self._known.get(session)
         found = known is not None and known.head.status != "deleted"
@@ -155,7 +155,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @rule(which=anything, handle=anything, row=anything, start=st.integers(-1, 1), length=st.none() | st.integers(0, 3))
     def read_rows(self, which: int, handle: int, row: int, start: int, length: int | None) -> None:
-        """In a range that begins or ends beside a row."""
+        """Read rows in a range that begins or ends beside a row."""
         session = self._session(which)
         known = self._known.get(session)
         there = _in_order(known) if known else ()
@@ -172,7 +172,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         limit=st.integers(1, 5),
     )
     def list_by_prefix(self, handle: int, prefix: str | tuple[int, int], after: int | None, limit: int) -> None:
-        """From a given id on, by the beginning of an id or by what a pattern would match."""
+        """List from a given id on, by the beginning of an id or by what a pattern would match."""
         start = "" if after is None else self._session(after)
         literal = prefix if isinstance(prefix, str) else self._session(prefix[0])[: prefix[1]]
         expected = [head for head in self._listed(None) if head.session > start and head.session.startswith(literal)]
@@ -186,7 +186,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         limit=st.integers(1, 5),
     )
     def list_by_labels(self, handle: int, of: list[int], status: Status | None, limit: int) -> None:
-        """By the labels of a session, or by those of two."""
+        """List by the labels of a session, or by those of two."""
         labels: dict[str, str] = {}
         for which in of:
             known = self._known.get(self._session(which))
@@ -200,20 +200,20 @@ class StoreMachine(Subject, RuleBasedStateMachine):
     @precondition(lambda self: self.shared and len(self._handles) < MAX_HANDLES)
     @rule()
     def another_handle(self) -> None:
-        """A second process comes."""
+        """Open another handle: a second process comes."""
         self._open()
 
     @precondition(lambda self: len(self._handles) > 1)
     @rule(handle=anything)
     def close_a_handle(self, handle: int) -> None:
-        """One process of several ends."""
+        """Close a handle: one process of several ends."""
         _, stack = self._handles.pop(handle % len(self._handles))
         self._run(stack.aclose())
 
     @precondition(lambda self: self.durable)
     @rule()
     def reopen(self) -> None:
-        """All processes end, and one starts."""
+        """Close all handles and open one: all processes end, and one starts."""
         while self._handles:
             self._run(self._handles.pop()[1].aclose())
         self._open()
@@ -222,7 +222,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
     @precondition(lambda self: self.durable and self.shared)
     @rule()
     def crash(self) -> None:
-        """All processes die without closing anything, and one starts."""
+        """Open a handle and close none: all processes die, and one starts."""
         self._abandoned += [stack for _, stack in self._handles]
         self._handles.clear()
         self._open()
@@ -232,7 +232,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @invariant()
     def every_head_is_as_the_model_says(self) -> None:
-        """On every handle."""
+        """Compare all heads on every handle."""
         for store, _ in self._handles:
             for status in (None, "deleted"):
                 found = self._run(store.heads(limit=1_000, status=status))
@@ -240,7 +240,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @invariant()
     def the_last_session_is_as_the_model_says(self) -> None:
-        """Its head and all its rows."""
+        """Compare its head and all its rows."""
         if self._touched:
             self._compare(self._touched)
 
@@ -261,7 +261,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         return [head for head in heads if (head.status == status if status else head.status != "deleted")]
 
     def _planned(self, plan: Write, which: int, *, off: int = 0) -> Write:
-        """The plan as a write of one of the sessions, with a token of its own."""
+        """Return the plan as a write of one of the sessions, with a token of its own."""
         session = self._session(which)
         known = self._known.get(session)
         self._tokens += 1
@@ -269,7 +269,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         return replace(plan, session=session, seq=seq, token=f"{plan.token}-{self._tokens}")
 
     def _verdict(self, write: Write) -> type[MidturnError] | None:
-        """The error that the write must raise."""
+        """Return the error that the write must raise."""
         known = self._known.get(write.session)
         if known and known.head.status == "deleted":
             return SessionDeleted

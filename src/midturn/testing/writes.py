@@ -26,7 +26,7 @@ STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
 
 
 async def _is_refused(store: Store, write: Write) -> None:
-    """The write is a conflict, and the store looks as before it."""
+    """Check that the write is a conflict, and that the store looks as before it."""
     before, listed = await snapshot(store, write.session), await ids(store)
     with pytest.raises(Conflict) as caught:
         await store.write(write)

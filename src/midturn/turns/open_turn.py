@@ -42,7 +42,7 @@ class OpenTurn:
 
 
 async def read_open_turn(ledger: Ledger) -> OpenTurn:
-    """The open turn, whose head was read.
+    """Read the open turn; the head was read before.
 
     Raises:
         StateInvalid: it is damaged.
@@ -73,7 +73,7 @@ async def _asked(ledger: Ledger) -> dict[str, tuple[Question, CallRow]]:
 
 
 async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
-    """See that what is built here can go on with an open turn.
+    """Check that what is built here can continue an open turn.
 
     Raises:
         UnknownVersion: a newer version of the blueprint has begun it.
@@ -117,7 +117,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         self._framework = framework
 
     async def result(self, *, own: bool) -> ResultT_co:
-        """The result of the open turn, which waits, if that is the caller's ``own``.
+        """Return the result of the open turn, which waits, if that is the caller's ``own``.
 
         Raises:
             InDoubt: it is not, and the open turn waits for somebody to say what became of a call.
@@ -142,7 +142,7 @@ class Inquiry(Generic[EventT_co, ResultT_co]):
         raise SessionBusy(text, session=session, owner="a human")
 
     async def pick(self, question: str | None) -> Picked:
-        """The open question that is meant.
+        """Return the open question that is meant.
 
         Raises:
             Conflict: it is not asked, or not any more.

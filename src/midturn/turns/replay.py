@@ -46,7 +46,7 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether the transcript is the same, but for ids and times."""
+        """Say whether the transcript is the same, but for ids and times."""
         return not self.differences
 
 

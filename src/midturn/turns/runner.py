@@ -121,7 +121,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
     async def perform(
         self, stop: Stop, *, own: bool, diverged: Diverged = "raise"
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Run the open turn, whose lease is held, and commit it: its events, then its result.
+        """Run the open turn, whose lease is held, and commit it; yield its events, then its result.
 
         A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
         """
@@ -175,7 +175,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
         )
 
     async def _events(self, stop: Stop, diverged: Diverged) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """What the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
+        """Yield what the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
         lost: Stop = asyncio.get_running_loop().create_future()
         holding = self._ledger.hold(lost)
         turn = self._turn
@@ -305,7 +305,7 @@ class Execution(Generic[EventT_co, ResultT_co]):
             error.add_note(f"midturn could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:
-        """The result of a turn that is done."""
+        """Return the result of a turn that is done, if it is."""
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             return None

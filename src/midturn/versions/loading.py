@@ -166,7 +166,7 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
 async def accept(
     gained: Sequence[str], fitted: Fitted, blueprint: Blueprint, session: str, policy: OnDrift
 ) -> list[str]:
-    """Do what the policy says about users' own objects that have more than was stored; all that has changed, in words.
+    """Do what the policy says about users' own objects that have more than was stored; return all changes in words.
 
     It may be a field that is new in them, or one that the state has lost. A migration says that it is meant.
 
@@ -182,7 +182,7 @@ async def accept(
 
 
 async def changes_since(begun: Json, built: Json, blueprint: Blueprint, session: str, policy: OnDrift) -> Sequence[str]:
-    """Do what the policy says about what has changed since a session's first turn was begun; all of it, in words.
+    """Do what the policy says about changes since a session's first turn was begun; return them in words.
 
     Raises:
         Drifted: the policy refuses it.
@@ -194,7 +194,7 @@ async def changes_since(begun: Json, built: Json, blueprint: Blueprint, session:
 
 
 def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateInvalid:
-    """An error about a state that does not fit, with what has changed since, if that is why, and the code to write."""
+    """Return an error about a state that does not fit, with what has changed, if that is why, and the code to write."""
     drift = drift.failing()
     if not drift.breaking and not isinstance(error, Drifted):
         return error
