@@ -34,7 +34,7 @@ class Divergence:
         """How often each request was made in this attempt."""
         self._instead: dict[str, Sequence[int]] = {}
 
-    def called(self, request: Request) -> None:
+    def count(self, request: Request) -> None:
         """Count a call that is made in this attempt."""
         self._called[request.key] += 1
 
@@ -59,7 +59,7 @@ class Divergence:
                 self._instead[request.path] = [entry.number for entry in found]
                 self._note(f"{request.path}: the model was asked again, because its request had changed")
         elif request.effect != "read" and not self._recorded.announced(request.key):
-            return self._error(self._lost(request), called(request))
+            return self._error(self._lost(request), shown_call(request))
         return None
 
     def instead(self, path: str) -> Sequence[int]:
@@ -121,7 +121,7 @@ class Divergence:
         self._notes[text] = None
 
 
-def called(request: Request) -> str:
+def shown_call(request: Request) -> str:
     """Return a call of a tool for people to read."""
     return f"{request.name}({about(request.arguments)})"
 

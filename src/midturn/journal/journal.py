@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from midturn.errors import MidturnError, StateInvalid
 from midturn.framework import Answer
 from midturn.journal.appender import Appender
-from midturn.journal.divergence import called
+from midturn.journal.divergence import shown_call
 from midturn.journal.order import Order
 from midturn.journal.recorded import about, call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
@@ -90,7 +90,7 @@ class Journal:
             return await make(request.arguments)
         self._appender.check_open()
         nth = self._count(request)
-        self._divergence.called(request)
+        self._divergence.count(request)
         entry = self._recorded.find(request.path, request.what, request.key, nth) or self._divergence.kept(request)
         if entry is not None:
             await self._claim(entry)
@@ -115,7 +115,7 @@ class Journal:
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
-        decision = await self._question(request, "approval", nth, may(called(request)))
+        decision = await self._question(request, "approval", nth, may(shown_call(request)))
         if decision["decision"] == "deny":
             return None, denied(decision["text"])
         return request.changed(decision["arguments"]), None
@@ -195,7 +195,7 @@ class Journal:
             dump = getattr(found, "model_dump_json", found.__str__)
             return None if found is None else _told(request, str(dump()), failed=False)
         for attempt in range(begun):
-            decision = await self._question(request, "doubt", nth, did(called(request)), attempt)
+            decision = await self._question(request, "doubt", nth, did(shown_call(request)), attempt)
             match decision["decision"]:
                 case "done":
                     return _told(request, decision["text"], failed=False)

@@ -54,7 +54,7 @@ class _Other(Exception):
     """A call that was not recorded."""
 
 
-class _Calls:
+class _RecordedCalls:
     """Answers from a journal and from nowhere else."""
 
     def __init__(self, known: Recorded, halt: Stop) -> None:
@@ -146,7 +146,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         await framework.load(live, fitted.plan)
     await framework.prepare(live)
     halt: Stop = asyncio.get_running_loop().create_future()
-    calls, outcome, differences = _Calls(known, halt), Outcome(messages=[]), list[str]()
+    calls, outcome, differences = _RecordedCalls(known, halt), Outcome(messages=[]), list[str]()
     try:
         stream = framework.stream(live, messages_of(bodies, task.task), calls, blueprint.effects)
         async with aclosing(stream), aclosing(each(stream, halt)) as items:

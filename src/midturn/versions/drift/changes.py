@@ -166,7 +166,7 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def called(configuration: Mapping[str, Any], path: str) -> str:
+def display_name(configuration: Mapping[str, Any], path: str) -> str:
     """Return the name of an agent or a team; failing that, the end of its path."""
     name = configuration.get("name")
     return name if isinstance(name, str) else path.rpartition("/")[2] or "?"

@@ -14,9 +14,9 @@ from midturn.record.codec import is_array, is_object
 from midturn.versions.drift.changes import (
     Change,
     Drift,
-    called,
     canonical,
     change,
+    display_name,
     line,
     literal,
     said,
@@ -212,7 +212,7 @@ class _SetupComparison:
         whole: list[str] = self._before.teams[team].get("participants", [])
         now: list[str] = self._after.teams[team].get("participants", [])
         removed, added = [name for name in whole if name not in now], [name for name in now if name not in whole]
-        name = called(self._after.teams[team], team)
+        name = display_name(self._after.teams[team], team)
         who = f"team {name}"
         renamed: dict[str, str] = {}
         for old, new in self._pairs(team, removed, added):
@@ -286,13 +286,13 @@ class _SetupComparison:
             elif any(_is_at(path, covered) for covered in self._covered):
                 continue
             elif old is not None:
-                name, is_other = called(old, path), path in others
+                name, is_other = display_name(old, path), path in others
                 text = f"{kind} {name} is a {other} now" if is_other else f"{kind} {name} removed"
                 verb = "reset_agent" if is_other else "remove_agent"
                 code = f"state = state.{verb}({literal(name)})" if path else None
                 yield change((path, name), kind, text, old, others.get(path), breaking=True, code=code)
             elif new is not None and (path not in others_before or path in others):
-                yield change((path, name := called(new, path)), kind, f"{kind} {name} added", None, new)
+                yield change((path, name := display_name(new, path)), kind, f"{kind} {name} added", None, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +321,11 @@ class _ConfigurationComparison:
 
     @property
     def _who(self) -> str:
-        name = called(self.after, self.path)
+        name = display_name(self.after, self.path)
         return f"team {name}" if self.kind == "team" else name
 
     def _change(self, what: str, text: str, old: Json, new: Json, **more: Any) -> Change:
-        return change((self.path, called(self.after, self.path)), what, text, old, new, **more)
+        return change((self.path, display_name(self.after, self.path)), what, text, old, new, **more)
 
     def _plain(self, key: str, old: Any, new: Any) -> Iterator[Change]:
         what = {"handoffs": "handoff", "workbenches": "workbench"}.get(key, key)
