@@ -17,10 +17,10 @@ from midturn.sessions.reader import SessionReader
 from midturn.sessions.turnstile import Turnstile
 from midturn.stopping import stop_of
 from midturn.turns.instance import Instance
-from midturn.turns.open_turn import Inquiry
+from midturn.turns.open_turn import OpenQuestions
 from midturn.turns.options import Options
 from midturn.turns.replay import Replay, replay
-from midturn.turns.runner import Diverged, Execution
+from midturn.turns.runner import Diverged, TurnRunner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -58,8 +58,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         self._ledger = Ledger(store, session, labels=options.labels)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift)
-        self._execution = Execution(self._ledger, self._instance, framework, options)
-        self._inquiry = Inquiry(self._ledger, self._instance, framework)
+        self._runner = TurnRunner(self._ledger, self._instance, framework, options)
+        self._questions = OpenQuestions(self._ledger, self._instance, framework)
         self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
@@ -123,14 +123,14 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 if self._ledger.progress.open is None:
                     return
                 if self._ledger.progress.open == "waiting":
-                    yield await self._inquiry.result(own=True)
+                    yield await self._questions.result(own=True)
                     return
                 try:
-                    await self._execution.reopen(own=True)
+                    await self._runner.reopen(own=True)
                     break
                 except Conflict:
                     self._instance.forget()
-            async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
+            async with aclosing(self._runner.perform(stop, own=True, diverged=diverged)) as stream:
                 async for item in stream:
                     yield item
 
@@ -178,19 +178,19 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
             if question is None:
-                question = (await self._inquiry.pick(None)).question.id  # and not one that is asked while we wait
+                question = (await self._questions.pick(None)).question.id  # and not one that is asked while we wait
             while True:
                 await self._ledger.wait(until, stop)
-                picked = await self._inquiry.pick(question)
+                picked = await self._questions.pick(question)
                 try:
-                    await self._inquiry.answer(picked, answer, arguments)
+                    await self._questions.answer(picked, answer, arguments)
                     break
                 except Conflict as error:
                     self._give_way(error, until)
                     await self._ledger.refresh()
             if self._instance.is_runnable:
-                await self._execution.reopen(own=True)
-                async with aclosing(self._execution.perform(stop, own=True, diverged=diverged)) as stream:
+                await self._runner.reopen(own=True)
+                async with aclosing(self._runner.perform(stop, own=True, diverged=diverged)) as stream:
                     async for item in stream:
                         yield item
 
@@ -204,7 +204,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 if self._ledger.progress.open is None:
                     return False
                 try:
-                    await self._inquiry.discard()
+                    await self._questions.discard()
                 except Conflict as error:
                     self._give_way(error, until)
                     continue
@@ -276,7 +276,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                         turn=self._ledger.progress.turn,
                     )
                 try:
-                    return await self._execution.save(tree, origin, fork_of)
+                    return await self._runner.save(tree, origin, fork_of)
                 except Conflict as error:
                     self._give_way(error, until)
 
@@ -303,29 +303,29 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 number, known = await self._turn_of(key, digest)
-                if known and (recorded := await self._execution.recorded(known)) is not None:
+                if known and (recorded := await self._runner.recorded(known)) is not None:
                     yield recorded
                     return
                 progress = self._ledger.progress
                 if progress.open == "waiting":
-                    yield await self._inquiry.result(own=progress.turn == known)
+                    yield await self._questions.result(own=progress.turn == known)
                     return
                 try:
                     if progress.open is not None and progress.turn == known:
-                        await self._execution.reopen(own=True)
+                        await self._runner.reopen(own=True)
                     elif self._interrupted():
-                        await self._execution.reopen(own=False)
-                        await self._last(self._execution.perform(stop, own=False))
+                        await self._runner.reopen(own=False)
+                        await self._last(self._runner.perform(stop, own=False))
                         continue
                     else:
                         if contended:  # with the lease held first, the state that is read next is the last one
                             await self._take()
-                        await self._execution.begin(task, key, number, digest)
+                        await self._runner.begin(task, key, number, digest)
                     break
                 except Conflict as error:
                     contended = True
                     self._give_way(error, until)
-            async with aclosing(self._execution.perform(stop, own=True)) as stream:
+            async with aclosing(self._runner.perform(stop, own=True)) as stream:
                 async for item in stream:
                     yield item
 

@@ -103,7 +103,7 @@ class Picked:
     last: bool
 
 
-class Inquiry(Generic[EventT_co, ResultT_co]):
+class OpenQuestions(Generic[EventT_co, ResultT_co]):
     """What the open turn asks, and what is answered. The session's lease is free or held when it is used."""
 
     def __init__(

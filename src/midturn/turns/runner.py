@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 Diverged: TypeAlias = Literal["raise", "continue"]
 
 
-class Execution(Generic[EventT_co, ResultT_co]):
-    """The turns of one session, run one at a time."""
+class TurnRunner(Generic[EventT_co, ResultT_co]):
+    """Runs the turns of one session, one at a time."""
 
     def __init__(
         self,
