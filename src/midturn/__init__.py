@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from midturn.errors import StoreUnavailable as StoreUnavailable
     from midturn.errors import TurnFailed as TurnFailed
     from midturn.errors import UnknownVersion as UnknownVersion
+    from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
     from midturn.history.sessions import Fork as Fork
     from midturn.history.sessions import SessionInfo as SessionInfo
@@ -59,6 +60,7 @@ _MODULES = {
         "NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable "
         "TurnFailed UnknownVersion"
     ),
+    "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
     "history.sessions": "Fork SessionInfo",
     "history.turns": "Turn",

@@ -200,7 +200,7 @@ async def test_a_worker_that_was_taken_over_cannot_record_a_failure(store):
     with pytest.raises(midturn.MidturnError):
         await zombie
     assert (await store.store.head("case")).token == other.head.token
-    assert await numbers(session) == [(1, "interrupted")]
+    assert await numbers(session) == [(1, "running")]
 
 
 async def test_a_turn_whose_lease_ran_out_is_finished_by_the_next_worker_and_counts_once(store, monkeypatch):
