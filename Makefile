@@ -24,7 +24,7 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
 		$(BIN)/pytest -n 3 tests/autogen tests/journal tests/golden/test_autogen.py \
-		tests/session/test_cancel.py tests/session/test_instances.py tests/session/test_tasks.py tests/session/test_turn.py \
+		tests/sessions/test_cancel.py tests/sessions/test_instances.py tests/sessions/test_tasks.py tests/sessions/test_turn.py \
 		--ignore=tests/autogen/test_generated.py --ignore=tests/autogen/test_generated_bites.py \
 		--ignore=tests/journal/test_mcp.py --ignore=tests/journal/test_order.py --ignore=tests/journal/test_replay.py \
 		--ignore=tests/journal/test_transactions.py \
@@ -32,9 +32,9 @@ test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touc
 
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
-	MIDTURN_LONG=1 $(BIN)/pytest tests/crash tests/stateful tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
-		tests/session/test_cancel_everywhere.py tests/migrations/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
-		tests/docs/test_app_server.py tests/hostile/test_bad_input.py tests/conformance
+	MIDTURN_LONG=1 $(BIN)/pytest tests/crash tests/testing tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
+		tests/sessions/test_cancel_everywhere.py tests/versions/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
+		tests/docs/test_app_server.py tests/hostile/test_bad_input.py
 
 check: .venv/.installed ## lint, format, types, layers, tree
 	$(BIN)/ruff check

@@ -30,7 +30,7 @@ def pytest_terminal_summary(terminalreporter):
 TOGETHER = (
     "tests/autogen/test_generated_bites.py",
     "tests/autogen/test_restart.py",
-    "tests/conformance/test_suite_catches.py",
+    "tests/testing/test_suite_catches.py",
     "tests/golden/test_midturn.py",
     "tests/stores/test_postgres.py",
     "tests/stores/test_transactions.py",

@@ -11,7 +11,7 @@ import midturn.lease.ledger
 from midturn.autogen.calls import sites
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.with_name("autogen")), str(HERE.with_name("session"))]
+sys.path[:0] = [str(HERE), str(HERE.with_name("autogen")), str(HERE.with_name("sessions"))]
 
 
 def pytest_collection_modifyitems(items):

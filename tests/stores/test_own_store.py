@@ -13,7 +13,7 @@ from midturn.record.head import Kind
 from midturn.stores import registry
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "session"), str(TESTS / "autogen")]
+sys.path[:0] = [str(TESTS / "sessions"), str(TESTS / "autogen")]
 
 
 class DictStore:

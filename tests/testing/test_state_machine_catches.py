@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from midturn.testing import StoreMachine
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from faulty_stores import MUTANTS, Kept
 

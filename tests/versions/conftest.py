@@ -9,7 +9,7 @@ import midturn
 import midturn.lease.ledger
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), *(str(HERE.with_name(name)) for name in ("autogen", "session", "journal"))]
+sys.path[:0] = [str(HERE), *(str(HERE.with_name(name)) for name in ("autogen", "sessions", "journal"))]
 
 
 def pytest_collection_modifyitems(items):
