@@ -16,6 +16,9 @@ Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
 """What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs
 say. ``volatile``: nothing, the memory store."""
 
+Order: TypeAlias = Literal["id", "updated"]
+"""How sessions are listed: by id, or the last change first."""
+
 DEADLINE = 30.0
 """Seconds after which a call to a store gives up."""
 
@@ -43,12 +46,21 @@ class Store(Protocol):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
         """Up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
 
         Those that match all filters: the literal ``prefix``, the ``status``, every one of ``labels``. Deleted sessions
         are listed only when asked for by status. One whose head cannot be read is left out, with a warning in the log.
+
+        With ``order="updated"`` the last change comes first, and of equal ones the greater id. ``after`` is then the
+        :func:`~midturn.record.head.cursor` of the last head. A session that changes between two pages moves to the
+        front: it may be missed by later pages, and no session is listed twice unless it changed.
         """
+        ...
+
+    async def counts(self) -> Mapping[Status, int]:
+        """Return how many sessions have each status that occurs, ``deleted`` included."""
         ...
 
     async def write(self, write: Write) -> Head:

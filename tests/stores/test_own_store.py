@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import midturn
-from midturn.record.head import Kind
+from midturn.record.head import Kind, by_change, read_cursor
 from midturn.stores import registry
 
 TESTS = Path(__file__).parents[1]
@@ -28,12 +29,20 @@ class DictStore:
         found = self.sessions.get(session)
         return found and replace(found[0], now=time.time())
 
-    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
-        found = [head for id_, (head, _) in sorted(self.sessions.items()) if id_ > after and id_.startswith(prefix)]
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None, order="id"):
+        found = [head for _, (head, _) in sorted(self.sessions.items()) if head.session.startswith(prefix)]
+        if order == "updated":
+            found = [
+                head for head in sorted(found, key=by_change, reverse=True) if by_change(head) < read_cursor(after)
+            ]
+        else:
+            found = [head for head in found if head.session > after]
         wanted = [head for head in found if (head.status == status if status else head.status != "deleted")]
-        return [replace(head, now=time.time()) for head in wanted if (labels or {}).items() <= head.labels.items()][
-            :limit
-        ]
+        wanted = [head for head in wanted if (labels or {}).items() <= head.labels.items()]
+        return [replace(head, now=time.time()) for head in wanted[:limit]]
+
+    async def counts(self):
+        return Counter(head.status for head, _ in self.sessions.values())
 
     async def write(self, write):
         async with self.lock:

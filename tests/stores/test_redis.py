@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import threading
 import time
 import traceback
@@ -23,7 +24,7 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
-from midturn.record.head import Head, Kind
+from midturn.record.head import Head, Kind, cursor
 from midturn.stores.redis import durability as redis_check
 from midturn.stores.redis import server as redis_server
 from midturn.stores.redis.store import ABANDONED, RedisStore
@@ -203,6 +204,7 @@ async def test_a_session_is_one_key_whatever_its_id(server, prefix):
     assert {key.decode() for key in server.execute("KEYS", f"{{{prefix}}}*")} == {
         f"{{{prefix}}}:ids",
         f"{{{prefix}}}:begun",
+        f"{{{prefix}}}:idle",
     }
 
 
@@ -714,6 +716,81 @@ async def test_a_lost_index_is_mended_by_the_next_handle(server, store, prefix):
     assert [head.session for head in await store.heads()] == ["case-42"]
 
 
+async def by_change(store, limit=100, **filters):
+    """All ids, page by page, the last change first."""
+    found, after = [], ""
+    while page := await store.heads(order="updated", after=after, limit=limit, **filters):
+        found += [head.session for head in page]
+        after = cursor(page[-1])
+    return found
+
+
+async def test_of_equal_changes_the_greater_id_comes_first(server, store, prefix):
+    sessions = [f"case-{number:03}" for number in range(100)]
+    await asyncio.gather(*(store.write(a_write(session)) for session in sessions))
+    for session in sessions:
+        key = key_of(prefix, session)
+        [member] = server.execute("ZRANGEBYLEX", key, "[h", "(i")
+        server.execute("ZREM", key, member)
+        server.execute("ZADD", key, 0, re.sub(rb"^(h1 \d+ \d+ \d+) \d+", rb"\1 1500000000123457", member))
+        server.execute("ZADD", f"{{{prefix}}}:idle", 1500000000123457, session)
+    await store.write(a_write("case-007", seq=1, status="failed"))
+    for limit in (1, 7, 100):
+        assert await by_change(store, limit) == ["case-007", *(one for one in sessions[::-1] if one != "case-007")]
+
+
+async def test_what_nobody_could_list_is_listed_later(cluster, prefix):
+    async with opened(url(cluster, prefix=prefix), deadline=10.0) as store:
+        for session in ("a", "b", "c"):
+            await store.write(a_write(session))
+        node = _holder(cluster, f"{{{prefix}}}:idle")[1]
+
+        def put_back():
+            node.execute("ZADD", f"{{{prefix}}}:idle", 1_500_000_000_000_000, "a")
+            node.execute("ZREM", f"{{{prefix}}}:running", "a")
+
+        # As after a process that died between its write and the next step.
+        await store.write(a_write("a", seq=1, status="running"))
+        put_back()
+        assert await by_change(store, status="running") == []
+        assert await by_change(store) == ["a", "c", "b"]
+        assert await by_change(store, status="running") == ["a"]
+        put_back()
+        assert await by_change(store, 1) == ["a", "c", "b"]
+        assert dict(await store.counts()) == {"idle": 2, "running": 1}
+        put_back()
+        assert len(await store.heads()) == 3
+        assert dict(await store.counts()) == {"idle": 2, "running": 1}
+        put_back()
+        await store.write(a_write("a", seq=2, status="failed"))
+        assert dict(await store.counts()) == {"idle": 2, "failed": 1}
+
+
+async def test_a_set_of_another_program_is_left_alone(server, store, prefix):
+    await store.write(a_write())
+    server.execute("SET", f"{{{prefix}}}:failed", "theirs")
+    for call in (store.write(a_write(seq=1)), store.counts(), store.heads(order="updated"), store.delete("case-42")):
+        with pytest.raises(StateInvalid, match=":failed"):
+            await call
+    assert (await store.head("case-42")).seq == 1
+    assert server.execute("GET", f"{{{prefix}}}:failed") == b"theirs"
+
+
+async def test_what_has_expired_is_neither_listed_nor_counted(server, prefix):
+    async with opened(url(server, prefix=prefix, ttl="1s")) as store, opened(url(server, prefix=prefix)) as other:
+        await store.write(a_write("short"))
+        await store.write(a_write("held", status="running", owner="me", lease=60.0))
+        await store.write(a_write("gone"))
+        await other.write(a_write("long"))
+        await store.delete("gone")
+        await until(lambda: not server.execute("EXISTS", key_of(prefix, "short")))
+        assert await by_change(store) == ["long", "held"]
+        assert dict(await store.counts()) == {"idle": 1, "running": 1, "deleted": 1}
+        server.execute("ZADD", f"{{{prefix}}}:begun", time.time() - ABANDONED - 10, "short")
+        assert await by_change(store) == ["long", "held"]
+        assert dict(await other.counts()) == {"idle": 1, "running": 1, "deleted": 1}
+
+
 async def test_a_list_asks_for_bounded_pages_only(server, store, prefix):
     await asyncio.gather(*(store.write(a_write(f"case-{number:04}")) for number in range(1_200)))
     server.execute("CONFIG", "RESETSTAT")
@@ -1081,8 +1158,9 @@ async def test_a_moved_slot_is_followed(cluster, prefix):
         source.execute("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
         # On its way: what is there is at the source, what is new is at the target.
         assert (await store.write(a_write(seq=1, rows=[a_row(1)]))).seq == 2
+        keys = source.execute("CLUSTER", "GETKEYSINSLOT", slot, 100)  # other tests may have left some there
         source.execute(
-            *("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "AUTH", cluster.password, "KEYS", key),
+            *("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "AUTH", cluster.password, "KEYS", *keys),
         )
         assert (await store.head("case-42")).seq == 2
         assert (await store.write(a_write(seq=2, rows=[a_row(2)]))).seq == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -138,6 +139,32 @@ class Write:
             now=now,
             data=self.data,
         )
+
+
+def by_change(head: Head) -> tuple[float, str]:
+    """Return the key by which ``order="updated"`` sorts, the greatest first."""
+    return head.updated, head.session
+
+
+def cursor(head: Head) -> str:
+    """Return what ``heads(order="updated", after=...)`` takes to continue behind this head."""
+    return f"{head.updated!r} {head.session}"
+
+
+def read_cursor(after: str) -> tuple[float, str]:
+    """Return the change and the id that a cursor names; an empty one comes before all heads.
+
+    Raises:
+        StateInvalid: it is no cursor.
+    """
+    updated, _, session = after.partition(" ")
+    try:
+        start = (float(updated), session) if after else (math.inf, "")
+    except ValueError:
+        start = (math.nan, "")
+    if after and not math.isfinite(start[0]):
+        raise StateInvalid("not what cursor() has returned", path="after")
+    return start
 
 
 def check_id(session: object) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midturn.errors import Conflict, SessionDeleted, StoreUnavailable
-from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from midturn.store import Profile
+    from midturn.store import Order, Profile
 
 
 class MemoryStore:
@@ -38,18 +39,28 @@ class MemoryStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
         self._check_open()
         now = time.time()
+        if order == "updated":
+            start = read_cursor(after)
+            behind = [head for head in self._heads.values() if by_change(head) < start]
+            ordered = sorted(behind, key=by_change, reverse=True)
+        else:
+            ordered = [head for session, head in sorted(self._heads.items()) if session > after]
         found = [
             replace(head, now=now)
-            for session, head in sorted(self._heads.items())
-            if session > after
-            and session.startswith(prefix)
+            for head in ordered
+            if head.session.startswith(prefix)
             and (head.status == status if status else head.status != "deleted")
             and labels.items() <= head.labels.items()
         ]
         return found[:limit]
+
+    async def counts(self) -> Mapping[Status, int]:
+        self._check_open()
+        return Counter(head.status for head in self._heads.values())
 
     async def write(self, write: Write) -> Head:
         self._check_open()

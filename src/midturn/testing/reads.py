@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from midturn.record.codec import encode
-from midturn.record.head import Kind
+from midturn.record.head import Kind, by_change, cursor
 from midturn.testing.samples import HOSTILE_IDS, HOSTILE_LABELS, SAMPLE_BYTES, a_row, a_write
 from midturn.testing.subject import Suite, ids, snapshot, timeless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    import pytest
 
     from midturn.record.head import Status
     from midturn.store import Store
@@ -52,6 +55,9 @@ PREFIXES = (
     *("\ud7ff", "\ue000", "\uffff", "\U0010ffff", "\U0010ffff" * 199, "\U0010ffff" * 200, "zzz", "no such prefix"),
 )
 
+_TICK = 0.002
+"""Seconds after which the clock of any store shows another time."""
+
 
 async def _write_all(store: Store, sessions: Iterable[str]) -> None:
     await asyncio.gather(*(store.write(a_write(session)) for session in sessions))
@@ -72,6 +78,21 @@ async def _paged(store: Store, *, limit: int, prefix: str = "", status: Status |
         pages.append(page)
         after = page[-1]
     return pages
+
+
+async def _by_change(store: Store, limit: int) -> list[str]:
+    """All ids, page by page, the last change first."""
+    heads = await store.heads(limit=1_000)
+    expected = [head.session for head in sorted(heads, key=by_change, reverse=True)]
+    found: list[str] = []
+    after = ""
+    while page := await store.heads(order="updated", after=after, limit=limit):
+        assert len(page) <= limit
+        found += [head.session for head in page]
+        after = cursor(page[-1])
+        assert len(found) <= len(expected)
+    assert found == expected
+    return found
 
 
 class Reading(Suite):
@@ -299,3 +320,65 @@ class Listing(Suite):
         assert [head.session for head in found] == ["a08", "a10"]
         pages = await _paged(store, limit=4, prefix="b", status="failed")
         assert pages == [[f"b{number:02}" for number in range(start, start + 4)] for start in (0, 4, 8)]
+
+    async def test_the_last_change_comes_first_page_by_page(self, store: Store) -> None:
+        await _write_all(store, HOSTILE_IDS)
+        await asyncio.sleep(_TICK)
+        await store.write(a_write(HOSTILE_IDS[3], seq=1))
+        found = await _by_change(store, 1_000)
+        assert found[0] == HOSTILE_IDS[3]
+        for limit in (1, 7):
+            assert await _by_change(store, limit) == found
+
+    async def test_of_equal_changes_the_greater_id_comes_first(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # For a store with a clock of its own, this is only one more order.
+        moment = time.time()
+        monkeypatch.setattr(time, "time", lambda: moment)
+        await _write_all(store, HOSTILE_IDS)
+        await store.write(a_write(HOSTILE_IDS[3], seq=1))
+        found = await _by_change(store, 1_000)
+        for limit in (1, 7):
+            assert await _by_change(store, limit) == found
+
+    async def test_a_change_between_two_pages_lists_no_other_session_twice(self, store: Store) -> None:
+        for number in range(6):
+            await store.write(a_write(f"case-{number}"))
+            await asyncio.sleep(_TICK)
+        first = await store.heads(order="updated", limit=2)
+        assert [head.session for head in first] == ["case-5", "case-4"]
+        await store.write(a_write("case-1", seq=1))
+        await asyncio.sleep(_TICK)
+        await store.write(a_write("new"))
+        rest = await store.heads(order="updated", after=cursor(first[-1]))
+        assert [head.session for head in rest] == ["case-3", "case-2", "case-0"]
+        assert [head.session for head in await store.heads(order="updated", limit=2)] == ["new", "case-1"]
+
+    async def test_the_last_change_comes_first_with_filters_too(self, store: Store) -> None:
+        for session in ("a1", "b1", "a2", "a3", "b2"):
+            labels = {"team": "x" if session < "b2" else "y"}
+            await store.write(a_write(session, labels=labels, status="failed" if session == "a2" else "idle"))
+            await asyncio.sleep(_TICK)
+        for session in ("a3", "a1"):
+            await store.delete(session)
+            await asyncio.sleep(_TICK)
+
+        async def listed(**filters: Any) -> list[str]:
+            return [head.session for head in await store.heads(order="updated", **filters)]
+
+        assert await listed() == ["b2", "a2", "b1"]
+        assert await listed(status="deleted") == ["a1", "a3"]
+        assert await listed(status="idle") == ["b2", "b1"]
+        assert await listed(labels={"team": "x"}) == ["a2", "b1"]
+        assert await listed(labels={"team": "x"}, limit=1) == ["a2"]
+        assert await listed(prefix="b", labels={"team": "x"}) == ["b1"]
+        assert await listed(status="running") == []
+
+    async def test_every_status_is_counted_deleted_too(self, store: Store) -> None:
+        assert dict(await store.counts()) == {}
+        for session in ("a", "b", "c", "d"):
+            await store.write(a_write(session, status="failed" if session == "a" else "idle"))
+        await store.write(a_write("b", seq=1, status="running"))
+        await store.delete("d")
+        assert dict(await store.counts()) == {"failed": 1, "running": 1, "idle": 1, "deleted": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted
 from midturn.record.codec import encode
-from midturn.record.head import Head, Kind, Row, Status, Write
+from midturn.record.head import Head, Kind, Row, Status, Write, by_change, cursor
 from midturn.store import DEADLINE
 from midturn.testing.concurrency import interrupt, settle
 from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
@@ -195,6 +196,22 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         found = self._run(self._store(handle).heads(limit=limit, status=status, labels=labels))
         assert [timeless(head) for head in found] == expected[:limit]
 
+    @rule(
+        handle=anything,
+        after=st.none() | anything,
+        status=st.none() | st.sampled_from([*STATUSES, "deleted"]),
+        limit=st.integers(1, 5),
+    )
+    def list_by_change(self, handle: int, after: int | None, status: Status | None, limit: int) -> None:
+        """From the last change or from that of any session on."""
+        known = None if after is None else self._known.get(self._session(after))
+        expected = sorted(self._listed(status), key=by_change, reverse=True)
+        if known:
+            expected = [head for head in expected if by_change(head) < by_change(known.head)]
+        start = cursor(known.head) if known else ""
+        found = self._run(self._store(handle).heads(after=start, limit=limit, status=status, order="updated"))
+        assert [timeless(head) for head in found] == expected[:limit]
+
     # What happens to its handles
 
     @precondition(lambda self: self.shared and len(self._handles) < MAX_HANDLES)
@@ -237,6 +254,8 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             for status in (None, "deleted"):
                 found = self._run(store.heads(limit=1_000, status=status))
                 assert [timeless(head) for head in found] == self._listed(status)
+            counts = self._run(store.counts())
+            assert dict(counts) == dict(Counter(known.head.status for known in self._known.values()))
 
     @invariant()
     def the_last_session_is_as_the_model_says(self) -> None:

@@ -2,14 +2,19 @@
 
 import fnmatch
 import re
+from collections import Counter
 
 from faulty_stores.kept import Kept, mutant
+from midturn.record.head import by_change, read_cursor
 
 
 class _Listed(Kept):
     """Lists by a rule of its own."""
 
-    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None, order="id"):
+        if order == "updated":
+            filters = {"prefix": prefix, "status": status, "labels": labels or {}}
+            return await super().heads(after=after, limit=limit, order=order, **filters)
         found = list(await super().heads(limit=10_000, status=status))
         found = [head for head in found if self.matches(head, prefix, labels or {}) and head.session > after]
         return self.cut(found, limit)
@@ -127,8 +132,10 @@ class ListedNewestFirst(_Listed):
 
 @mutant("test_filters_work_together_and_the_limit_counts_what_matches")
 class TheLimitCountsWhatDoesNotMatch(Kept):
-    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None):
-        found = await super().heads(after=after, limit=limit, prefix=prefix, status=status)
+    async def heads(self, *, labels=None, **filters):
+        if filters.get("order") == "updated":
+            return await super().heads(labels=labels or {}, **filters)
+        found = await super().heads(**filters)
         return [head for head in found if (labels or {}).items() <= head.labels.items()]
 
 
@@ -161,8 +168,75 @@ class TheStatusIsIgnored(Kept):
         return await super().heads(status="deleted" if status == "deleted" else None, **filters)
 
 
+class _ByChange(Kept):
+    """Lists the last change first by a rule of its own."""
+
+    async def heads(self, *, after="", limit=100, order="id", **filters):
+        if order == "id":
+            return await super().heads(after=after, limit=limit, **filters)
+        found = await super().heads(limit=10_000, **filters)
+        start = read_cursor(after)
+        return sorted((head for head in found if self.behind(head, start)), key=self.place, reverse=True)[:limit]
+
+    def behind(self, head, start):
+        return by_change(head) < start
+
+    def place(self, head):
+        return by_change(head)
+
+
+@mutant(
+    "test_the_last_change_comes_first_page_by_page",
+    "test_a_change_between_two_pages_lists_no_other_session_twice",
+    "test_the_last_change_comes_first_with_filters_too",
+)
+class TheOrderIsAlwaysThatOfIds(_ByChange):
+    def place(self, head):
+        return head.session
+
+
+@mutant(
+    "test_the_last_change_comes_first_page_by_page",
+    "test_a_change_between_two_pages_lists_no_other_session_twice",
+    "test_the_last_change_comes_first_with_filters_too",
+)
+class TheOldestComesFirst(_ByChange):
+    def place(self, head):
+        return -head.updated, head.session
+
+
+@mutant("test_of_equal_changes_the_greater_id_comes_first")
+class EqualChangesAreLeftOutOfTheNextPage(_ByChange):
+    def behind(self, head, start):
+        return head.updated < start[0]
+
+
+@mutant("test_every_status_is_counted_deleted_too")
+class DeletedAreNotCounted(Kept):
+    async def counts(self):
+        return {status: count for status, count in (await super().counts()).items() if status != "deleted"}
+
+
+@mutant("test_every_status_is_counted_deleted_too")
+class TheFirstStatusIsCounted(Kept):
+    def __init__(self, where):
+        super().__init__(where)
+        self.first = {}
+
+    async def write(self, write):
+        head = await super().write(write)
+        self.first.setdefault(write.session, write.status)
+        return head
+
+    async def counts(self):
+        return Counter(
+            head.status if head.status == "deleted" else self.first.get(session, head.status)
+            for session, head in self._heads.items()
+        )
+
+
 @mutant("test_a_new_store_lists_nothing", "test_an_unknown_session_has_no_head_and_no_rows")
 class ANewStoreHasASession(Kept):
     async def heads(self, **filters):
         found = await super().heads(**filters)
-        return found or [None]
+        return found or ([None] if filters.get("order", "id") == "id" else [])

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from midturn.errors import (
     UnknownVersion,
 )
 from midturn.record.codec import decode, encode
-from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.files.lines import SUFFIX, Index, change_line, header_line, kept_lines, name_of, opened
 from midturn.stores.files.listing import glance
@@ -40,7 +41,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from midturn.store import Profile
+    from midturn.store import Order, Profile
 
 T = TypeVar("T")
 
@@ -111,24 +112,35 @@ class FileStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
         def read(call: Call) -> list[Head]:
             found: list[Head] = []
-            listed = (item for item in self._listed() if item[0] > after and item[0].startswith(prefix))
-            for _, path in sorted(listed):
+            for head in (self._by_change if order == "updated" else self._by_id)(call, after, prefix):
                 if len(found) >= limit:
                     break
-                call.check()
-                head = glance(path)
-                if (
-                    head is not None
-                    and (head.status == status if status else head.status != "deleted")
-                    and labels.items() <= head.labels.items()
-                ):
+                fits = head.status == status if status else head.status != "deleted"
+                if fits and labels.items() <= head.labels.items():
                     found.append(replace(head, now=time.time()))
             return found
 
         return await self._run(read)
+
+    async def counts(self) -> Mapping[Status, int]:
+        return await self._run(lambda call: Counter(head.status for head in self._by_id(call, "", "")))
+
+    def _by_id(self, call: Call, after: str, prefix: str) -> Iterator[Head]:
+        for _, path in sorted(item for item in self._listed() if item[0] > after and item[0].startswith(prefix)):
+            call.check()
+            head = glance(path)
+            if head is not None:
+                yield head
+
+    def _by_change(self, call: Call, after: str, prefix: str) -> list[Head]:
+        # All files are read: nothing else says when a session changed.
+        start = read_cursor(after)
+        behind = [head for head in self._by_id(call, "", prefix) if by_change(head) < start]
+        return sorted(behind, key=by_change, reverse=True)
 
     async def write(self, write: Write) -> Head:
         return await self._run(lambda call: self._write(call, write), write.session)

@@ -21,6 +21,27 @@ LEFT JOIN LATERAL (
 ) AS found ON TRUE
 ORDER BY name
 
+-- name: heads_by_change
+SELECT standby, name, seq, epoch, status, labels::text, owner, expires, token, created, updated, data, now
+FROM (SELECT pg_is_in_recovery() AS standby, extract(epoch FROM clock_timestamp())::float8 AS now) AS server
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM midturn.heads
+    WHERE changed <= least(floor(%(updated)s::float8 / 8), 2147483647)::int
+        AND (updated, name) < (%(updated)s::float8, %(after)s::text)
+        AND name BETWEEN %(prefix)s::text AND %(last)s::text
+        AND (status = %(status)s::text OR (%(status)s::text IS NULL AND status <> 'deleted'))
+        AND labels @> %(labels)s::jsonb
+    ORDER BY changed DESC, updated DESC, name DESC
+    LIMIT %(limit)s
+) AS found ON TRUE
+ORDER BY updated DESC, name DESC
+
+-- name: counts
+SELECT standby, status, count
+FROM (SELECT pg_is_in_recovery() AS standby) AS server
+LEFT JOIN (SELECT status, count(*) FROM midturn.heads GROUP BY status) AS found ON TRUE
+
 -- name: write
 SELECT outcome, created, updated
 FROM midturn.write(

@@ -11,11 +11,15 @@ CREATE TABLE heads (
     token text NOT NULL,
     created double precision NOT NULL,
     updated double precision NOT NULL,
+    changed integer NOT NULL GENERATED ALWAYS AS (floor(updated / 8)) STORED,
     data bytea NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Not of status, which every write changes.
 CREATE INDEX heads_labels ON heads USING gin (labels jsonb_path_ops);
+
+-- Most writes of a turn leave it as it is, and so leave all indexes alone; one of "updated" would change every time.
+CREATE INDEX heads_changed ON heads (changed);
 
 -- A row has one number for its session and its kind, the id of the head times 8 plus the kind, so that an entry of the
 -- index has 24 bytes instead of 32: up to that size Postgres sees where rows are added one after the other, and leaves

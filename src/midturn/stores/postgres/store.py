@@ -17,7 +17,7 @@ from psycopg.pq import Conninfo
 
 from midturn.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
 from midturn.record.codec import decode, encode
-from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.postgres import schema as postgres_schema
 from midturn.stores.postgres.pool import Pool, not_a_url
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from psycopg.abc import Params
 
-    from midturn.store import Profile, Transaction
+    from midturn.store import Order, Profile, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -123,8 +123,9 @@ class PostgresStore(ServerStore):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
-        values = {
+        values: dict[str, object] = {
             "after": after,
             "prefix": prefix,
             # Every id with the prefix lies between the two, and no other.
@@ -133,8 +134,16 @@ class PostgresStore(ServerStore):
             "labels": encode(dict(labels), "labels").decode(),
             "limit": limit,
         }
-        found = await self._try(lambda tries: self._read(tries, "heads", values))
+        query = "heads"
+        if order == "updated":
+            query = "heads_by_change"
+            values["updated"], values["after"] = read_cursor(after)
+        found = await self._try(lambda tries: self._read(tries, query, values))
         return list(_readable(found))
+
+    async def counts(self) -> Mapping[Status, int]:
+        found = await self._try(lambda tries: self._read(tries, "counts", ()))
+        return {status: count for status, count in found if status in get_args(Status)}
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         values = (session, int(kind), start, _LAST_N if stop is None else stop - 1)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FORMAT = b"1"
 LAST_N = 2**63 - 1
+MICROSECONDS = 1_000_000
 
 _HEAD = re.compile(rb"h1 (\d+) (\d+) (\d+) (\d+) ([a-z]+) =(\S*)\n([^\n]*)\n(.*)", re.DOTALL)
 _ROW = re.compile(rb"(\d)([0-9a-f]{16}):")
@@ -29,10 +30,17 @@ class Keys:
         index = f"{{{self._prefix}}}:"
         self.ids = f"{index}ids".encode()
         self.begun = f"{index}begun".encode()
+        self.changed: dict[Status, bytes] = {status: f"{index}{status}".encode() for status in get_args(Status)}
+        """For each status, the ids of its sessions by the time of their last change."""
 
     def session(self, session: str) -> bytes:
         """The one key of a session."""
         return f"{self._prefix}:{{{session.translate(_ESCAPES)}}}".encode()
+
+
+def microseconds(time: list[bytes]) -> int:
+    """Return what TIME has replied as one number."""
+    return int(time[0]) * MICROSECONDS + int(time[1])
 
 
 def quoted(token: str) -> str:
@@ -87,7 +95,7 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
         raise damaged(session)
     if max(map(len, (seq, epoch, created, updated))) > 20 or not token.isascii():  # noqa: PLR2004 - digits of 64 bits
         raise damaged(session)
-    when = int(updated) / 1e6
+    when = int(updated) / MICROSECONDS
     return Head(
         session=session,
         seq=int(seq),
@@ -98,9 +106,9 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
         # Stored as the lease: a sum of rounded numbers is not a rounded sum.
         expires=when + lease if owner else 0.0,
         token=unquote(token.decode()),
-        created=int(created) / 1e6,
+        created=int(created) / MICROSECONDS,
         updated=when,
-        now=(int(time[0]) * 1_000_000 + int(time[1])) / 1e6,
+        now=microseconds(time) / MICROSECONDS,
         data=data,
     )
 

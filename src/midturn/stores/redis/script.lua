@@ -39,14 +39,35 @@ local function touch(key, member)
     redis.call('ZADD', key, 0, member)
 end
 
+-- Lists an id by the time of its last change, in the set of its status only. KEYS from "first" on: these sets.
+local function list(first, id, status, updated)
+    for at = first, #KEYS do
+        if string.sub(KEYS[at], -#status - 1) == ':' .. status then
+            redis.call('ZADD', KEYS[at], updated, id)
+        else
+            redis.call('ZREM', KEYS[at], id)
+        end
+    end
+end
+
+-- A set that another program uses, if there is one.
+local function taken()
+    for at = 2, #KEYS do
+        local kind = redis.call('TYPE', KEYS[at]).ok
+        if kind ~= 'zset' and kind ~= 'none' then return KEYS[at] end
+    end
+end
+
 local function expire(key, ttl)
     if ttl == '' then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, ttl) end
 end
 
 -- name: write
--- ARGV: seq, the next seq, = and the token of the head that was seen or nothing, token, epoch, status, the rest of the head, whether an earlier attempt may have come
--- through, ttl, replicas, the name of the first call that stays or nothing, then the rows.
-local key, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 11)
+-- KEYS: the session; except on a cluster, also the sets of ids by status.
+-- ARGV: id, seq, the next seq, = and the token of the head that was seen or nothing, token, epoch, status, the rest of
+-- the head, whether an earlier attempt may have come through, ttl, replicas, the name of the first call that stays or
+-- nothing, then the rows.
+local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 12)
 local found = read(key)
 if found.problem then return {found.problem} end
 if found.status == 'deleted' then return {'deleted'} end
@@ -57,20 +78,21 @@ if again == '1' and found.seq == next_seq and found.token == token then
 end
 if found.seq ~= seq or (after ~= '' and after ~= '=' .. found.token) then return {'conflict', found.seq} end
 local seen = {}
-for at = 12, #ARGV do
+for at = 13, #ARGV do
     local name = string.sub(ARGV[at], 1, 17)
     if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
         return {'conflict', found.seq}
     end
     seen[name] = true
 end
+if taken() then return {'taken', taken()} end
 if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
 local now = microseconds()
 local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
 -- ZADD comes first: a server without memory refuses a script's first command, never a later one.
 local batch = {0, head}
-for at = 12, #ARGV do
+for at = 13, #ARGV do
     batch[#batch + 1] = 0
     batch[#batch + 1] = ARGV[at]
     if #batch >= 1000 then
@@ -82,25 +104,41 @@ if #batch > 0 then redis.call('ZADD', key, unpack(batch)) end
 if found.member then redis.call('ZREM', key, found.member) end
 if prune ~= '' then redis.call('ZREMRANGEBYLEX', key, '[7', '(' .. prune) end
 expire(key, ttl)
+if #KEYS > 1 then list(2, id, status, now) end
 return {'written', created, now}
 
 -- name: delete
--- ARGV: a token that names this deletion, replicas.
-local key, by, wanted = KEYS[1], ARGV[1], ARGV[2]
+-- KEYS: as above. ARGV: id, a token that names this deletion, replicas.
+local key, id, by, wanted = KEYS[1], unpack(ARGV)
 local found = read(key)
 if found.problem then return {found.problem} end
 if not found.member then return {'nothing'} end
 if found.status == 'deleted' then
     touch(key, found.member)
-    return {string.find(found.member, by, 1, true) and 'written' or 'gone'}
+    local own = string.find(found.member, by, 1, true)
+    return {own and 'written' or 'gone', string.match(found.member, '^h1 %d+ %d+ %d+ (%d+)')}
 end
+if taken() then return {'taken', taken()} end
 if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
-local seq, epoch = plus_one(found.seq), plus_one(found.epoch)
-local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, microseconds())
+local seq, epoch, now = plus_one(found.seq), plus_one(found.epoch), microseconds()
+local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, now)
 -- DEL comes first: it works on a server without memory, and so does what follows it.
 redis.call('DEL', key)
 redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n')
-return {'written'}
+if #KEYS > 1 then list(2, id, 'deleted', now) end
+return {'written', now}
+
+-- name: list
+-- KEYS: the sets of ids by status. ARGV: id, status and time of the last change, of one session after the other.
+-- Nothing happens to one that is listed for this change or a later one.
+for at = 1, #ARGV, 3 do
+    local listed = 0
+    for _, key in ipairs(KEYS) do
+        listed = math.max(listed, tonumber(redis.call('ZSCORE', key, ARGV[at]) or 0))
+    end
+    if listed < tonumber(ARGV[at + 2]) then list(1, unpack(ARGV, at, at + 2)) end
+end
+return {'listed'}
 
 -- name: index
 -- KEYS: all ids, and when somebody last began to write each. ARGV: an id, replicas.
@@ -110,12 +148,12 @@ redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
 return {'written'}
 
 -- name: unindex
--- KEYS: as above. ARGV: seconds, then ids that have no session. Those that nobody has begun to write for so long go.
+-- KEYS: as above, then the sets of ids by status. ARGV: seconds, then ids that have no session. Those that nobody has
+-- begun to write for so long go.
 local before = redis.call('TIME')[1] - ARGV[1]
 for at = 2, #ARGV do
     if tonumber(redis.call('ZSCORE', KEYS[2], ARGV[at]) or 0) < before then
-        redis.call('ZREM', KEYS[1], ARGV[at])
-        redis.call('ZREM', KEYS[2], ARGV[at])
+        for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[at]) end
     end
 end
 return {'cleaned'}

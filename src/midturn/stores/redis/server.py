@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Address: TypeAlias = tuple[str, int]
-Command: TypeAlias = "tuple[str | bytes | int, ...]"
+Command: TypeAlias = "tuple[str | bytes | float, ...]"
 Then: TypeAlias = "Callable[[list[Any]], list[Command]]"
 
 CONNECTIONS = 16

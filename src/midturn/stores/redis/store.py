@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
+from collections import Counter
 from contextlib import suppress
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
-from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.redis import layout as records
 from midturn.stores.redis.routing import Fleet
@@ -20,9 +22,9 @@ from midturn.stores.retrying import MovedOn, ServerStore, Slow, Tries, Unreached
 from midturn.stores.scripts import named
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from midturn.store import Profile
+    from midturn.store import Order, Profile
     from midturn.stores.redis.server import Command
     from midturn.stores.redis.url import Target
 
@@ -60,6 +62,9 @@ class RedisStore(ServerStore):
         self._target = target
         self._keys = records.Keys(target.prefix)
         self._index_keys = [self._keys.ids, self._keys.begun]
+        self._changed_keys = [*self._keys.changed.values()]
+        # On a cluster, a session and these are in different slots, and no script can write both.
+        self._apart = target.layout == "cluster"
         self._indexed: dict[str, None] = {}
         self._timers: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
@@ -86,7 +91,10 @@ class RedisStore(ServerStore):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
+        if order == "updated":
+            return await self._heads_by_change(after, limit, prefix, status, labels)
         low = b"[" + prefix.encode() if prefix > after else b"(" + after.encode()
         high = b"(" + prefix.encode() + b"\xff" if prefix else b"+"  # a byte that no UTF-8 has
         found: list[Head] = []
@@ -98,7 +106,10 @@ class RedisStore(ServerStore):
                 size = min(BATCH, max(20, limit - len(found)))
                 ids = await self._page(low, high, size, tries)
                 more = len(ids) == size
-                for head in await self._readable(ids, tries):
+                heads = await self._readable(ids, tries)
+                if self._apart:
+                    await self._list([_listing(head) for head in heads], tries)
+                for head in heads:
                     fits = head.status == status if status else head.status != "deleted"
                     if fits and labels.items() <= head.labels.items():
                         found.append(head)
@@ -106,6 +117,52 @@ class RedisStore(ServerStore):
 
         await self._try(pages)
         return found[:limit]
+
+    async def _heads_by_change(
+        self, after: str, limit: int, prefix: str, status: Status | None, labels: Mapping[str, str]
+    ) -> Sequence[Head]:
+        statuses: list[Status] = [status] if status else [one for one in self._keys.changed if one != "deleted"]
+        start = read_cursor(after)
+        found: list[Head] = []
+        last = (round(start[0] * records.MICROSECONDS) if after else math.inf, start[1].encode())
+
+        async def pages(tries: Tries) -> None:
+            nonlocal last
+            more = True
+            while more and len(found) < limit:
+                size = min(BATCH, max(20, limit - len(found)))
+                listed = await self._changes(statuses, last, size, tries)
+                more = len(listed) == size
+                ids = {id_: updated for updated, id_ in listed if id_.startswith(prefix.encode())}
+                heads = await self._readable([*ids], tries)
+                late = [one for one in map(_listing, heads) if one[2] != ids[one[0]]]
+                if late:
+                    await self._list(late, tries)
+                for head in heads:
+                    # One that has changed since it was listed may belong to an earlier page.
+                    fits = by_change(head) < start and head.status in statuses
+                    if fits and labels.items() <= head.labels.items():
+                        found.append(head)
+                last = listed[-1] if listed else last
+
+        await self._try(pages)
+        return sorted(found, key=by_change, reverse=True)[:limit]
+
+    async def counts(self) -> Mapping[Status, int]:
+        async def count(tries: Tries) -> Counter[Status]:
+            statuses, ttl = self._keys.changed, self._target.ttl
+            [time] = await self._read(self._keys.ids, [("TIME",)], tries)
+            # Older ones may have expired, so they are looked at one by one.
+            old = records.microseconds(time) - ttl * 1_000 if ttl else 0
+            recent = await self._in_sets(statuses, ("ZCOUNT", old, "+inf"), tries)
+            found = Counter[Status]()
+            found.update(dict(zip(statuses, recent, strict=True)))
+            for ids in await self._in_sets(statuses, ("ZRANGEBYSCORE", 0, f"({old}"), tries) if ttl else ():
+                for start in range(0, len(ids), BATCH):
+                    found += Counter(head.status for head in await self._readable(ids[start : start + BATCH], tries))
+            return +found
+
+        return await self._try(count)
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         if start > records.LAST_N or (stop is not None and stop <= start):
@@ -161,32 +218,42 @@ class RedisStore(ServerStore):
         again, index = tries.sent, write.seq == 0 or write.session not in self._indexed
         if index and not again:
             await self._index(write.session, tries)
+        id_ = write.session.encode()
         after = "" if write.after is None or not write.seq else f"={records.quoted(write.after)}"
         token = records.quoted(write.token)
-        fixed = (write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
+        fixed = (id_, write.seq, write.seq + 1, after, token, write.epoch, write.status, records.rest_of(write))
         rows = map(records.as_member, write.rows)
         # A session must not expire while somebody holds it.
         ttl = self._target.ttl and self._target.ttl + (int(write.lease * 1000) if write.owner else 0)
         prune = records.name_of(Kind.CALL, write.prune) if write.prune else ""
         arguments = (*fixed, int(again), ttl or "", self._target.replicas, prune, *rows)
-        answer, *values = await self._script("write", [self._keys.session(write.session)], arguments, tries)
+        answer, *values = await self._script("write", self._keys_of(write.session), arguments, tries)
         if answer == b"conflict":
             raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
-        self._check_answer(answer, write.session)
+        self._check_answer(answer, write.session, *values)
+        if self._apart:
+            await self._list([(id_, write.status, int(values[1]))], tries)
         if index and again:  # now that it is known whether it was written: a full server refuses this
             await self._index(write.session, Tries(tries.until))
-        created, updated = (int(value) / 1e6 for value in values)
+        created, updated = (int(value) / records.MICROSECONDS for value in values)
         return write.head(now=updated, created=created)
 
     async def _delete(self, session: str, by: str, tries: Tries) -> bool:
-        arguments = (by, self._target.replicas)
-        [answer, *_] = await self._script("delete", [self._keys.session(session)], arguments, tries)
-        if answer in (b"nothing", b"gone"):
+        arguments = (session.encode(), by, self._target.replicas)
+        answer, *values = await self._script("delete", self._keys_of(session), arguments, tries)
+        if answer == b"nothing":
             return False
-        self._check_answer(answer, session)
-        return True
+        if answer != b"gone":
+            self._check_answer(answer, session, *values)
+        if self._apart:
+            await self._list([(session.encode(), "deleted", int(values[0]))], tries)
+        return bool(answer != b"gone")
 
-    def _check_answer(self, answer: bytes, session: str) -> None:
+    def _keys_of(self, session: str) -> list[bytes]:
+        """Return the keys that a script which changes the session writes."""
+        return [self._keys.session(session), *([] if self._apart else self._changed_keys)]
+
+    def _check_answer(self, answer: bytes, session: str, *values: bytes) -> None:
         match answer:
             case b"written":
                 return
@@ -196,6 +263,8 @@ class RedisStore(ServerStore):
                 raise records.unknown_version(session)
             case b"foreign":
                 raise records.foreign(session, self._keys.session(session))
+            case b"taken":
+                raise records.foreign(session, values[0])
             case _:
                 raise records.damaged(session)
 
@@ -207,6 +276,42 @@ class RedisStore(ServerStore):
         self._indexed[session] = None
         if len(self._indexed) > REMEMBERED:
             del self._indexed[next(iter(self._indexed))]
+
+    async def _list(self, changes: Sequence[tuple[bytes, Status, int]], tries: Tries) -> None:
+        """List ids with the status and the time of the last change; an error only means that it is done later.
+
+        The next write of the session does, or the next list that comes across it.
+        """
+        arguments = tuple(value for change in changes for value in change)
+        with suppress(MidturnError, Unreached):
+            await self._script("list", self._changed_keys, arguments, Tries(tries.until))
+
+    async def _changes(
+        self, statuses: Sequence[Status], last: tuple[float, bytes], size: int, tries: Tries
+    ) -> list[tuple[int, bytes]]:
+        """Return up to ``size`` times and ids, the latest first, that come after the ``last``."""
+        count = size
+        while True:
+            count *= 2  # among them are those that changed at the same moment as the last
+            command = ("ZREVRANGEBYSCORE", last[0], 0, "WITHSCORES", "LIMIT", 0, count)
+            found: list[tuple[int, bytes]] = []
+            missed = False
+            for reply in await self._in_sets(statuses, command, tries):
+                pairs = zip(map(int, map(float, reply[1::2])), reply[::2], strict=True)
+                behind = [pair for pair in pairs if pair < last]
+                missed |= len(behind) < size and len(reply) == 2 * count
+                found += behind
+            if not missed:
+                return sorted(found, reverse=True)[:size]
+
+    async def _in_sets(self, statuses: Iterable[Status], command: Command, tries: Tries) -> list[Any]:
+        """Return the replies to a command, whose second word is left out, about the set of ids of each status."""
+        keys = [self._keys.changed[status] for status in statuses]
+        replies = await self._read(self._keys.ids, [(command[0], key, *command[1:]) for key in keys], tries)
+        for key, reply in zip(keys, replies, strict=True):
+            if reply is WRONG_TYPE:
+                raise records.foreign("", key)
+        return replies
 
     async def _page(self, low: bytes, high: bytes, size: int, tries: Tries) -> list[bytes]:
         ids = self._keys.ids
@@ -245,7 +350,9 @@ class RedisStore(ServerStore):
                 heads.append(head)
         if gone:
             with suppress(MidturnError, Unreached):  # who may only read, or a server that takes no writes: another time
-                await self._script("unindex", self._index_keys, (ABANDONED, *gone), Tries(tries.until))
+                await self._script(
+                    "unindex", [*self._index_keys, *self._changed_keys], (ABANDONED, *gone), Tries(tries.until)
+                )
         return heads
 
     # How they are reached
@@ -312,6 +419,10 @@ class RedisStore(ServerStore):
                 if not trouble.at_once or not left:
                     raise
         raise AssertionError("the last round ends the loop")
+
+
+def _listing(head: Head) -> tuple[bytes, Status, int]:
+    return head.session.encode(), head.status, round(head.updated * records.MICROSECONDS)
 
 
 def _head_of(key: bytes) -> Command:

@@ -26,6 +26,17 @@ WHERE name > :after AND name BETWEEN :prefix AND :last
     AND (status = :status OR (:status IS NULL AND status <> 'deleted'))
 ORDER BY name
 
+-- name: heads_by_change
+-- The + keeps SQLite from taking the index of names, and sorting.
+SELECT name, seq, epoch, status, labels, owner, expires, token, created, updated, data
+FROM sessions
+WHERE (updated, name) < (:updated, :after) AND +name BETWEEN :prefix AND :last
+    AND (status = :status OR (:status IS NULL AND status <> 'deleted'))
+ORDER BY updated DESC, name DESC
+
+-- name: counts
+SELECT status, count(*) FROM sessions GROUP BY status
+
 -- name: create
 INSERT INTO sessions (name, seq, epoch, status, labels, expires, token, created, updated, data)
 VALUES (?, 0, 0, '', '{}', 0, '', ?, 0, x'')

@@ -13,6 +13,9 @@ CREATE TABLE sessions (
     data BLOB NOT NULL
 );
 
+-- The last change first. With the status, so that counting reads this index only.
+CREATE INDEX sessions_updated ON sessions (updated, name, status);
+
 -- Not WITHOUT ROWID: rows of 1 KB and more take three times the space there.
 CREATE TABLE rows (
     session INTEGER NOT NULL,

@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.codec import encode
-from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.scripts import named, script
 from midturn.stores.sqlite.errors import code, translated
@@ -27,7 +27,7 @@ from midturn.stores.threads import Call
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
-    from midturn.store import Profile, Transaction
+    from midturn.store import Order, Profile, Transaction
 
 T = TypeVar("T")
 
@@ -98,18 +98,27 @@ class SqliteStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        order: Order = "id",
     ) -> Sequence[Head]:
         # Every id with the prefix lies between the two, and no other.
         last = prefix + "\U0010ffff" * MAX_ID
-        values = {"after": after, "prefix": prefix, "last": last, "status": status}
+        values: dict[str, object] = {"after": after, "prefix": prefix, "last": last, "status": status}
+        query = "heads"
+        if order == "updated":
+            query = "heads_by_change"
+            values["updated"], values["after"] = read_cursor(after)
 
         def read() -> list[Head]:
-            with closing(self._db.execute(_SQL["heads"], values)) as cursor:
+            with closing(self._db.execute(_SQL[query], values)) as cursor:
                 # Compared here because SQLite's JSON functions cut a string at its first NUL.
                 found = (head for head in readable(cursor) if labels.items() <= head.labels.items())
                 return list(islice(found, limit))
 
         return await self._read(read)
+
+    async def counts(self) -> Mapping[Status, int]:
+        found = await self._read(lambda: self._db.execute(_SQL["counts"]).fetchall())
+        return {status: count for status, count in found if status in get_args(Status)}
 
     async def write(self, write: Write) -> Head:
         labels = encode(dict(write.labels), "labels").decode()
