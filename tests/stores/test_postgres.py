@@ -26,7 +26,7 @@ from midturn.errors import (
     UnknownVersion,
 )
 from midturn.lease.ledger import Ledger
-from midturn.record.head import Kind
+from midturn.record.head import Kind, cursor
 from midturn.record.rows import Progress, encode_record
 from midturn.stores.postgres import pool as postgres_pool
 from midturn.stores.postgres import schema as postgres_schema
@@ -848,7 +848,50 @@ async def test_a_turn_that_waits_for_a_human_is_shown_so(server, url, schema, st
         done = a_row(1, b'{"v":1,"at":2.0}', kind=Kind.CHECKPOINT)
         await store.write(a_write(status=status, data=data, rows=[*rows, done]))
     assert server.execute(f"SELECT turn, status FROM {schema}.turns ORDER BY 1") == [(1, "done"), (2, shown)]
-    assert server.execute(f"SELECT status FROM {schema}.sessions") == [(status,)]
+    [(found,)] = server.execute(f"SELECT status FROM {schema}.sessions")
+    assert found == ("interrupted" if status == "running" else status)
+
+
+@pytest.mark.parametrize(
+    ("lease", "shown"),
+    [
+        ({"owner": "me", "lease": 60.0}, ("running", "me")),
+        ({"owner": "me", "lease": 0.0}, ("interrupted", None)),
+        ({}, ("interrupted", None)),
+    ],
+)
+async def test_an_open_turn_that_nobody_holds_is_shown_as_interrupted(server, url, schema, lease, shown):
+    async with opened(url) as store:
+        await store.write(a_write(status="running", **lease))
+        await store.write(a_write("waits", status="waiting"))
+    found = server.execute(f"SELECT session, status, owner FROM {schema}.sessions ORDER BY 1")
+    assert found == [("case-42", *shown), ("waits", "waiting", None)]
+
+
+async def test_of_equal_changes_the_greater_id_comes_first(server, url, schema):
+    async with opened(url) as store:
+        for session in "cabd":
+            await store.write(a_write(session))
+        server.execute(f"UPDATE {schema}.heads SET updated = 7.5 WHERE name <> 'a'")
+        for limit in (1, 2, 100):
+            found, after = [], ""
+            while page := await store.heads(order="updated", after=after, limit=limit):
+                found += [head.session for head in page]
+                after = cursor(page[-1])
+            assert found == ["a", "d", "c", "b"]
+
+
+async def test_writes_of_one_turn_touch_no_index(server, url, schema):
+    async with opened(url) as store:
+        for seq in range(100):
+            await store.write(a_write(seq=seq, status="idle" if seq % 3 else "running", rows=[a_row(seq)]))
+    query = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = '{}.heads'::regclass"
+    updated = hot = 0
+    async with asyncio.timeout(20):
+        while updated < 99:  # Postgres counts them when the connection has ended
+            await asyncio.sleep(0.05)
+            [(updated, hot)] = server.execute(query.format(schema))
+    assert hot >= 90
 
 
 POISON = (

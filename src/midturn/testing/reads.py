@@ -298,7 +298,7 @@ class Listing(Suite):
         assert await _matching(store, {}, "failed") == ["case-42"]
 
     async def test_a_status_is_listed_alone_and_deleted_only_when_asked_for(self, store: Store) -> None:
-        statuses: tuple[Status, ...] = ("failed", "idle", "running")
+        statuses: tuple[Status, ...] = ("cancelled", "failed", "idle", "running")
         for status in statuses:
             for number in range(2):
                 await store.write(a_write(f"{status}-{number}", status=status))

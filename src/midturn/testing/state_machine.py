@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_HANDLES = 3
-STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
+STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed", "cancelled")
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from midturn.record.head import Status, Write
     from midturn.store import Store
 
-STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed")
+STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed", "cancelled")
 
 
 async def _is_refused(store: Store, write: Write) -> None:

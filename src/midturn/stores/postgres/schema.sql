@@ -204,14 +204,20 @@ $$;
 CREATE VIEW sessions AS
 SELECT
     name AS session,
-    CASE WHEN status <> 'deleted' AND (progress IS NULL OR progress ? 'copying') THEN 'unusable' ELSE status END AS status,
+    CASE
+        WHEN status <> 'deleted' AND (progress IS NULL OR progress ? 'copying') THEN 'unusable'
+        WHEN status = 'running' AND living.owner IS NULL THEN 'interrupted'
+        ELSE status
+    END AS status,
     labels,
     coalesce(whole(progress -> 'turn'), 0) AS turns,
     coalesce(whole(progress -> 'checkpoint'), 0) AS checkpoint,
-    CASE WHEN expires > extract(epoch FROM clock_timestamp()) THEN owner END AS owner,
+    living.owner,
     to_timestamp(created) AS created,
     to_timestamp(updated) AS updated
-FROM heads, LATERAL (SELECT CASE WHEN status <> 'deleted' THEN record(data) END AS progress) AS decoded;
+FROM heads,
+    LATERAL (SELECT CASE WHEN status <> 'deleted' THEN record(data) END AS progress) AS decoded,
+    LATERAL (SELECT CASE WHEN expires > extract(epoch FROM clock_timestamp()) THEN heads.owner END AS owner) AS living;
 
 -- An open turn waits if its session does.
 CREATE VIEW turns AS
