@@ -161,6 +161,8 @@ class Racing(Suite):
         calls: tuple[Callable[[], Coroutine[object, object, object]], ...] = (
             lambda: store.head("case-42"),
             lambda: store.heads(labels={"a": "b"}),
+            lambda: store.heads(order="updated"),
+            store.counts,
             lambda: store.rows("case-42", Kind.BODY),
             lambda: store.delete("no such session"),
         )
