@@ -10,14 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tools.servers.shared import store_url
 
 from midturn.errors import OutcomeUnknown, StateInvalid, StoreFull
 from midturn.record.head import Kind
 from midturn.stores.files import store as files
-from midturn.stores.files.lines import name_of
+from midturn.stores.files.format import name_of
 from midturn.stores.files.store import FileStore
-from midturn.stores.postgres.store import PostgresStore
 from midturn.testing import a_row, a_write
 from midturn.testing.subject import snapshot
 
@@ -218,18 +216,3 @@ async def test_a_writer_that_is_killed_while_the_file_is_replaced_leaves_the_old
         assert head.token == "killed"
     assert rows == tuple(row for row in before[1] if row.kind is not Kind.CALL)
     assert [path.name for path in (root / "sessions").iterdir()] == [file.name]
-
-
-async def test_a_worker_of_the_version_before_goes_on_with_newer_tables(tmp_path):
-    """It calls the function without the number below which calls go."""
-    store = await PostgresStore.open(store_url("postgres", tmp_path))
-    try:
-        await store.write(a_write(rows=[call(1)]))
-        calls = "(%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %b, %s::smallint[], %s::bigint[], %b::bytea[])"
-        older = f'SELECT outcome, created, updated FROM "{store.schema}".write{calls}'.encode()
-        values = ("case-42", 1, None, 1, "idle", "{}", None, 0.0, "old", b"{}", "{7}", "{2}", [b"{}"])
-        [(outcome, _, _)] = await store._try(lambda tries: store._pool.run(tries, older, values, writes=True))
-        assert outcome == "written"
-        assert [row.n for row in await store.rows("case-42", Kind.CALL)] == [1, 2]
-    finally:
-        await store.close()

@@ -447,7 +447,7 @@ async def test_a_commit_that_takes_too_long_has_an_unknown_outcome(store, monkey
     go_on = threading.Event()
 
     def stuck(session):
-        if store._call.writing:
+        if store._job.writing:
             go_on.wait()
 
     monkeypatch.setattr(store, "_check_caller", stuck)
@@ -474,7 +474,7 @@ async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypat
     async with opened(path) as store:
 
         def go():
-            store._call.drop()
+            store._job.drop()
 
         with monkeypatch.context() as patch:
             patch.setattr(store, "_check_place", go)

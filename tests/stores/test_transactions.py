@@ -25,7 +25,7 @@ from midturn.errors import (
 )
 from midturn.record.head import Kind
 from midturn.store import Transactional
-from midturn.stores.postgres.pool import HELD, SIZE
+from midturn.stores.postgres.pool import RESERVED, SIZE
 from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.postgres.transaction import first_word
 from midturn.stores.registry import open_store
@@ -500,7 +500,7 @@ async def test_a_commit_that_hangs_is_unknown_until_it_has_ended(file, monkeypat
         async with store.transaction() as transaction:
             await transaction.execute(file.insert, (1, "pump"))
             own = transaction._own
-            monkeypatch.setattr(own, "_check_caller", lambda session: time.sleep(1.5) if own._call.writing else None)
+            monkeypatch.setattr(own, "_check_caller", lambda session: time.sleep(1.5) if own._job.writing else None)
             with pytest.raises(OutcomeUnknown):
                 await transaction.write(a_write(seq=1, token="late"))
             leaving = time.monotonic()
@@ -630,7 +630,7 @@ async def test_many_open_transactions_leave_connections_for_others(base):
 
         tasks = [asyncio.create_task(work(number)) for number in range(SIZE)]
         await asyncio.sleep(0.5)
-        assert began == HELD
+        assert began == RESERVED
         assert await store.head("case-42") is None
         end.set()
         await asyncio.gather(*tasks)

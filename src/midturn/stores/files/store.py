@@ -31,9 +31,9 @@ from midturn.errors import (
 from midturn.record.codec import decode, encode
 from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE
-from midturn.stores.files.lines import SUFFIX, Index, change_line, header_line, kept_lines, name_of, opened
-from midturn.stores.files.listing import glance
-from midturn.stores.threads import Call
+from midturn.stores.files.format import SUFFIX, change_line, header_line, kept_lines, last_head, name_of, opened
+from midturn.stores.files.index import Index
+from midturn.stores.job import Job
 
 if sys.platform != "win32":
     import fcntl
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 MARKER = "midturn.json"
 MAX_INDEXES = 64
-"""Sessions of which the places of their rows are kept in memory, at 32 bytes a row."""
+"""How many sessions' indexes are kept in memory, at 32 bytes a row."""
 WASTE = 65_536
 """Bytes that a prune may leave in a file, or half of it, before the file is written anew without them."""
 
@@ -55,7 +55,7 @@ _CHANGE = os.O_RDWR | os.O_APPEND
 
 
 class _Busy(Exception):
-    """Somebody else holds the session's lock just now."""
+    """Somebody else has locked the session just now."""
 
 
 class FileStore:
@@ -97,9 +97,9 @@ class FileStore:
         return store
 
     async def head(self, session: str) -> Head | None:
-        def read(call: Call) -> Head | None:
-            with self._locked(call, session, os.O_RDONLY) as held:
-                return held and held[1].head
+        def read(job: Job) -> Head | None:
+            with self._locked(job, session, os.O_RDONLY) as found:
+                return found and found[1].head
 
         head = await self._run(read, session)
         return head and replace(head, now=time.time())
@@ -114,9 +114,9 @@ class FileStore:
         labels: Mapping[str, str] = NO_LABELS,
         order: Order = "id",
     ) -> Sequence[Head]:
-        def read(call: Call) -> list[Head]:
+        def read(job: Job) -> list[Head]:
             found: list[Head] = []
-            for head in (self._by_change if order == "updated" else self._by_id)(call, after, prefix):
+            for head in (self._by_change if order == "updated" else self._by_id)(job, after, prefix):
                 if len(found) >= limit:
                     break
                 fits = head.status == status if status else head.status != "deleted"
@@ -127,33 +127,33 @@ class FileStore:
         return await self._run(read)
 
     async def counts(self) -> Mapping[Status, int]:
-        return await self._run(lambda call: Counter(head.status for head in self._by_id(call, "", "")))
+        return await self._run(lambda job: Counter(head.status for head in self._by_id(job, "", "")))
 
-    def _by_id(self, call: Call, after: str, prefix: str) -> Iterator[Head]:
+    def _by_id(self, job: Job, after: str, prefix: str) -> Iterator[Head]:
         for _, path in sorted(item for item in self._listed() if item[0] > after and item[0].startswith(prefix)):
-            call.check()
-            head = glance(path)
+            job.check()
+            head = last_head(path)
             if head is not None:
                 yield head
 
-    def _by_change(self, call: Call, after: str, prefix: str) -> list[Head]:
+    def _by_change(self, job: Job, after: str, prefix: str) -> list[Head]:
         # All files are read: nothing else says when a session changed.
         start = read_cursor(after)
-        behind = [head for head in self._by_id(call, "", prefix) if by_change(head) < start]
+        behind = [head for head in self._by_id(job, "", prefix) if by_change(head) < start]
         return sorted(behind, key=by_change, reverse=True)
 
     async def write(self, write: Write) -> Head:
-        return await self._run(lambda call: self._write(call, write), write.session)
+        return await self._run(lambda job: self._write(job, write), write.session)
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
-        def read(call: Call) -> list[Row]:
-            with self._locked(call, session, os.O_RDONLY) as held:
-                return [] if held is None else list(held[1].rows(held[0], kind, start, stop))
+        def read(job: Job) -> list[Row]:
+            with self._locked(job, session, os.O_RDONLY) as found:
+                return [] if found is None else list(found[1].rows(found[0], kind, start, stop))
 
         return await self._run(read, session)
 
     async def delete(self, session: str) -> bool:
-        return await self._run(lambda call: self._delete(call, session), session)
+        return await self._run(lambda job: self._delete(job, session), session)
 
     async def close(self) -> None:
         if os.getpid() != self._pid:
@@ -164,37 +164,37 @@ class FileStore:
         except TimeoutError:
             raise self._late(None) from None
 
-    async def _run(self, work: Callable[[Call], T], session: str | None = None) -> T:
+    async def _run(self, work: Callable[[Job], T], session: str | None = None) -> T:
         """The result of ``work``, done by a worker thread unless the caller stops waiting before it takes effect."""
         if os.getpid() != self._pid:
             raise StoreUnavailable(f"{self._root} was opened by the parent process; open the store again in this one")
-        call = Call(time.monotonic() + self._deadline)
+        job = Job(time.monotonic() + self._deadline)
         pause = 0.0005
         try:
             async with asyncio.timeout(self._deadline):
                 while True:
                     try:
-                        job = self._pool.submit(self._work, work, call, session)
+                        future = self._pool.submit(self._work, work, job, session)
                     except RuntimeError:
                         raise StoreUnavailable.closed() from None
                     try:
-                        return await asyncio.wrap_future(job)
+                        return await asyncio.wrap_future(future)
                     except _Busy:
                         # Waiting here and not in the thread: sessions that are locked for long must not use them up.
                         await asyncio.sleep(pause)
                         pause = min(pause * 2, 0.02)
         except TimeoutError:
-            raise self._late(session, unknown=call.drop()) from None
+            raise self._late(session, unknown=job.drop()) from None
         finally:
-            call.drop()
+            job.drop()
 
-    def _work(self, work: Callable[[Call], T], call: Call, session: str | None) -> T:
+    def _work(self, work: Callable[[Job], T], job: Job, session: str | None) -> T:
         try:
-            return work(call)
+            return work(job)
         except OSError as error:
-            raise self._translated(error, session, unknown=call.writing) from error
+            raise self._translated(error, session, unknown=job.writing) from error
 
-    def _prepare(self, call: Call) -> None:
+    def _prepare(self, job: Job) -> None:
         root, marker = self._root, self._root / MARKER
         if not root.parent.is_dir():
             raise StoreUnavailable(f"the directory {root.parent} does not exist; create it first")
@@ -207,7 +207,7 @@ class FileStore:
         if not marker.exists():
             if others:
                 raise StoreUnavailable(f"{root} is not empty and not a store of midturn; choose another directory")
-            call.check()
+            job.check()
             with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
                 _sync_directory(root.parent)
             spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), [encode({"midturn": "files", "v": FORMAT})])
@@ -224,7 +224,7 @@ class FileStore:
             raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
 
     @contextmanager
-    def _locked(self, call: Call, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
+    def _locked(self, job: Job, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
         """The session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
 
         Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
@@ -238,7 +238,7 @@ class FileStore:
         with opened(path, flags) as file:
             try:
                 _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
-                call.check()
+                job.check()
                 with self._guard:
                     index = self._indexes.pop(session, None) or Index(path, session)
                     self._indexes[session] = index
@@ -261,16 +261,16 @@ class FileStore:
         except OSError:
             _reread(file, index)
 
-    def _write(self, call: Call, write: Write) -> Head:
-        with self._locked(call, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as held:
-            if held is None:
+    def _write(self, job: Job, write: Write) -> Head:
+        with self._locked(job, write.session, _CHANGE if write.seq else _CHANGE | os.O_CREAT) as found:
+            if found is None:
                 raise Conflict.of(write.session)
-            file, index = held
+            file, index = found
             old = index.head
             if old is not None and old.status == "deleted":
                 raise SessionDeleted.of(write.session)
             twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
-            if not write.follows(old) or twice or index.holds(write.rows):
+            if not write.follows(old) or twice or index.has_any(write.rows):
                 raise Conflict.of(write.session)
             now = time.time()
             head = write.head(now=now, created=old.created if old else now)
@@ -280,7 +280,7 @@ class FileStore:
             if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
                 with suppress(OSError):  # then the file grows instead, if there is space for that
                     spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
-            call.check(writing=True)
+            job.check(writing=True)
             if spare:
                 self._replace(index, spare)
             else:
@@ -320,14 +320,14 @@ class FileStore:
             undone = index.end == end
         return self._translated(error, index.session, unknown=not undone)
 
-    def _delete(self, call: Call, session: str) -> bool:
-        with self._locked(call, session, _CHANGE) as held:
-            if held is None or (old := held[1].head) is None or old.status == "deleted":
+    def _delete(self, job: Job, session: str) -> bool:
+        with self._locked(job, session, _CHANGE) as found:
+            if found is None or (old := found[1].head) is None or old.status == "deleted":
                 return False
             left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
-            spare = _spare(_beside(held[1]), [left])
-            call.check(writing=True)
-            self._replace(held[1], spare)
+            spare = _spare(_beside(found[1]), [left])
+            job.check(writing=True)
+            self._replace(found[1], spare)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:
@@ -338,13 +338,14 @@ class FileStore:
                     continue
                 with suppress(UnicodeDecodeError):
                     path = Path(entry.path)
-                    head = glance(path) if "~" in entry.name else None
+                    head = last_head(path) if "~" in entry.name else None
                     session = head.session if head else unquote(entry.name.removesuffix(SUFFIX), errors="strict")
                     if name_of(session) == entry.name:
                         yield session, path
 
     def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
-        message = f"{self._root} gave no answer in {self._deadline:g} s: another process holds it, or the disk is slow"
+        slow = f"{self._root} gave no answer in {self._deadline:g} s"
+        message = f"{slow}: another process has locked it, or the disk is slow"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
     def _translated(self, error: OSError, session: str | None, *, unknown: bool) -> MidturnError:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 SIZE = 10
 """How many connections one store has at most."""
-HELD = SIZE // 2
+RESERVED = SIZE // 2
 """How many of them transactions may have, so that something is left for all other calls."""
 MAX_IDLE = 60.0
 """Seconds after which a connection that nobody used is not trusted any more: firewalls forget such ones."""
@@ -121,7 +121,7 @@ class Pool:
         self._place = place
         self._idle: list[tuple[Connection, float]] = []
         self._slots = asyncio.Semaphore(SIZE)
-        self._held = asyncio.Semaphore(HELD)
+        self._reserved = asyncio.Semaphore(RESERVED)
         self._closed = False
         self._prepares = True
         self._options: dict[str, Any] = {}
@@ -173,7 +173,7 @@ class Pool:
             raise self.translated(error) from None
 
     @asynccontextmanager
-    async def hold(self, until: float) -> AsyncGenerator[Connection]:
+    async def reserve(self, until: float) -> AsyncGenerator[Connection]:
         """A connection for somebody who takes his time; it is cut if he leaves a transaction open.
 
         Raises:
@@ -182,7 +182,7 @@ class Pool:
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout_at(until):
-                    await stack.enter_async_context(self._held)
+                    await stack.enter_async_context(self._reserved)
                     await stack.enter_async_context(self._slots)
                     if self._closed:
                         raise StoreUnavailable.closed()

@@ -43,7 +43,7 @@ FROM (SELECT pg_is_in_recovery() AS standby) AS server
 LEFT JOIN (SELECT status, count(*) FROM midturn.heads GROUP BY status) AS found ON TRUE
 
 -- name: write
-SELECT outcome, created, updated
+SELECT verdict, created, updated
 FROM midturn.write(
     %(session)s, %(seq)s, %(after)s, %(epoch)s, %(status)s, %(labels)s::jsonb, %(owner)s, %(lease)s, %(token)s,
     %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(prune)s

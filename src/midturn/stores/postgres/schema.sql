@@ -39,8 +39,8 @@ CREATE TABLE rows (
 CREATE FUNCTION write(
     a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
-    a_prune bigint DEFAULT 0,
-    OUT outcome text, OUT created double precision, OUT updated double precision
+    a_prune bigint,
+    OUT verdict text, OUT created double precision, OUT updated double precision
 ) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -66,7 +66,7 @@ BEGIN
         RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
     END IF;
     IF this_session IS NOT NULL THEN
-        write.outcome := 'written';
+        write.verdict := 'written';
         IF cardinality(kinds) > 0 THEN
             INSERT INTO rows (series, n, data)
             SELECT this_session * 8 + a_kind, a_number, a_data
@@ -81,21 +81,21 @@ BEGIN
     IF found_head.seq = a_seq + 1 AND found_head.token = a_token THEN
         -- Changes nothing, but is a write: where commits wait for a standby, this one waits for the first one's, too.
         UPDATE heads SET token = a_token WHERE id = found_head.id AND seq = a_seq + 1;
-        write.outcome := 'repeated';
+        write.verdict := 'repeated';
         write.created := found_head.created;
         write.updated := found_head.updated;
     ELSIF found_head.status = 'deleted' THEN
-        write.outcome := 'deleted';
+        write.verdict := 'deleted';
     ELSIF found_head.seq > a_seq + 1 THEN
-        write.outcome := 'later';
+        write.verdict := 'later';
     ELSE
-        write.outcome := 'conflict';
+        write.verdict := 'conflict';
     END IF;
 END
 $$;
 
 -- Two statements: the second one sees what a write added for which the first one had to wait.
-CREATE FUNCTION bury(a_session text, OUT outcome text)
+CREATE FUNCTION bury(a_session text, OUT verdict text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
     this_session bigint;
@@ -107,10 +107,10 @@ BEGIN
     RETURNING id INTO this_session;
     DELETE FROM rows WHERE series BETWEEN this_session * 8 AND this_session * 8 + 7;
     IF this_session IS NOT NULL THEN
-        outcome := 'deleted';
+        verdict := 'deleted';
     ELSE
         UPDATE heads SET token = '' WHERE name = a_session;  -- as above
-        outcome := CASE WHEN FOUND THEN 'deleted before' ELSE 'unknown' END;
+        verdict := CASE WHEN FOUND THEN 'deleted before' ELSE 'unknown' END;
     END IF;
 END
 $$;

@@ -187,14 +187,14 @@ class PostgresStore(ServerStore):
 
     async def _write(self, write: Write, tries: Tries) -> Head:
         try:
-            outcome = await self._pool.use(tries, partial(apply, sql=self._sql, write=write), writes=True)
+            verdict = await self._pool.use(tries, partial(apply, sql=self._sql, write=write), writes=True)
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
-        match outcome.what:
+        match verdict.what:
             case "written":
-                return write.head(now=outcome.updated, created=outcome.created)
+                return write.head(now=verdict.updated, created=verdict.created)
             case "repeated" if tries.sent:
-                return write.head(now=outcome.updated, created=outcome.created)
+                return write.head(now=verdict.updated, created=verdict.created)
             case "deleted":
                 raise SessionDeleted.of(write.session)
             case "later" if tries.sent:

@@ -54,7 +54,7 @@ class PostgresTransaction:
         now = asyncio.get_running_loop().time()
         # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
         until = now + (tries.until - now) / 2
-        connection = await self._stack.enter_async_context(self._pool.hold(until))
+        connection = await self._stack.enter_async_context(self._pool.reserve(until))
         try:
             async with self._asking(connection, until):
                 # The server ends a statement as well, since it does not always notice that its client has gone.
@@ -98,17 +98,17 @@ class PostgresTransaction:
                 # The session will be locked, so the server waits no longer than this for a client that may be gone.
                 limits = f"SET LOCAL idle_in_transaction_session_timeout = {self._limit}"
                 await connection.execute(f"{limits}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
-                outcome = await apply(connection, self._sql, write)
+                verdict = await apply(connection, self._sql, write)
         except Unreached as error:
             raise self._lost(error, write.session) from None
         except pg.UniqueViolation:
             raise Conflict.of(write.session) from None
         except psycopg.Error as error:
             raise self._final(error, write.session) from None
-        if outcome.what != "written":
-            raise (SessionDeleted if outcome.what == "deleted" else Conflict).of(write.session)
+        if verdict.what != "written":
+            raise (SessionDeleted if verdict.what == "deleted" else Conflict).of(write.session)
         await self._commit(connection, write)
-        return write.head(now=outcome.updated, created=outcome.created)
+        return write.head(now=verdict.updated, created=verdict.created)
 
     async def _commit(self, connection: Connection, write: Write) -> None:
         try:

@@ -51,7 +51,7 @@ class _DatasDumper(Dumper):
 psycopg.adapters.register_dumper(Datas, _DatasDumper)  # concerns only this class of ours
 
 
-class Outcome(NamedTuple):
+class Verdict(NamedTuple):
     """What became of a write: "written", "repeated", "deleted", "later" or "conflict"."""
 
     what: str
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     updated: float
 
 
-async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) -> Outcome:
+async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) -> Verdict:
     """Write, if the session's head is the one that the writer saw."""
     # In a transaction, the caller may have chosen another encoding.
     direct = connection.limited and connection.info.encoding == "utf-8"
@@ -67,10 +67,10 @@ async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) 
         # Most writes. The function says why it wrote nothing, and by measurement takes longer.
         name, query = _statement(sql["advance"], len(write.rows))
         if times := await connection.ask(name, query, _in_order(write)):
-            return Outcome("written", *_TIMES.unpack(b"".join(times)))
+            return Verdict("written", *_TIMES.unpack(b"".join(times)))
     cursor = await connection.execute(sql["write"], _by_name(write), binary=True)
     [found] = await cursor.fetchall()
-    return Outcome(*found)
+    return Verdict(*found)
 
 
 @lru_cache(maxsize=1024)

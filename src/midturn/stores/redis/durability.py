@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from midturn.errors import StoreUnavailable
-from midturn.stores.redis.server import Call, Forbidden, Trouble
+from midturn.stores.redis.server import Forbidden, Request, Trouble
 
 if TYPE_CHECKING:
     from midturn.store import Profile
@@ -130,7 +130,7 @@ async def _setting(server: Server, name: str) -> str | None:
 async def _may(server: Server, command: Command) -> Any:
     """The reply to a command that may be forbidden; ``None`` if it is."""
     try:
-        [reply] = await server.run(Call(0.0), [command])
+        [reply] = await server.run(Request(0.0), [command])
     except Forbidden:
         return None
     return reply

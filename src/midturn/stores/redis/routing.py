@@ -3,8 +3,8 @@
 This is midturn's own, on plain connections of redis-py, and not redis-py's cluster and Sentinel clients, because of
 what a call of a store must know of each attempt:
 
-* Whether a server may have carried it out (``Call.sent``). Only then can a write that was cut off be told from one that
-  was refused, so every attempt is one exchange on one connection, and nothing below the store tries again.
+* Whether a server may have carried it out (``Request.sent``). Only then can a write that was cut off be told from one
+  that was refused, so every attempt is one exchange on one connection, and nothing below the store tries again.
 * Which server answered. WAIT and WAITAOF confirm a write on the connection that wrote; ROLE, asked together with a
   read, shows that the server is still a primary; durability is checked once for each server.
 * How much time is left. All attempts, redirections and questions to Sentinels share one deadline, of which a server
@@ -21,7 +21,7 @@ from redis.crc import key_slot
 
 from midturn.errors import StoreUnavailable
 from midturn.stores.redis.durability import check
-from midturn.stores.redis.server import Call, Detour, Place, Server, Trouble
+from midturn.stores.redis.server import Connector, Detour, Request, Server, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 SLOTS = 16_384
 
 
-class Fleet:
+class Servers:
     """All servers that a store uses, by the slots they have."""
 
     def __init__(self, target: Target, patience: float) -> None:
         self._target = target
         self._patience = patience
-        self._places = [Place(url, patience) for url in target.urls]
-        self._servers: dict[Address, Server] = {}
+        self._connectors = [Connector(url, patience) for url in target.urls]
+        self._known: dict[Address, Server] = {}
         self._starts: list[int] = []
         self._primaries: list[Address] = []
         self._waits = {"WAITAOF": ("WAITAOF", 1, 0), "WAIT": ("WAIT", target.replicas)}
@@ -50,44 +50,44 @@ class Fleet:
     @property
     def name(self) -> str:
         """What errors call it."""
-        return ", ".join(f"{host}:{port}" for host, port in (place.address for place in self._places))
+        return ", ".join(f"{host}:{port}" for host, port in (connector.address for connector in self._connectors))
 
     @property
     def sure(self) -> bool:
         """Whether somebody has named the servers who knows of failovers."""
         return self._target.layout != "server" and bool(self._primaries)
 
-    async def read(self, call: Call, key: bytes, commands: list[Command]) -> list[Any]:
+    async def read(self, request: Request, key: bytes, commands: list[Command]) -> list[Any]:
         """The replies of the server that has the key, while it is the primary."""
-        server, asking = await self._server(key, call)
+        server, asking = await self._server(key, request)
         if not (await self._check(server)).tells_role:
-            return await self._run(server, call, commands, asking=asking)
-        *replies, role = await self._run(server, call, [*commands, ("ROLE",)], asking=asking)
+            return await self._run(server, request, commands, asking=asking)
+        *replies, role = await self._run(server, request, [*commands, ("ROLE",)], asking=asking)
         if role[0] != b"master":
             await server.drop()
             message = f"the Redis server {server.name} has become a replica; name the primary"
             raise Trouble(StoreUnavailable(message), stale=True)
         return replies
 
-    async def write(self, call: Call, key: bytes, command: Command) -> Any:
+    async def write(self, request: Request, key: bytes, command: Command) -> Any:
         """The reply of the server that has the key, once what it has written is as durable as it must be."""
-        server, asking = await self._server(key, call)
+        server, asking = await self._server(key, request)
         checked = await self._check(server)
 
         def waits(replies: list[Any]) -> list[Command]:
             # Only now, and not with the command: a refusal must not wait for replicas that hang.
             first: Any = replies[0]
             written = bool(type(first) is list and first[0] in {b"written", b"gone"})
-            left = min(self._patience, call.until - asyncio.get_running_loop().time())
+            left = min(self._patience, request.until - asyncio.get_running_loop().time())
             commands = {name: (*parts, max(1, int(left * 500))) for name, parts in self._waits.items()}
             return [commands[name] for name in checked.waits] if written else []
 
-        reply, *waited = await self._run(server, call, [command], asking=asking, then=waits)
+        reply, *waited = await self._run(server, request, [command], asking=asking, then=waits)
         if waited:
-            self._confirm(server, call, dict(zip(checked.waits, waited, strict=True)))
+            self._confirm(server, request, dict(zip(checked.waits, waited, strict=True)))
         return reply
 
-    def _confirm(self, server: Server, call: Call, waited: dict[str, Any]) -> None:
+    def _confirm(self, server: Server, request: Request, waited: dict[str, Any]) -> None:
         what = ""
         if "WAITAOF" in waited and waited["WAITAOF"][0] < 1:
             what = f"the Redis server {server.name} has not put the change on its disk in time"
@@ -96,19 +96,21 @@ class Fleet:
             what = f"only {which} have confirmed the change in time"
         if what:
             # With hardly any time left, another try would only end with a worse explanation.
-            again = asyncio.get_running_loop().time() + self._patience / 2 < call.until
+            again = asyncio.get_running_loop().time() + self._patience / 2 < request.until
             raise Trouble(StoreUnavailable(what), again=again)
 
-    async def run_each(self, call: Call, commands: dict[bytes, Command], last: Command) -> dict[bytes, tuple[Any, Any]]:
+    async def run_each(
+        self, request: Request, commands: dict[bytes, Command], last: Command
+    ) -> dict[bytes, tuple[Any, Any]]:
         """The reply to each key's command, with the reply to ``last`` that the same server gave after it."""
         parts: dict[tuple[Server, bool], list[bytes]] = {}
         for key in commands:
-            parts.setdefault(await self._server(key, call), []).append(key)
+            parts.setdefault(await self._server(key, request), []).append(key)
         found: dict[bytes, tuple[Any, Any]] = {}
         for (server, asking), keys in parts.items():
             await self._check(server)
             sent = [*(commands[key] for key in keys), last]
-            *replies, end = await self._run(server, call, sent, asking=asking)
+            *replies, end = await self._run(server, request, sent, asking=asking)
             found |= {key: (reply, end) for key, reply in zip(keys, replies, strict=True)}
         return found
 
@@ -124,24 +126,24 @@ class Fleet:
     async def doubt(self) -> None:
         """Trust no connection any more, after one of them has led nowhere."""
         self.forget()
-        for server in self._servers.values():
+        for server in self._known.values():
             await server.drop()
 
     async def close(self) -> None:
         """End all connections."""
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        await asyncio.gather(*(server.close() for server in self._known.values()))
 
     async def _run(
-        self, server: Server, call: Call, commands: list[Command], *, asking: bool, then: Then | None = None
+        self, server: Server, request: Request, commands: list[Command], *, asking: bool, then: Then | None = None
     ) -> list[Any]:
         try:
-            return await server.run(call, commands, asking=asking, then=then)
+            return await server.run(request, commands, asking=asking, then=then)
         except Detour as detour:
-            call.detours[detour.slot] = detour.address
+            request.detours[detour.slot] = detour.address
             raise
         except Trouble as trouble:
             if trouble.stale:
-                call.detours.clear()
+                request.detours.clear()
                 await server.drop()
             raise
 
@@ -151,17 +153,17 @@ class Fleet:
         checked: Checked = server.checked  # type: ignore[assignment]  # just set
         return checked
 
-    async def _server(self, key: bytes, call: Call) -> tuple[Server, bool]:
+    async def _server(self, key: bytes, request: Request) -> tuple[Server, bool]:
         await self._learn()
         slot = key_slot(key)
-        if slot in call.detours:
-            return self._at(call.detours[slot]), True
+        if slot in request.detours:
+            return self._at(request.detours[slot]), True
         return self._at(self._primaries[bisect_right(self._starts, slot) - 1]), False
 
     def _at(self, address: Address) -> Server:
-        if address not in self._servers:
-            self._servers[address] = Server(self._places[0], address)
-        return self._servers[address]
+        if address not in self._known:
+            self._known[address] = Server(self._connectors[0], address)
+        return self._known[address]
 
     async def _learn(self) -> None:
         async with self._learning:
@@ -172,16 +174,16 @@ class Fleet:
             elif self._target.layout == "sentinel":
                 slots = [(0, await self._named_by_a_sentinel())]
             else:
-                slots = [(0, self._places[0].address)]
+                slots = [(0, self._connectors[0].address)]
             self._starts = [start for start, _ in slots]
             self._primaries = [address for _, address in slots]
             self._stale = False
-            for address in self._servers.keys() - set(self._primaries):
-                await self._servers.pop(address).close()
+            for address in self._known.keys() - set(self._primaries):
+                await self._known.pop(address).close()
 
     async def _told_by_the_cluster(self) -> list[tuple[int, Address]]:
         # The servers that were named last come first: those in the URL may be gone one day.
-        known = dict.fromkeys([*self._primaries, *(place.address for place in self._places)])
+        known = dict.fromkeys([*self._primaries, *(connector.address for connector in self._connectors)])
         expected = 0
         for rest in range(len(known)):  # one that has lost its cluster does not know it
             asked, reply = await self._first([self._at(address) for address in [*known][rest:]], ("CLUSTER", "SLOTS"))
@@ -210,7 +212,9 @@ class Fleet:
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
         # A Sentinel may have no password though its servers have one, and refuses one then.
         sentinels = [
-            Server(place, place.address, login=login, db=0) for login in (False, True) for place in self._places
+            Server(connector, connector.address, login=login, db=0)
+            for login in (False, True)
+            for connector in self._connectors
         ]
         try:
             _, reply = await self._first(sentinels, command)
@@ -230,7 +234,7 @@ class Fleet:
         for server in servers:
             try:
                 async with asyncio.timeout(self._patience / (len(servers) + 1)):
-                    [reply] = await server.run(Call(0.0), [command])
+                    [reply] = await server.run(Request(0.0), [command])
                 return server, reply
             except TimeoutError:
                 continue

@@ -35,8 +35,8 @@ WRONG_TYPE = object()
 
 
 @dataclass(slots=True)
-class Call:
-    """One call of a store, over all its attempts."""
+class Request:
+    """One request of a store, over all its attempts."""
 
     until: float
     """When it gives up, on the event loop's clock."""
@@ -72,7 +72,7 @@ class Trouble(Exception):
         """The next attempt does it differently and need not wait."""
 
 
-class Place:
+class Connector:
     """How connections are made: what a URL says, for its own host or for another one."""
 
     def __init__(self, url: str, patience: float) -> None:
@@ -107,31 +107,31 @@ class Place:
 class Server:
     """The connections to one server."""
 
-    def __init__(self, place: Place, address: Address, *, login: bool = True, **others: Any) -> None:
+    def __init__(self, connector: Connector, address: Address, *, login: bool = True, **others: Any) -> None:
         self.name = f"{address[0]}:{address[1]}"
         self.checked: object = None
         """What was found out about the server; ``None`` after each trouble."""
-        self._place = place
+        self._connector = connector
         self._address = address
         self._others = others if login else {**others, "username": None, "password": None}
-        self._turns = asyncio.Semaphore(place.connections)
+        self._free = asyncio.Semaphore(connector.connections)
         self._idle: list[tuple[float, Any]] = []
         self._closed = False
 
     async def run(
-        self, call: Call, commands: Sequence[Command], *, asking: bool = False, then: Then | None = None
+        self, request: Request, commands: Sequence[Command], *, asking: bool = False, then: Then | None = None
     ) -> list[Any]:
         """The replies to commands that are sent at once on one connection, and to those that ``then`` adds on it.
 
         Raises:
             Trouble: there is no reply, or an error that is not about one key.
         """
-        before = call.sent
-        async with self._turns:
+        before = request.sent
+        async with self._free:
             connection = await self._connection()
             try:
                 await connection.connect()
-                call.sent = True
+                request.sent = True
                 replies = await _exchange(connection, commands, asking=asking)
                 if then is not None and (more := then(replies)):
                     replies += await _exchange(connection, more)
@@ -149,7 +149,7 @@ class Server:
         for number, reply in enumerate(replies):
             if isinstance(reply, failures.RedisError):
                 if number == 0 and _is_refusal(reply):
-                    call.sent = before
+                    request.sent = before
                 if "WRONGTYPE" not in str(reply):
                     raise trouble(reply, self.name)
                 replies[number] = WRONG_TYPE
@@ -161,7 +161,7 @@ class Server:
             if time.monotonic() - since < FRESH:
                 return connection
             await connection.disconnect(nowait=True)
-        return self._place.connection(self._address, **self._others)
+        return self._connector.connection(self._address, **self._others)
 
     async def drop(self) -> None:
         """Give up the connections that nobody uses: whatever broke one of them has broken them all."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE
-from midturn.stores.redis import layout as records
-from midturn.stores.redis.routing import Fleet
-from midturn.stores.redis.server import WRONG_TYPE, Call, NoScript, Trouble
+from midturn.stores.redis import format as records
+from midturn.stores.redis.routing import Servers
+from midturn.stores.redis.server import WRONG_TYPE, NoScript, Request, Trouble
 from midturn.stores.redis.url import parse
 from midturn.stores.retrying import MovedOn, ServerStore, Slow, Tries, Unreached
 from midturn.stores.scripts import named
@@ -56,9 +56,9 @@ class RedisStore(ServerStore):
     def __init__(self, target: Target, deadline: float) -> None:
         # A server that hangs is left early enough to find the one that has taken over.
         self._patience = deadline / 3
-        self._fleet = Fleet(target, self._patience)
+        self._servers = Servers(target, self._patience)
         kinds = {"server": "server", "cluster": "cluster", "sentinel": f"service {target.service!r} of the Sentinels"}
-        super().__init__(f"the Redis {kinds[target.layout]} {self._fleet.name}", deadline)
+        super().__init__(f"the Redis {kinds[target.layout]} {self._servers.name}", deadline)
         self._target = target
         self._keys = records.Keys(target.prefix)
         self._index_keys = [self._keys.ids, self._keys.begun]
@@ -149,18 +149,17 @@ class RedisStore(ServerStore):
         return sorted(found, key=by_change, reverse=True)[:limit]
 
     async def counts(self) -> Mapping[Status, int]:
-        async def count(tries: Tries) -> Counter[Status]:
+        async def count(tries: Tries) -> dict[Status, int]:
             statuses, ttl = self._keys.changed, self._target.ttl
             [time] = await self._read(self._keys.ids, [("TIME",)], tries)
             # Older ones may have expired, so they are looked at one by one.
             old = records.microseconds(time) - ttl * 1_000 if ttl else 0
             recent = await self._in_sets(statuses, ("ZCOUNT", old, "+inf"), tries)
-            found = Counter[Status]()
-            found.update(dict(zip(statuses, recent, strict=True)))
+            found = Counter[Status](dict(zip(statuses, recent, strict=True)))
             for ids in await self._in_sets(statuses, ("ZRANGEBYSCORE", 0, f"({old}"), tries) if ttl else ():
                 for start in range(0, len(ids), BATCH):
-                    found += Counter(head.status for head in await self._readable(ids[start : start + BATCH], tries))
-            return +found
+                    found.update(head.status for head in await self._readable(ids[start : start + BATCH], tries))
+            return {status: number for status, number in found.items() if number}
 
         return await self._try(count)
 
@@ -185,7 +184,7 @@ class RedisStore(ServerStore):
             if not timer.expired():
                 timer.reschedule(self._loop.time())
         await self._ended()
-        await self._fleet.close()
+        await self._servers.close()
 
     async def _ended(self) -> None:
         """Wait until no call is under way, but not for long."""
@@ -198,7 +197,7 @@ class RedisStore(ServerStore):
     # What the servers are asked to do
 
     async def _start(self, tries: Tries) -> None:
-        checked = await self._reach(Call(tries.until), tries, self._fleet.check_all)
+        checked = await self._reach(Request(tries.until), tries, self._servers.check_all)
         profiles: tuple[Profile, ...] = ("volatile", "bounded-loss", "strict")
         found = {one.profile for one in checked}
         self.profile = next(profile for profile in profiles if profile in found)
@@ -330,9 +329,9 @@ class RedisStore(ServerStore):
             except UnicodeDecodeError:
                 _log.warning("an id of another program is left out of the list: %r", id_)
         keys = [self._keys.session(session) for session in sessions]
-        call = Call(tries.until)
+        request = Request(tries.until)
         commands = {key: _head_of(key) for key in keys}
-        replies = await self._reach(call, tries, lambda: self._fleet.run_each(call, commands, ("TIME",)))
+        replies = await self._reach(request, tries, lambda: self._servers.run_each(request, commands, ("TIME",)))
         heads: list[Head] = []
         gone: list[bytes] = []
         for session, key in zip(sessions, keys, strict=True):
@@ -359,41 +358,43 @@ class RedisStore(ServerStore):
 
     async def _read(self, key: bytes, commands: list[Command], tries: Tries) -> list[Any]:
         """The replies of the primary that has the key."""
-        call = Call(tries.until)
-        return await self._reach(call, tries, lambda: self._fleet.read(call, key, commands))
+        request = Request(tries.until)
+        return await self._reach(request, tries, lambda: self._servers.read(request, key, commands))
 
     async def _script(self, name: str, keys: list[bytes], arguments: tuple[Any, ...], tries: Tries) -> list[Any]:
         """What a script answers, once its change is as durable as the store promises."""
-        call = Call(tries.until, tries.sent)
+        request = Request(tries.until, tries.sent)
 
         async def work() -> list[Any]:
-            script = ("EVAL", _LUA[name]) if call.whole else ("EVALSHA", _SHA[name])
-            answer = await self._fleet.write(call, keys[0], (*script, len(keys), *keys, *arguments))
+            script = ("EVAL", _LUA[name]) if request.whole else ("EVALSHA", _SHA[name])
+            answer = await self._servers.write(request, keys[0], (*script, len(keys), *keys, *arguments))
             if answer is WRONG_TYPE:
                 return [b"foreign"]
             if answer[0] == b"replicas":
-                call.sent = tries.sent
+                request.sent = tries.sent
                 wanted = f"{int(answer[1])} of {self._target.replicas} replicas"
                 raise Trouble(StoreUnavailable(f"{self.place} has {wanted}; nothing was written"))
             found: list[Any] = answer
             return found
 
-        return await self._reach(call, tries, work, writes=True)
+        return await self._reach(request, tries, work, writes=True)
 
-    async def _reach(self, call: Call, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+    async def _reach(
+        self, request: Request, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False
+    ) -> T:
         """One try, which may go from server to server."""
         try:
             async with asyncio.timeout_at(min(tries.until, self._loop.time() + self._patience)) as timer:
                 self._timers.add(timer)
                 try:
-                    return await self._follow(call, work)
+                    return await self._follow(request, work)
                 finally:
                     self._timers.discard(timer)
                     if not self._timers:
                         self._idle.set()
         except TimeoutError:
-            await self._fleet.doubt()
-            tries.sent |= call.sent and writes
+            await self._servers.doubt()
+            tries.sent |= request.sent and writes
             if self._closed:
                 raise StoreUnavailable.closed() from None
             raise Slow(
@@ -401,21 +402,21 @@ class RedisStore(ServerStore):
             ) from None
         except Trouble as trouble:
             # Also before an error that is final: what was sent may have taken effect.
-            tries.sent |= call.sent and writes
-            if not trouble.again or not (self._ready or trouble.soon or self._fleet.sure):
+            tries.sent |= request.sent and writes
+            if not trouble.again or not (self._ready or trouble.soon or self._servers.sure):
                 raise trouble.error from trouble.__cause__
             raise Unreached(str(trouble).removeprefix(f"{self.place} ")) from trouble
 
-    async def _follow(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+    async def _follow(self, request: Request, work: Callable[[], Awaitable[T]]) -> T:
         for left in reversed(range(AT_ONCE)):
             try:
                 return await work()
             except Trouble as trouble:
                 if trouble.stale:
-                    self._fleet.forget()
+                    self._servers.forget()
                     self._indexed.clear()  # another server may have lost it
                 if isinstance(trouble, NoScript):
-                    call.whole = True
+                    request.whole = True
                 if not trouble.at_once or not left:
                     raise
         raise AssertionError("the last round ends the loop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -13,19 +14,19 @@ from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
-from midturn.record.codec import encode
+from midturn.record.codec import decode, encode
 from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
+from midturn.stores.job import Job
 from midturn.stores.scripts import named, script
 from midturn.stores.sqlite.errors import code, translated
-from midturn.stores.sqlite.heads import as_head, readable
-from midturn.stores.threads import Call
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from types import UnionType
 
     from midturn.store import Order, Profile, Transaction
 
@@ -38,12 +39,16 @@ PAGE_SIZE = 8192
 """By measurement: a file is a fifth larger than its rows; with pages of 4 KB a quarter, and with pages of 16 KB, which
 save little more, a write takes a tenth longer."""
 KNOWN = 1000
-"""Sessions of which is remembered which row they are, so that a write need not look it up."""
+"""How many row ids of sessions are kept in memory, so that a write need not look its session's up."""
 
 _LAST_N = 2**63 - 1
 STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
 
 _SQL = named("sqlite/queries.sql")
+_FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
+_TYPES: tuple[type | UnionType, ...] = (str, int, int, str, str, str | None, float, str, float, float, bytes)
+
+_log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -59,7 +64,7 @@ class SqliteStore:
         self._closed = False
         self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result
-        self._call = Call(0.0)
+        self._job = Job(0.0)
         self._known: dict[str, tuple[int, float]] = {}
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: Future[None] = Future()
@@ -88,7 +93,7 @@ class SqliteStore:
 
     async def head(self, session: str) -> Head | None:
         row = await self._read(lambda: self._db.execute(_SQL["head"], (session,)).fetchone(), session)
-        return row and as_head(row)
+        return row and _as_head(row)
 
     async def heads(
         self,
@@ -111,7 +116,7 @@ class SqliteStore:
         def read() -> list[Head]:
             with closing(self._db.execute(_SQL[query], values)) as cursor:
                 # Compared here because SQLite's JSON functions cut a string at its first NUL.
-                found = (head for head in readable(cursor) if labels.items() <= head.labels.items())
+                found = (head for head in _readable(cursor) if labels.items() <= head.labels.items())
                 return list(islice(found, limit))
 
         return await self._read(read)
@@ -185,11 +190,11 @@ class SqliteStore:
         self._check_usable()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        call = Call(time.monotonic() + self._deadline)
+        job = Job(time.monotonic() + self._deadline)
 
-        def job() -> None:
+        def carry_out() -> None:
             try:
-                settle = partial(answer.set_result, self._work(call, work, session))
+                settle = partial(answer.set_result, self._work(job, work, session))
             except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
                 settle = partial(answer.set_exception, error)
             with suppress(RuntimeError):  # the caller's loop is closed
@@ -197,15 +202,15 @@ class SqliteStore:
 
         def expire() -> None:
             if not answer.done():
-                answer.set_exception(self._late(session, unknown=call.drop()))
+                answer.set_exception(self._late(session, unknown=job.drop()))
 
-        self._jobs.put(job)
+        self._jobs.put(carry_out)
         timer = loop.call_later(self._deadline, expire)
         try:
             return await answer
         finally:
             timer.cancel()
-            call.drop()
+            job.drop()
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -232,8 +237,8 @@ class SqliteStore:
         if connection is not None:
             connection.close()
 
-    def _work(self, call: Call, work: Callable[[], T], session: str | None) -> T:
-        self._call = call
+    def _work(self, job: Job, work: Callable[[], T], session: str | None) -> T:
+        self._job = job
         pause = 0.001
         while True:
             self._check_caller(session)
@@ -246,7 +251,7 @@ class SqliteStore:
                     case sqlite3.SQLITE_INTERRUPT:
                         raise self._late(session) from None
                     case _:  # Not chained: for text that is not UTF-8, Python's message quotes it.
-                        raise translated(error, self._path, session, writing=self._call.writing) from None
+                        raise translated(error, self._path, session, writing=self._job.writing) from None
             except OSError as error:
                 raise StoreUnavailable(f"{self._path} cannot be used: {error.strerror}", session=session) from error
             # Not SQLite's busy timeout: nothing could end it early, and not every lock waits for it.
@@ -254,7 +259,7 @@ class SqliteStore:
             pause = min(pause * 2, 0.02)
 
     def _caller_has_gone(self) -> bool:
-        return time.monotonic() >= self._call.until
+        return time.monotonic() >= self._job.until
 
     def _check_caller(self, session: str | None) -> None:
         if self._caller_has_gone():
@@ -267,14 +272,14 @@ class SqliteStore:
         try:
             db.execute(begin)
             yield db
-            self._call.writing = True
+            self._job.writing = True
             self._check_caller(session)
             db.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # after a serious error SQLite has rolled back already
                 db.execute("ROLLBACK")
             with suppress(sqlite3.Error):
-                if self._call.writing:
+                if self._job.writing:
                     # A commit whose fsync failed is whole in the log and would come back later: overwrite it there.
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
@@ -404,3 +409,22 @@ class SqliteStore:
     def _late(self, session: str | None = None, *, unknown: bool = False) -> StoreUnavailable:
         message = f"{self._path} did not answer within {self._deadline:g} s: another process has it, or a slow disk"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
+
+
+def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Head]:
+    """The heads of those rows that have one; the others are left out, with a warning."""
+    for row in rows:
+        try:
+            yield _as_head(row)
+        except StateInvalid as error:
+            _log.warning("a session is left out of the list: %s", error)
+
+
+def _as_head(row: tuple[Any, ...]) -> Head:
+    """The head of a session, from its row."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    if all(map(isinstance, row, _TYPES)) and fields["status"] in get_args(Status):
+        fields["labels"] = decode(fields["labels"].encode(), f"labels of {fields['session']!r}")
+        if isinstance(fields["labels"], dict):
+            return Head(**fields, now=time.time())
+    raise StateInvalid("the record is damaged", path=f"head of {fields['session']!r}", session=str(fields["session"]))

@@ -1,4 +1,4 @@
-"""A call that the event loop makes and a worker thread carries out."""
+"""A job that the event loop gives to a worker thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midturn.errors import StoreUnavailable
 
 
 @dataclass(slots=True)
-class Call:
+class Job:
     """What the two know of each other. Each sets its own mark before it looks at the other's, so none is missed."""
 
     until: float

@@ -1,4 +1,4 @@
-"""How a session lies in Redis; ``redis.lua`` draws the picture."""
+"""How a session lies in Redis; ``script.lua`` draws the picture."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ Only a line with a newline was written; what follows the last newline is the res
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import threading
 import zlib
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -34,7 +34,6 @@ import orjson
 from midturn.errors import MidturnError, StateInvalid, UnknownVersion
 from midturn.record.codec import encode
 from midturn.record.head import FORMAT, Head, Kind, Row, Status
-from midturn.stores.files.offsets import Places, Span
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -43,14 +42,18 @@ if TYPE_CHECKING:
 SUFFIX = ".jsonl"
 MAX_NAME = 128
 """Characters in the name of a file before its suffix; file systems that encrypt names allow 143 in all."""
+CHECKSUM = len('{"crc":"00000000",')
+"""Bytes at the beginning of a line that have its checksum."""
 
-_SEALED = len('{"crc":"00000000",')
 _DATA = b',"data":['  # stands nowhere before the data: quotes inside of strings are escaped, and no label is a list
 _DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0}
 _TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float}
 _KINDS = {kind.name: kind for kind in Kind}
 _STATUSES = frozenset(get_args(Status))
+_WINDOW = 8192  # bytes, more than the longest header
 _BATCH = 1_000_000  # bytes of rows in a line, about
+
+_log = logging.getLogger(__name__)
 
 
 class Damaged(MidturnError):
@@ -68,7 +71,7 @@ def name_of(session: str) -> str:
 
 def header_line(session: str, created: float) -> bytes:
     """The first line of a session's file."""
-    return _sealed([encode({"v": FORMAT, "session": session, "created": created})[1:]])
+    return _with_checksum([encode({"v": FORMAT, "session": session, "created": created})[1:]])
 
 
 def read_header(line: bytes) -> tuple[str, float]:
@@ -124,14 +127,25 @@ def _line(members: dict[str, object], rows: Iterable[Row], rest: bytes, where: s
         listed.append([row.kind.name, row.n, len(text), *([] if fits else ["bytes"])])
         data += (b",", text)
     members |= {"rows": listed} if listed else {}
-    return _sealed([encode(members, where)[1:-1], _DATA, *data[1:], rest])
+    return _with_checksum([encode(members, where)[1:-1], _DATA, *data[1:], rest])
+
+
+class Extent(NamedTuple):
+    """Where the data of a row is, counted from the start of its line or of its file."""
+
+    kind: Kind
+    n: int
+    at: int
+    size: int
+    crc: int
+    escaped: bool
 
 
 class Change(NamedTuple):
     """What the line of a write says."""
 
     members: dict[str, Any]
-    spans: list[Span]
+    extents: list[Extent]
     rest: bytes
     """What follows the rows."""
 
@@ -167,19 +181,19 @@ class Change(NamedTuple):
 
 def read_change(line: bytes) -> Change:
     """What the line of a write says."""
-    at = line.find(_DATA, _SEALED)
+    at = line.find(_DATA, CHECKSUM)
     members = _members(line, at)
     at += len(_DATA)
     view = memoryview(line)
-    spans: list[Span] = []
+    extents: list[Extent] = []
     try:
         for kind, n, size, *escaped in members.get("rows", ()):
-            at += bool(spans)  # the comma
-            spans.append(Span(_KINDS[kind], index(n), at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
+            at += bool(extents)  # the comma
+            extents.append(Extent(_KINDS[kind], index(n), at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
             at += size
     except (KeyError, TypeError, ValueError):
         raise Damaged("its list of rows is wrong") from None
-    return Change(members, spans, line[at:-1])
+    return Change(members, extents, line[at:-1])
 
 
 @contextmanager
@@ -192,123 +206,47 @@ def opened(path: Path, flags: int) -> Generator[int]:
         os.close(file)
 
 
-class Index:
-    """What the file of a session says up to ``end``: the head, and where the rows are."""
+def last_head(path: Path) -> Head | None:
+    """Return the head that the last readable line of a file tells, or ``None``; read no more than is needed.
 
-    def __init__(self, path: Path, session: str) -> None:
-        self.lock = threading.Lock()
-        self.path = path
-        self.session = session
-        self.clear()
-
-    def clear(self) -> None:
-        """Know nothing."""
-        self.head: Head | None = None
-        self.end = 0
-        self.lines = 0
-        self.changes = 0
-        """How many of the lines are writes."""
-        self.live = 0
-        """How many bytes the rows have."""
-        self._created = 0.0
-        self._seq = 0
-        self._mark = (0, b"")
-        self._places = {kind: Places() for kind in Kind}
-
-    def catch_up(self, file: int) -> bool:
-        """Read what was written since the last time, or everything if that is no longer there; whether there was any.
-
-        Raises:
-            StateInvalid: a line is damaged.
-            UnknownVersion: a line was written by a newer midturn.
-        """
-        at, mark = self._mark
-        size = os.fstat(file).st_size
-        # The file may have been replaced, cut or restored: the last line, known by its checksum, must still be there.
-        if size < self.end or os.pread(file, len(mark), at) != mark:
-            self.clear()
-        known = self.end
-        if size > known:
-            try:
-                with open(file, "rb", buffering=1 << 16, closefd=False) as lines:
-                    lines.seek(known)
-                    self.add(line for line in lines if line.endswith(b"\n"))
-            except (Damaged, UnknownVersion, OSError) as error:
-                where, changes = f"{self.path}:{self.lines}", self.changes
-                self.clear()
-                if isinstance(error, OSError):
-                    raise
-                if isinstance(error, UnknownVersion):
-                    raise UnknownVersion(f"{where}: {error}", session=self.session) from None
-                message = f"this line is damaged: {error}; restore the file from a backup"
-                if changes:
-                    message += ", or remove this line and all after it to go back to what the session was before"
-                raise StateInvalid(message, path=where, session=self.session) from None
-        return self.end > known
-
-    def add(self, lines: Iterable[bytes]) -> None:
-        """Take in the next lines of the file."""
-        newest: Change | None = None
-        for line in lines:
-            self.lines += 1
-            if self.lines > 1:
-                newest = read_change(line)
-                self._follow(newest)
-            else:
-                session, self._created = read_header(line)
-                if session != self.session:
-                    raise Damaged(f"it is the header of session {session!r}")
-            self._mark = (self.end, line[:_SEALED])
-            self.end += len(line)
-        if newest:
-            self.head = newest.head(self.session, self._created)
-
-    def holds(self, rows: Iterable[Row]) -> bool:
-        """Whether one of the rows is there already."""
-        return any(self._places[row.kind].holds(row.n) for row in rows)
-
-    def dead(self, prune: int) -> int:
-        """How many bytes of the file are neither rows nor anything that they need, once calls are pruned."""
-        return self.end - self.live + self._places[Kind.CALL].size(prune)
-
-    def left(self, file: int, prune: int) -> Iterator[Row]:
-        """All rows but the calls that are pruned."""
-        for kind in Kind:
-            yield from self.rows(file, kind, prune if kind is Kind.CALL else 0, None)
-
-    def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> Iterator[Row]:
-        """The rows with ``start <= n < stop``, in order."""
-        for span in self._places[kind].spans(kind, start, stop):
-            data = os.pread(file, span.size, span.at)
-            if zlib.crc32(data) != span.crc:
-                self.clear()
-                self.catch_up(file)  # tells the line that was damaged since it was first read
-                raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
-            yield Row(kind=kind, n=span.n, data=_unescaped(data) if span.escaped else data)
-
-    def _follow(self, new: Change) -> None:
-        if "kept" in new.members:
-            if self.changes:
-                raise Damaged("it keeps the rows of lines that are there")
-        else:
-            seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
-            anew = not self.changes and (last or self.lines > 2)  # noqa: PLR2004 - a deletion, or after lines of rows
-            if not isinstance(seq, int) or (seq != self._seq + 1 and not anew):
-                raise Damaged("it does not follow from the line before it")
-            # Nothing follows a deletion.
-            self._seq = -1 if last else seq
-            self.changes += 1
-        for span in new.spans:
-            if self._places[span.kind].holds(span.n):
-                raise Damaged(f"it repeats {span.kind.name} {span.n}")
-            self._places[span.kind].add(span, self.end)
-            self.live += span.size
-        if prune := new.prune():
-            self.live -= self._places[Kind.CALL].size(prune)
-            self._places[Kind.CALL].drop(prune)
+    For listings, hence without the session's lock: nobody holds up all others.
+    """
+    try:
+        with opened(path, os.O_RDONLY) as file:
+            return _latest(file, path.name)
+    except FileNotFoundError:
+        return None
+    except (Damaged, UnknownVersion) as error:
+        _log.warning("%s is left out of the list of sessions: %s", path, error)
+        return None
 
 
-def _sealed(parts: list[bytes]) -> bytes:
+def _latest(file: int, name: str) -> Head | None:
+    start = os.pread(file, _WINDOW, 0)
+    header = start[: start.find(b"\n") + 1]
+    if not header and len(start) < _WINDOW:
+        return None
+    session, created = read_header(header)
+    if name_of(session) != name:
+        raise Damaged(f"it is the file of session {session!r}")
+    first = len(header) - 1
+    size = begin = os.fstat(file).st_size
+    window = _WINDOW
+    lines: list[bytes] = []
+    while begin > first:
+        # A line is complete between two newlines, and the header's is the first.
+        begin = max(first, size - window)
+        lines = os.pread(file, size - begin, begin).split(b"\n")[1:-1]
+        for line in reversed(lines):
+            with suppress(Damaged):
+                return read_change(line + b"\n").head(session, created)
+        window *= 8
+    if lines:
+        raise Damaged("none of its lines can be read")
+    return None
+
+
+def _with_checksum(parts: list[bytes]) -> bytes:
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)
@@ -317,10 +255,10 @@ def _sealed(parts: list[bytes]) -> bytes:
 
 def _members(line: bytes, stop: int) -> dict[str, Any]:
     """What the line says before ``stop``, if it is as it was written."""
-    if line[:_SEALED] != b'{"crc":"%08x",' % zlib.crc32(memoryview(line)[_SEALED:-1]):
+    if line[:CHECKSUM] != b'{"crc":"%08x",' % zlib.crc32(memoryview(line)[CHECKSUM:-1]):
         raise Damaged("its checksum is wrong")
     try:
-        members: dict[str, Any] = orjson.loads(b"{%b}" % line[_SEALED:stop])
+        members: dict[str, Any] = orjson.loads(b"{%b}" % line[CHECKSUM:stop])
     except orjson.JSONDecodeError as error:
         raise Damaged(f"it is not JSON: {error}") from None
     version = members.get("v")
@@ -338,7 +276,7 @@ def _head_data(rest: bytes) -> bytes:
     if rest.startswith(b'],"head":'):
         return rest[len(b'],"head":') : -1]
     if rest.startswith(b'],"bytes":'):
-        return _unescaped(rest[len(b'],"bytes":') : -1])
+        return unescaped(rest[len(b'],"bytes":') : -1])
     raise Damaged("its list of rows does not agree with its data")
 
 
@@ -355,7 +293,8 @@ def _escaped(data: bytes) -> bytes:
     return orjson.dumps(data.decode("latin-1"))
 
 
-def _unescaped(text: bytes) -> bytes:
+def unescaped(text: bytes) -> bytes:
+    """Return the bytes that a string stands for."""
     try:
         return str(orjson.loads(text)).encode("latin-1")
     except ValueError:  # of JSON or of the character set

@@ -1,0 +1,173 @@
+"""What is known of a session's file: its head, and where its rows are."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from midturn.errors import StateInvalid, UnknownVersion
+from midturn.record.head import Kind, Row
+from midturn.stores.files.format import CHECKSUM, Damaged, Extent, read_change, read_header, unescaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from midturn.record.head import Head
+    from midturn.stores.files.format import Change
+
+
+class Index:
+    """What the file of a session says up to ``end``: the head, and where the rows are."""
+
+    def __init__(self, path: Path, session: str) -> None:
+        self.lock = threading.Lock()
+        self.path = path
+        self.session = session
+        self.clear()
+
+    def clear(self) -> None:
+        """Know nothing."""
+        self.head: Head | None = None
+        self.end = 0
+        self.lines = 0
+        self.changes = 0
+        """How many of the lines are writes."""
+        self.live = 0
+        """How many bytes the rows have."""
+        self._created = 0.0
+        self._seq = 0
+        self._mark = (0, b"")
+        self._extents = {kind: Extents() for kind in Kind}
+
+    def catch_up(self, file: int) -> bool:
+        """Read what was written since the last time, or everything if that is no longer there; whether there was any.
+
+        Raises:
+            StateInvalid: a line is damaged.
+            UnknownVersion: a line was written by a newer midturn.
+        """
+        at, mark = self._mark
+        size = os.fstat(file).st_size
+        # The file may have been replaced, cut or restored: the last line, known by its checksum, must still be there.
+        if size < self.end or os.pread(file, len(mark), at) != mark:
+            self.clear()
+        known = self.end
+        if size > known:
+            try:
+                with open(file, "rb", buffering=1 << 16, closefd=False) as lines:
+                    lines.seek(known)
+                    self.add(line for line in lines if line.endswith(b"\n"))
+            except (Damaged, UnknownVersion, OSError) as error:
+                where, changes = f"{self.path}:{self.lines}", self.changes
+                self.clear()
+                if isinstance(error, OSError):
+                    raise
+                if isinstance(error, UnknownVersion):
+                    raise UnknownVersion(f"{where}: {error}", session=self.session) from None
+                message = f"this line is damaged: {error}; restore the file from a backup"
+                if changes:
+                    message += ", or remove this line and all after it to go back to what the session was before"
+                raise StateInvalid(message, path=where, session=self.session) from None
+        return self.end > known
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Take in the next lines of the file."""
+        newest: Change | None = None
+        for line in lines:
+            self.lines += 1
+            if self.lines > 1:
+                newest = read_change(line)
+                self._follow(newest)
+            else:
+                session, self._created = read_header(line)
+                if session != self.session:
+                    raise Damaged(f"it is the header of session {session!r}")
+            self._mark = (self.end, line[:CHECKSUM])
+            self.end += len(line)
+        if newest:
+            self.head = newest.head(self.session, self._created)
+
+    def has_any(self, rows: Iterable[Row]) -> bool:
+        """Whether one of the rows is there already."""
+        return any(self._extents[row.kind].has(row.n) for row in rows)
+
+    def dead(self, prune: int) -> int:
+        """How many bytes of the file are neither rows nor anything that they need, once calls are pruned."""
+        return self.end - self.live + self._extents[Kind.CALL].size(prune)
+
+    def left(self, file: int, prune: int) -> Iterator[Row]:
+        """All rows but the calls that are pruned."""
+        for kind in Kind:
+            yield from self.rows(file, kind, prune if kind is Kind.CALL else 0, None)
+
+    def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> Iterator[Row]:
+        """The rows with ``start <= n < stop``, in order."""
+        for extent in self._extents[kind].extents(kind, start, stop):
+            data = os.pread(file, extent.size, extent.at)
+            if zlib.crc32(data) != extent.crc:
+                self.clear()
+                self.catch_up(file)  # tells the line that was damaged since it was first read
+                raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
+            yield Row(kind=kind, n=extent.n, data=unescaped(data) if extent.escaped else data)
+
+    def _follow(self, new: Change) -> None:
+        if "kept" in new.members:
+            if self.changes:
+                raise Damaged("it keeps the rows of lines that are there")
+        else:
+            seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
+            anew = not self.changes and (last or self.lines > 2)  # noqa: PLR2004 - a deletion, or after lines of rows
+            if not isinstance(seq, int) or (seq != self._seq + 1 and not anew):
+                raise Damaged("it does not follow from the line before it")
+            # Nothing follows a deletion.
+            self._seq = -1 if last else seq
+            self.changes += 1
+        for extent in new.extents:
+            if self._extents[extent.kind].has(extent.n):
+                raise Damaged(f"it repeats {extent.kind.name} {extent.n}")
+            self._extents[extent.kind].add(extent, self.end)
+            self.live += extent.size
+        if prune := new.prune():
+            self.live -= self._extents[Kind.CALL].size(prune)
+            self._extents[Kind.CALL].drop(prune)
+
+
+class Extents:
+    """Where the rows of one kind are, ordered by number: four integers a row, because there are many rows."""
+
+    def __init__(self) -> None:
+        self._data = array("q")
+
+    def has(self, n: int) -> bool:
+        at = 4 * self._find(n)
+        return at < len(self._data) and self._data[at] == n
+
+    def add(self, extent: Extent, line: int) -> None:
+        at = 4 * self._find(extent.n)
+        size = -extent.size if extent.escaped else extent.size
+        self._data[at:at] = array("q", (extent.n, line + extent.at, size, extent.crc))
+
+    def size(self, below: int) -> int:
+        """How many bytes the rows with lower numbers have."""
+        return sum(abs(self._data[4 * number + 2]) for number in range(self._find(below)))
+
+    def drop(self, below: int) -> None:
+        """Forget the rows with lower numbers."""
+        del self._data[: 4 * self._find(below)]
+
+    def extents(self, kind: Kind, start: int, stop: int | None) -> Iterator[Extent]:
+        last = len(self._data) // 4 if stop is None else self._find(stop)
+        for number in range(self._find(start), last):
+            n, at, size, crc = self._data[4 * number : 4 * number + 4]
+            yield Extent(kind, n, at, abs(size), crc, size < 0)
+
+    def _find(self, n: int) -> int:
+        count = len(self._data) // 4
+        if count == 0 or self._data[-4] < n:  # as most are when they are added
+            return count
+        return bisect_left(range(count), n, key=lambda number: self._data[4 * number])
