@@ -9,6 +9,11 @@ from psycopg import sql
 SCHEMA = "midturn"
 TABLES = ("heads", "rows")
 VERSION = "-- tables of version "
+COLUMNS = """
+    SELECT column_name FROM information_schema.columns
+    WHERE table_schema = %s AND table_name = %s AND is_generated = 'NEVER'
+    ORDER BY ordinal_position
+"""
 
 
 def dump_postgres(url):
@@ -18,9 +23,8 @@ def dump_postgres(url):
         lines = [f"{VERSION}{version}"]
         for table in TABLES:
             name = sql.Identifier(SCHEMA, table)
-            found = db.execute(sql.SQL("SELECT * FROM {} ORDER BY 1, 2").format(name))
-            columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in found.description)
-            for row in found.fetchall():
+            columns = sql.SQL(", ").join(sql.Identifier(column) for (column,) in db.execute(COLUMNS, (SCHEMA, table)))
+            for row in db.execute(sql.SQL("SELECT {} FROM {} ORDER BY 1, 2").format(columns, name)).fetchall():
                 values = sql.SQL(", ").join(map(_literal, row))
                 insert = sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({});")
                 lines.append(insert.format(name, columns, values).as_string(db))
@@ -41,7 +45,7 @@ def load_postgres(url, text):
 
 
 def dump_redis(url):
-    """The members of every key as JSON; all scores are 0, or the same as in any other store."""
+    """The members of every key, with their scores, as JSON."""
     with redis.Redis.from_url(url) as client:
         keys = sorted(client.keys())
         found = {key.decode(): client.zrange(key, 0, -1, withscores=True) for key in keys}
