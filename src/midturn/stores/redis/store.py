@@ -130,7 +130,8 @@ class RedisStore(ServerStore):
             nonlocal last
             more = True
             while more and len(found) < limit:
-                size = min(BATCH, max(20, limit - len(found)))
+                # Of the ids with another beginning, no more than the id is read.
+                size = BATCH if prefix else min(BATCH, max(20, limit - len(found)))
                 listed = await self._changes(statuses, last, size, tries)
                 more = len(listed) == size
                 ids = {id_: updated for updated, id_ in listed if id_.startswith(prefix.encode())}
