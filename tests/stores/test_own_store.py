@@ -105,7 +105,7 @@ async def test_an_agent_runs_on_it_and_is_finished_by_another_handle(open_again)
     async with open_again() as store:
         await crash(store, factory, task="two")
     async with open_again() as store:
-        assert [case.status async for case in store.sessions()] == ["running"]
+        assert [case.status async for case in store.sessions()] == ["interrupted"]
         result = await store.session("case", factory).resume()
         assert said(result) == await expected("one", "two")
         assert await numbers(store.session("case")) == [(1, "done"), (2, "done")]

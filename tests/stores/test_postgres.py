@@ -830,7 +830,7 @@ async def test_people_can_look_with_sql(server, url, schema):
     assert [row[:3] for row in found] == [(turn.number, turn.status, turn.key) for turn in turns]
     assert [row[3] for row in found] == [turn.error for turn in turns]
     assert [float(row[4]) for row in found] == pytest.approx([turn.started for turn in turns])
-    messages = server.execute(f"SELECT turn, source, content, message FROM {schema}.messages ORDER BY turn, place")
+    messages = server.execute(f"SELECT turn, source, content, message FROM {schema}.messages ORDER BY turn, position")
     expected = [(turn.number, message) for turn in turns for message in turn.messages]
     assert [row[:3] for row in messages] == [
         (turn, message["source"], message["content"].replace("\0", "\ufffd")) for turn, message in expected
@@ -840,7 +840,9 @@ async def test_people_can_look_with_sql(server, url, schema):
     ]
 
 
-@pytest.mark.parametrize(("status", "shown"), [("running", "running"), ("waiting", "waiting"), ("failed", "running")])
+@pytest.mark.parametrize(
+    ("status", "shown"), [("running", "interrupted"), ("waiting", "waiting"), ("failed", "interrupted")]
+)
 async def test_a_turn_that_waits_for_a_human_is_shown_so(server, url, schema, status, shown):
     async with opened(url) as store:
         data = encode_record(Progress(turn=2, checkpoint=1, open="waiting" if status == "waiting" else "running"))
@@ -862,8 +864,11 @@ async def test_a_turn_that_waits_for_a_human_is_shown_so(server, url, schema, st
 )
 async def test_an_open_turn_that_nobody_holds_is_shown_as_interrupted(server, url, schema, lease, shown):
     async with opened(url) as store:
-        await store.write(a_write(status="running", **lease))
+        data = encode_record(Progress(turn=1, open="running"))
+        turn = a_row(1, b'{"v":1,"at":1.0}', kind=Kind.TURN)
+        await store.write(a_write(status="running", data=data, rows=[turn], **lease))
         await store.write(a_write("waits", status="waiting"))
+    assert server.execute(f"SELECT status FROM {schema}.turns") == [(shown[0],)]
     found = server.execute(f"SELECT session, status, owner FROM {schema}.sessions ORDER BY 1")
     assert found == [("case-42", *shown), ("waits", "waiting", None)]
 
@@ -917,7 +922,7 @@ async def test_what_is_damaged_does_not_hide_the_rest(server, url, schema, poiso
     found = server.execute(f"SELECT session, turn, status FROM {schema}.turns ORDER BY 1")
     assert found == [("poison", 1, "done"), ("sound", 1, "done")]
     assert server.execute(
-        f"SELECT session, content FROM {schema}.messages WHERE message IS NOT NULL ORDER BY place"
+        f"SELECT session, content FROM {schema}.messages WHERE message IS NOT NULL ORDER BY position"
     ) == [
         ("sound", "Remember that."),
         ("sound", "Noted."),

@@ -51,7 +51,7 @@ def bouncer():
     return bouncer
 
 
-class Place:
+class Opened:
     """A database with a table of the caller's, on which midturn has a store."""
 
     def __init__(self, kind, folder, name):
@@ -90,7 +90,7 @@ class Place:
 
 @pytest.fixture(params=["sqlite", "postgres", "pgbouncer"])
 async def at(request, tmp_path):
-    at = Place(request.param, tmp_path, f"{abs(hash(request.node.nodeid)):x}")
+    at = Opened(request.param, tmp_path, f"{abs(hash(request.node.nodeid)):x}")
     async with at.opened():
         at.sql(f"CREATE TABLE {at.table} (id integer PRIMARY KEY, item text NOT NULL)")
     return at
@@ -417,7 +417,7 @@ def suppress_over():
 
 @pytest.fixture
 async def file(tmp_path):
-    at = Place("sqlite", tmp_path, "x")
+    at = Opened("sqlite", tmp_path, "x")
     async with at.opened():
         at.sql(f"CREATE TABLE {at.table} (id integer PRIMARY KEY, item text NOT NULL)")
     return at
@@ -520,7 +520,7 @@ async def test_a_transaction_is_synced_as_any_write_is(file):
 
 @pytest.fixture
 async def base(request, tmp_path):
-    at = Place("postgres", tmp_path, f"{abs(hash(request.node.nodeid)):x}")
+    at = Opened("postgres", tmp_path, f"{abs(hash(request.node.nodeid)):x}")
     async with at.opened():
         at.sql(f"CREATE TABLE {at.table} (id integer PRIMARY KEY, item text NOT NULL)")
     return at

@@ -162,15 +162,15 @@ CREATE FUNCTION keyed(a_session bigint, stored jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE STRICT SET search_path FROM CURRENT AS $$
 DECLARE
     item jsonb;
-    place int := 0;
+    position int := 0;
     whole_object jsonb := '{}';
 BEGIN
     FOR item IN SELECT value FROM jsonb_array_elements(body(a_session, whole(stored -> 0))) LOOP
         IF jsonb_typeof(item) = 'array' THEN
             whole_object := whole_object || jsonb_build_object(item ->> 0, item -> 1);
         ELSE
-            place := place + 1;
-            whole_object := whole_object || jsonb_build_object(item #>> '{}', expanded(a_session, stored -> place));
+            position := position + 1;
+            whole_object := whole_object || jsonb_build_object(item #>> '{}', expanded(a_session, stored -> position));
         END IF;
     END LOOP;
     RETURN nullif(whole_object, '{}');
@@ -185,8 +185,8 @@ LANGUAGE plpgsql STABLE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN CASE jsonb_typeof(stored)
         WHEN 'array' THEN (
-            SELECT coalesce(jsonb_agg(expanded(a_session, value) ORDER BY place), '[]')
-            FROM jsonb_array_elements(stored) WITH ORDINALITY AS item (value, place)
+            SELECT coalesce(jsonb_agg(expanded(a_session, value) ORDER BY position), '[]')
+            FROM jsonb_array_elements(stored) WITH ORDINALITY AS item (value, position)
         )
         WHEN 'object' THEN CASE jsonb_typeof(stored -> '$')
             WHEN 'number' THEN body(a_session, whole(stored -> '$'))
@@ -227,9 +227,13 @@ SELECT
     CASE
         WHEN done.n IS NOT NULL THEN 'done'
         WHEN found.n = whole(record(heads.data) -> 'turn') AND record(heads.data) ->> 'open' IN ('running', 'waiting')
-            THEN CASE heads.status WHEN 'waiting' THEN 'waiting' ELSE 'running' END
+            THEN CASE
+                WHEN heads.status = 'waiting' THEN 'waiting'
+                WHEN heads.expires > extract(epoch FROM clock_timestamp()) THEN 'running'
+                ELSE 'interrupted'
+            END
         WHEN failure.n IS NOT NULL THEN record(failure.data) ->> 'status'
-        ELSE 'running'
+        ELSE 'interrupted'
     END AS status,
     record(found.data) ->> 'key' AS key,
     record(failure.data) ->> 'error' AS error,
@@ -253,16 +257,16 @@ CREATE VIEW messages AS
 SELECT
     session,
     turn,
-    place,
+    position,
     message ->> 'source' AS source,
     message ->> 'type' AS type,
     CASE WHEN jsonb_typeof(message -> 'content') = 'string' THEN message ->> 'content'
         ELSE (message -> 'content')::text END AS content,
     message
 FROM (
-    SELECT heads.name AS session, rows.n AS turn, place, keyed(heads.id, body(heads.id, whole(number))) AS message
+    SELECT heads.name AS session, rows.n AS turn, position, keyed(heads.id, body(heads.id, whole(number))) AS message
     FROM heads
     JOIN rows ON rows.series = heads.id * 8 + 4
     CROSS JOIN LATERAL jsonb_array_elements(items(record(rows.data) -> 'messages'))
-        WITH ORDINALITY AS item (number, place)
+        WITH ORDINALITY AS item (number, position)
 ) AS stored;
