@@ -120,6 +120,29 @@ async def test_sessions_of_several_statuses_are_listed_by_id_and_once(store):
     assert [info.id async for info in store.sessions(status=[])] == ["a", "b", "c", "d"]
 
 
+async def test_sessions_can_be_listed_by_their_last_change_and_counted(store):
+    for name in ("a", "b", "c"):
+        await store.session(name, agents()[0]).run(task="one")
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("d", agents(ConnectionError("503"))[0]).run(task="one")
+    await crash(store, agents()[0], task="one")
+    await store.session("a", agents()[0]).run(task="two")
+    await store.delete("b")
+    assert [info.id async for info in store.sessions(order="updated")] == ["a", "case", "d", "c"]
+    found = store.sessions(order="updated", status=["idle", "failed", "deleted"])
+    assert [info.id async for info in found] == ["b", "a", "d", "c"]
+    counts = await store.counts()
+    assert {word: count for word, count in counts.items() if count} == {
+        "idle": 2,
+        "interrupted": 1,
+        "failed": 1,
+        "deleted": 1,
+    }
+    assert counts["running"] == 0
+    with pytest.raises(midturn.StateInvalid, match="'newest' is none of id, updated"):
+        [info async for info in store.sessions(order="newest")]
+
+
 async def test_a_turn_has_its_calls_until_they_are_removed(store):
     from scripted import calls
 

@@ -8,10 +8,12 @@ from urllib.parse import urlencode
 
 from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.history.sessions import SessionStatus, describe, info_of
+from midturn.lease.ledger import holder
 from midturn.record import codec
-from midturn.record.head import NO_LABELS, check_id, check_labels
+from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
 from midturn.record.rows import Progress
 from midturn.sessions.session import Session
+from midturn.store import Order
 from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
 from midturn.turns.options import JOURNALS, Options
 
@@ -165,16 +167,23 @@ class OpenStore:
         status: SessionStatus | Collection[SessionStatus] | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         prefix: str = "",
+        order: Order = "id",
     ) -> AsyncGenerator[SessionInfo, None]:
-        """Yield the sessions that match, ordered by id; deleted ones only when asked for by status."""
+        """Yield the sessions that match; deleted ones only when asked for by status.
+
+        They are ordered by id, or with ``order="updated"`` the one that changed last comes first; one that changes
+        meanwhile may then be missed or listed twice.
+        """
         wanted = _check_statuses(status)
+        if order not in get_args(Order):
+            raise StateInvalid(f"{order!r} is none of {', '.join(get_args(Order))}", path="order")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
             return  # no id has one
         stored: set[Status | None] = {"running" if word == "interrupted" else word for word in wanted} or {None}
-        streams = [self._heads(each, labels, prefix) for each in stored]
-        async for head in _merged(streams):
+        streams = [self._heads(each, labels, prefix, order) for each in stored]
+        async for head in _merged(streams, order):
             try:
                 info = info_of(head)
             except (StateInvalid, UnknownVersion) as error:
@@ -182,12 +191,23 @@ class OpenStore:
             if not wanted or info.status in wanted:
                 yield info
 
-    async def _heads(self, status: Status | None, labels: Mapping[str, str], prefix: str) -> AsyncGenerator[Head, None]:
+    async def counts(self) -> dict[SessionStatus, int]:
+        """Return how many sessions have each status, deleted ones too."""
+        stored = await self.store.counts()
+        counts: dict[SessionStatus, int] = {word: stored.get(word, 0) for word in get_args(SessionStatus)}
+        if counts["running"]:  # only the lease tells who is alive
+            alive = [holder(head) is not None async for head in self._heads("running", NO_LABELS, "", "id")]
+            counts["running"], counts["interrupted"] = alive.count(True), alive.count(False)
+        return counts
+
+    async def _heads(
+        self, status: Status | None, labels: Mapping[str, str], prefix: str, order: Order
+    ) -> AsyncGenerator[Head, None]:
         after = ""
-        while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels):
+        while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels, order=order):
             for head in heads:
                 yield head
-            after = heads[-1].session
+            after = heads[-1].session if order == "id" else cursor(heads[-1])
 
     async def delete(self, session: str) -> bool:
         """Delete a session for good; whether there was one. The id stays deleted, and late writes are refused."""
@@ -202,15 +222,16 @@ def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) ->
     return frozenset(words)
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Head, None]]) -> AsyncGenerator[Head, None]:
-    """Yield what ordered streams have, in order; a session that changed meanwhile may be in two, and comes once."""
+async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: Order) -> AsyncGenerator[Head, None]:
+    """Yield what ordered streams have, in order; by id, a session that changes its stream meanwhile comes once."""
     last = ""
     heads = [await anext(stream, None) for stream in streams]
-    while found := [(head.session, index, head) for index, head in enumerate(heads) if head is not None]:
-        session, index, head = min(found, key=lambda item: item[:2])
-        if session != last:
+    while found := [head for head in heads if head is not None]:
+        head = min(found, key=lambda each: each.session) if order == "id" else max(found, key=by_change)
+        if head.session != last:
             yield head
-        last, heads[index] = session, await anext(streams[index], None)
+        index = heads.index(head)
+        last, heads[index] = head.session, await anext(streams[index], None)
 
 
 def _autogen() -> AutoGen:
