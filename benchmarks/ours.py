@@ -15,7 +15,7 @@ from benchmarks.contender import main
 if TYPE_CHECKING:
     from benchmarks.cast import Live
     from benchmarks.workload import Shape, Turn
-    from midturn.turns.options import Durability
+    from midturn.turns.session_options import Durability
 
 SESSION = "case-42"
 

@@ -27,7 +27,7 @@ from midturn.stores.memory import MemoryStore
 from midturn.stores.postgres.pool import SIZE as CONNECTIONS
 from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.redis.store import RedisStore
-from midturn.turns.options import Options
+from midturn.turns.session_options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from midturn.errors import UnknownVersion as UnknownVersion
     from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
-    from midturn.history.sessions import Fork as Fork
-    from midturn.history.sessions import SessionInfo as SessionInfo
+    from midturn.history.session_info import Fork as Fork
+    from midturn.history.session_info import SessionInfo as SessionInfo
     from midturn.history.turns import Turn as Turn
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
@@ -62,7 +62,7 @@ _MODULES = {
     ),
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
-    "history.sessions": "Fork SessionInfo",
+    "history.session_info": "Fork SessionInfo",
     "history.turns": "Turn",
     "questions": "Decision Question Waiting",
     "sessions.opening": "OpenStore open",

@@ -8,7 +8,7 @@ from tools.servers.shared import store_url
 
 import midturn
 import midturn.lease.ledger
-from midturn.autogen.calls import sites
+from midturn.autogen.calls import recorders
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen")), str(HERE.with_name("sessions"))]
@@ -32,7 +32,7 @@ def mortal(monkeypatch):
     """A tool or a model that raises ``Killed`` takes its whole process with it: nothing is recorded any more."""
     from desk import Killed
 
-    real = sites.Site.make
+    real = recorders.CallRecorder.make
 
     async def call(self, *args, **options):
         try:
@@ -40,7 +40,7 @@ def mortal(monkeypatch):
         except Killed as death:
             await self.run.calls._appender.stop(death)
 
-    monkeypatch.setattr(sites.Site, "make", call)
+    monkeypatch.setattr(recorders.CallRecorder, "make", call)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kinds import KINDS, assistant, transcript
 from midturn.autogen.adapter import AutoGen
 from midturn.journal import order as ordering
 from midturn.sessions.session import Session
-from midturn.turns.options import Options
+from midturn.turns.session_options import Options
 
 SOON = 10
 """Seconds that no run takes that was cancelled."""

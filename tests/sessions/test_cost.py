@@ -6,7 +6,7 @@ from kinds import KINDS
 
 from midturn.autogen.adapter import AutoGen
 from midturn.sessions.session import Session
-from midturn.turns.options import Options
+from midturn.turns.session_options import Options
 
 
 class Counting:

@@ -33,7 +33,7 @@ from midturn.errors import (
 from midturn.record.codec import encode
 from midturn.record.head import Head, Kind
 from midturn.stores.files import format as lines
-from midturn.stores.files import index
+from midturn.stores.files import row_index
 from midturn.stores.files import store as files
 from midturn.stores.files.format import MAX_NAME, SUFFIX, name_of
 from midturn.stores.files.store import FileStore
@@ -273,7 +273,7 @@ async def test_a_write_does_not_read_what_was_written_before(store, root, monkey
             await other.write(a_write(seq=seq + 1, rows=[a_row(seq + 1)]))
         read = []
         real = lines.read_change
-        for module in (lines, index):
+        for module in (lines, row_index):
             monkeypatch.setattr(module, "read_change", lambda line: read.append(line) or real(line))
         await store.write(a_write(seq=50))
         # The other's last line, its own before it is written, and its own afterwards.

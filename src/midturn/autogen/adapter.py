@@ -27,7 +27,7 @@ from midturn.autogen.state import not_kept, repairs, snapshot
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from midturn.autogen.calls.requests import Digests
+    from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.parts.walk import Part
     from midturn.framework import Calls, Loaded, Outcome
     from midturn.questions import Waiting

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from midturn.cli.app import load_app
+from midturn.cli.app_argument import load_app
 from midturn.cli.calls import calls_json, print_calls
 from midturn.cli.conversation import Conversation
-from midturn.cli.lookup import existing, find_session, reader
 from midturn.cli.options import busy_option, command_line, common, timeout_option, traceback_option
 from midturn.cli.output import clean, note, print_json, say
 from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
+from midturn.cli.session_argument import existing, find_session, reader
 from midturn.cli.signals import run, stoppable
 from midturn.errors import Conflict, StateInvalid
 from midturn.record.codec import decode_foreign, is_object
@@ -21,7 +21,7 @@ from midturn.record.codec import decode_foreign, is_object
 if TYPE_CHECKING:
     from midturn import SessionInfo, Turn
     from midturn.questions import Question
-    from midturn.turns.options import Busy
+    from midturn.turns.session_options import Busy
 
 _WHY = {
     "waiting": "waits for an answer",

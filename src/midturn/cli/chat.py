@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 import midturn
-from midturn.cli.app import load_app
+from midturn.cli.app_argument import load_app
 from midturn.cli.conversation import Conversation
 from midturn.cli.errors import AppInvalid, Interrupted, report
-from midturn.cli.lookup import look_up
 from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.output import note
 from midturn.cli.questions import prompt
+from midturn.cli.session_argument import look_up
 from midturn.cli.signals import ask, run, someone_else_reads
 from midturn.errors import Conflict, MidturnError, StateInvalid
 from midturn.record.head import NO_LABELS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from midturn.questions import Question
-    from midturn.turns.options import Busy
+    from midturn.turns.session_options import Busy
 
 
 @click.command()

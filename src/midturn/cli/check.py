@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from midturn.cli.app import broken, load_blueprint
+from midturn.cli.app_argument import broken, load_blueprint
 from midturn.cli.options import json_option
 from midturn.cli.output import complain, note, print_json, say
 from midturn.cli.signals import run

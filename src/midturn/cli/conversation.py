@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from midturn.cli.app import broken, is_ours
+from midturn.cli.app_argument import broken, is_ours
 from midturn.cli.errors import AppInvalid, Interrupted
-from midturn.cli.lookup import look_up
 from midturn.cli.messages import Live
 from midturn.cli.options import command_line
 from midturn.cli.output import note, print_json, say
 from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
+from midturn.cli.session_argument import look_up
 from midturn.cli.signals import stoppable
 from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, SessionBusy, StateInvalid, TurnFailed
 

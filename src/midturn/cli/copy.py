@@ -13,9 +13,9 @@ from rich.progress import Progress
 
 import midturn
 from midturn.cli.errors import Interrupted, facts, report
-from midturn.cli.lookup import existing
 from midturn.cli.options import command_line, json_option
 from midturn.cli.output import console, line, note, print_json, say
+from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
 from midturn.errors import (
     MidturnError,

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from midturn.cli.lookup import existing
 from midturn.cli.options import command_line, common
 from midturn.cli.output import note, print_json, say
+from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
 from midturn.stores.registry import POSTGRES, locate, postgres
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 import midturn
-from midturn.cli.app import load_blueprint
-from midturn.cli.lookup import existing, find, look_up, reader
+from midturn.cli.app_argument import load_blueprint
 from midturn.cli.options import command_line, common
 from midturn.cli.output import dump_json, note, print_json, say
+from midturn.cli.session_argument import existing, find, look_up, reader
 from midturn.cli.signals import run
 from midturn.errors import MidturnError, StateInvalid
 from midturn.record.codec import decode_foreign

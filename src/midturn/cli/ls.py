@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, get_args
 import click
 from rich.text import Text
 
-from midturn.cli.lookup import existing
 from midturn.cli.options import command_line, common, label_option
-from midturn.cli.output import ago, clean, iso, line, note, print_json, print_table, say
+from midturn.cli.output import ago, cell, clean, iso, line, note, print_json, print_table, say, status_text, table_of
+from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
-from midturn.cli.tables import cell, status_text, table_of
-from midturn.history.sessions import SessionStatus
+from midturn.history.session_info import SessionStatus
 
 if TYPE_CHECKING:
     from midturn import SessionInfo

@@ -12,11 +12,11 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from midturn.cli.app import broken, load_blueprint
+from midturn.cli.app_argument import broken, load_blueprint
 from midturn.cli.errors import Interrupted
-from midturn.cli.lookup import existing
 from midturn.cli.options import command_line, common, label_option, traceback_option
 from midturn.cli.output import clean, complain, console, dump_json, note, print_json, say
+from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
 from midturn.errors import MidturnError, NotFound, StoreFull, StoreUnavailable
 from midturn.record.head import check_id

@@ -7,17 +7,18 @@ import re
 import sys
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 WIDE = 10_000
 """Columns of what is not a terminal: nothing is wrapped or cut there."""
+STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
+"""Everything else is red."""
 
 # Control characters but newline and tab, those that turn the direction of text around, and halves of characters.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -60,6 +61,24 @@ def complain(message: str, *hints: str, title: str = "error: ") -> None:
     err.print(text, soft_wrap=True)
     for hint in hints:
         err.print(Text(clean(hint)), soft_wrap=True)
+
+
+def status_text(status: str) -> Text:
+    """Return a status in its colour."""
+    return Text(status, style=STYLES.get(status, "red"))
+
+
+def table_of(**columns: str) -> Table:
+    """Make a table whose flexible columns give way when the terminal is narrow."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for name, kind in columns.items():
+        table.add_column(name, justify="right" if kind == "right" else "left", no_wrap=kind != "flexible")
+    return table
+
+
+def cell(*lines: Text) -> Text:
+    """Join lines for a flexible column; those that are too long are cut, not wrapped."""
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def print_table(table: Table) -> None:

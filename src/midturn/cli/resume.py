@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from midturn.cli.app import is_live, load_app
+from midturn.cli.app_argument import is_live, load_app
 from midturn.cli.conversation import Conversation
 from midturn.cli.errors import AppInvalid
-from midturn.cli.lookup import existing, find_session
 from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from midturn.cli.session_argument import existing, find_session
 from midturn.cli.signals import run
 
 if TYPE_CHECKING:
-    from midturn.turns.options import Busy
     from midturn.turns.runner import Diverged
+    from midturn.turns.session_options import Busy
 
 
 @click.command()

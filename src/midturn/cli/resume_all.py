@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.progress import Progress
 
-from midturn.cli.app import broken
+from midturn.cli.app_argument import broken
 from midturn.cli.conversation import result_json
 from midturn.cli.errors import Interrupted, facts, report
-from midturn.cli.lookup import existing, reader
 from midturn.cli.options import command_line
 from midturn.cli.output import console, note, print_json, say
 from midturn.cli.questions import open_questions, questions_json, summary
+from midturn.cli.session_argument import existing, reader
 from midturn.cli.signals import handling
 from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
 from midturn.versions.blueprint import Blueprint
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from midturn import OpenStore, SessionInfo
-    from midturn.history.sessions import SessionStatus
+    from midturn.history.session_info import SessionStatus
     from midturn.questions import Question
 
 

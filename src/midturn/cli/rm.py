@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from midturn.cli.lookup import existing, look_up
 from midturn.cli.options import command_line, common
 from midturn.cli.output import clean, note, print_json, say
+from midturn.cli.session_argument import existing, look_up
 from midturn.cli.signals import run
 from midturn.errors import NotFound, SessionDeleted, StateInvalid, UnknownVersion
 from midturn.record.head import check_id

@@ -9,21 +9,20 @@ import click
 from rich.text import Text
 
 from midturn.cli.calls import calls_json, print_calls
-from midturn.cli.lookup import existing, find, reader
 from midturn.cli.ls import times_json
 from midturn.cli.messages import said
 from midturn.cli.options import common
-from midturn.cli.output import iso, line, moment, note, print_json, print_table, say
+from midturn.cli.output import cell, iso, line, moment, note, print_json, print_table, say, status_text, table_of
 from midturn.cli.questions import print_questions, print_ways, questions_json
+from midturn.cli.session_argument import existing, find, reader
 from midturn.cli.signals import run
-from midturn.cli.tables import cell, status_text, table_of
 from midturn.errors import StateInvalid, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from midturn import SessionInfo, Turn
-    from midturn.cli.lookup import Found
+    from midturn.cli.session_argument import Found
 
 ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
 """What made a checkpoint that no turn made."""

@@ -24,7 +24,7 @@ MAX_ID = 200
 
 Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "cancelled", "deleted"]
 """What a store keeps. ``running``: a turn is open, and whether its worker is alive the lease tells; see
-:data:`midturn.history.sessions.SessionStatus` for what the words mean to users."""
+:data:`midturn.history.session_info.SessionStatus` for what the words mean to users."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 

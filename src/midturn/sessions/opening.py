@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from urllib.parse import urlencode
 
 from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
-from midturn.history.sessions import SessionStatus, describe, info_of
+from midturn.history.session_info import SessionStatus, describe, info_of
 from midturn.lease.ledger import holder
 from midturn.record import codec
 from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
@@ -15,17 +15,17 @@ from midturn.record.rows import Progress
 from midturn.sessions.session import Session
 from midturn.store import Order
 from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
-from midturn.turns.options import JOURNALS, Options
+from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
-    from midturn.history.sessions import SessionInfo
+    from midturn.history.session_info import SessionInfo
     from midturn.record.head import Head, Status
     from midturn.store import Store
-    from midturn.turns.options import Busy, Durability
+    from midturn.turns.session_options import Busy, Durability
     from midturn.versions.loading import OnDrift
 
 DEFAULT_URL = "sqlite:///midturn.db"

@@ -18,9 +18,9 @@ from midturn.sessions.turnstile import Turnstile
 from midturn.stopping import stop_of
 from midturn.turns.instance import Instance
 from midturn.turns.open_turn import OpenQuestions
-from midturn.turns.options import Options
 from midturn.turns.replay import Replay, replay
 from midturn.turns.runner import Diverged, TurnRunner
+from midturn.turns.session_options import Options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from midturn.record.rows import CallRow, Ended, Origin
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
-    from midturn.turns.options import Options
+    from midturn.turns.session_options import Options
 
 Diverged: TypeAlias = Literal["raise", "continue"]
 

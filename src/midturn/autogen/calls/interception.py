@@ -21,10 +21,18 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
 from midturn.autogen import private
-from midturn.autogen.calls.requests import Digests, called, tool_key
-from midturn.autogen.calls.sites import CODE, UNSAFE, ClientSite, CodeSite, HumanSite, MemorySite, ToolSite
+from midturn.autogen.calls.recorders import (
+    CODE,
+    UNSAFE,
+    ClientRecorder,
+    CodeRecorder,
+    HumanRecorder,
+    MemoryRecorder,
+    ToolRecorder,
+)
+from midturn.autogen.calls.request_keys import Digests, called, tool_key
 from midturn.autogen.calls.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
-from midturn.autogen.parts.attributes import DEPTH, IN_A_THREAD, MANY, join, parts_in
+from midturn.autogen.parts.children import DEPTH, IN_A_THREAD, MANY, join, parts_in
 from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping
 from midturn.autogen.parts.walk import Part, walk
 from midturn.autogen.state.kept import kept
@@ -176,11 +184,11 @@ class InterceptedRun:
     def _site(self, kind: type[Any], part: Part, path: str, value: Any) -> Any:
         where: dict[str, Any] = {"run": self, "path": path, "agent": part.path}
         if kind is ChatCompletionClient:
-            return ClientSite(**where, digests=self._digests.setdefault(path, Digests()))
+            return ClientRecorder(**where, digests=self._digests.setdefault(path, Digests()))
         if kind is Workbench:
             self._workbenches.setdefault(part.path, []).append(value)
-            return ToolSite(**where, workbench=value)
-        return MemorySite(**where, memory=value) if kind is Memory else CodeSite(**where, executor=value)
+            return ToolRecorder(**where, workbench=value)
+        return MemoryRecorder(**where, memory=value) if kind is Memory else CodeRecorder(**where, executor=value)
 
     # People.
 
@@ -197,33 +205,33 @@ class InterceptedRun:
 
     def _input(self, part: Part, real: Any) -> Any:
         """Return the function that asks a human for an agent."""
-        agent, site = part.live, HumanSite(run=self, path=join(part.path, "input_func"), agent=part.path)
+        agent, recorder = part.live, HumanRecorder(run=self, path=join(part.path, "input_func"), agent=part.path)
 
         async def ask(prompt: str, token: Any = None) -> Any:
             heard = self._heard.get(id(agent))
             question = heard[-1].to_text() if heard else prompt
             if real is human:
-                return await site.ask(question)
+                return await recorder.ask(question)
 
             async def hear() -> Any:
                 if iscoroutinefunction(real):
                     return await real(prompt, token)
                 return await asyncio.get_running_loop().run_in_executor(None, real, prompt)
 
-            return await site.hear(question, hear, str, real)
+            return await recorder.hear(question, hear, str, real)
 
         return ask
 
     def _approval(self, part: Part, real: Any) -> Any:
         """Return the function that asks whether code may be executed."""
-        site = HumanSite(run=self, path=join(part.path, "approval_func"), agent=part.path)
+        recorder = HumanRecorder(run=self, path=join(part.path, "approval_func"), agent=part.path)
 
         async def ask(request: Any) -> Any:
             async def hear() -> Any:
                 said = real(request)
                 return await said if isawaitable(said) else said
 
-            return await site.hear(request.code, hear, ApprovalResponse.model_validate_json, real)
+            return await recorder.hear(request.code, hear, ApprovalResponse.model_validate_json, real)
 
         return ask
 

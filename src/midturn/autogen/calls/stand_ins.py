@@ -23,7 +23,7 @@ from midturn.stopping import settled
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from midturn.autogen.calls.sites import ClientSite, CodeSite, MemorySite, ToolSite
+    from midturn.autogen.calls.recorders import ClientRecorder, CodeRecorder, MemoryRecorder, ToolRecorder
     from midturn.framework import Answer
 
 
@@ -41,54 +41,54 @@ class _Hook:
             return self
         own: dict[str, Any] = instance.__dict__
         inherited = cast("Any", super(owner, instance))
-        return partial(self._method, instance.site, own.get(self._name) or getattr(inherited, self._name))
+        return partial(self._method, instance.recorder, own.get(self._name) or getattr(inherited, self._name))
 
     def __set__(self, instance: Any, value: Any) -> None:
         vars(instance)[self._name] = value
 
 
-async def _create(site: ClientSite, real: Any, messages: Any, **options: Any) -> CreateResult:
-    return await site.create(messages, options, lambda: real(messages, **options))
+async def _create(recorder: ClientRecorder, real: Any, messages: Any, **options: Any) -> CreateResult:
+    return await recorder.create(messages, options, lambda: real(messages, **options))
 
 
-def _create_stream(site: ClientSite, real: Any, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
-    return site.stream(messages, options, lambda: real(messages, **options))
+def _create_stream(recorder: ClientRecorder, real: Any, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    return recorder.stream(messages, options, lambda: real(messages, **options))
 
 
-async def _list_tools(site: ToolSite, real: Any) -> list[Any]:
-    return await site.list_tools(real)
+async def _list_tools(recorder: ToolRecorder, real: Any) -> list[Any]:
+    return await recorder.list_tools(real)
 
 
 async def _call_tool(
-    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+    recorder: ToolRecorder, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
 ) -> ToolResult:
-    return await site.call(name, arguments, lambda changed: real(name, changed, *rest, **options))
+    return await recorder.call(name, arguments, lambda changed: real(name, changed, *rest, **options))
 
 
 def _call_tool_stream(
-    site: ToolSite, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
+    recorder: ToolRecorder, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
 ) -> AsyncGenerator[Any, None]:
-    return site.stream(name, arguments, lambda changed: real(name, changed, *rest, **options))
+    return recorder.stream(name, arguments, lambda changed: real(name, changed, *rest, **options))
 
 
-async def _update_context(site: MemorySite, real: Any, model_context: Any) -> Any:
-    return await site.update_context(model_context, lambda: real(model_context))
+async def _update_context(recorder: MemoryRecorder, real: Any, model_context: Any) -> Any:
+    return await recorder.update_context(model_context, lambda: real(model_context))
 
 
-async def _query(site: MemorySite, real: Any, query: Any = "", *args: Any, **options: Any) -> Any:
-    return await site.query(query, lambda: real(query, *args, **options))
+async def _query(recorder: MemoryRecorder, real: Any, query: Any = "", *args: Any, **options: Any) -> Any:
+    return await recorder.query(query, lambda: real(query, *args, **options))
 
 
-async def _add(site: MemorySite, real: Any, content: Any, *args: Any, **options: Any) -> None:
-    await site.change("add", content, lambda: real(content, *args, **options))
+async def _add(recorder: MemoryRecorder, real: Any, content: Any, *args: Any, **options: Any) -> None:
+    await recorder.change("add", content, lambda: real(content, *args, **options))
 
 
-async def _clear(site: MemorySite, real: Any) -> None:
-    await site.change("clear", None, real)
+async def _clear(recorder: MemoryRecorder, real: Any) -> None:
+    await recorder.change("clear", None, real)
 
 
-async def _execute_code_blocks(site: CodeSite, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
-    return await site.execute(code_blocks, lambda: real(code_blocks, cancellation_token))
+async def _execute_code_blocks(recorder: CodeRecorder, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
+    return await recorder.execute(code_blocks, lambda: real(code_blocks, cancellation_token))
 
 
 HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
@@ -100,7 +100,7 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
 """For each kind of object, its methods and what a stand-in does instead."""
 
 
-def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
+def stand_in(real: Any, kind: type[Any], recorder: Any, earlier: Any) -> Any:
     """Return a stand-in for a client, a workbench, a memory or an executor.
 
     The stand-in of an ``earlier`` run is used again for the same object: a helper of the agent may still have it.
@@ -110,7 +110,7 @@ def stand_in(real: Any, kind: type[Any], site: Any, earlier: Any) -> Any:
     is_known = earlier is not None and earlier.real is real
     made: Any = earlier if is_known else object.__new__(_class(cls, cast("Any", kind)))
     made.__dict__ = vars(real)
-    made.site, made.real = site, real
+    made.recorder, made.real = recorder, real
     return made
 
 
@@ -162,7 +162,12 @@ def _kind(cls: Any) -> type[Any] | None:
 @lru_cache(maxsize=256)
 def _class(cls: Any, kind: Any) -> type[Any]:
     hooks = {name: _Hook(name, hook) for name, hook in HOOKS[kind].items() if hasattr(cls, name)}
-    names = {MARK: True, "__slots__": ("site", "real"), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    names = {
+        MARK: True,
+        "__slots__": ("recorder", "real"),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+    }
     # It does not own what it shares, so it ends nothing when it goes.
     return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
 

@@ -9,7 +9,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from midturn.autogen.parts.attributes import IN_A_THREAD
+from midturn.autogen.parts.children import IN_A_THREAD
 from midturn.autogen.parts.kinds import class_of, is_mapping
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
-from midturn.autogen.parts.attributes import join, parts_of
+from midturn.autogen.parts.children import join, parts_of
 from midturn.autogen.parts.kinds import class_of, is_pure, is_team
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
 from midturn.autogen.parts.kinds import class_of, is_tool_with_state, loads_and_saves
-from midturn.autogen.state.autogen_state import context_list, copied
+from midturn.autogen.state.save_state import context_list, copied
 from midturn.autogen.state.validation import Saved, read_list
 from midturn.errors import Drifted, StateInvalid
 from midturn.record.codec import is_array, is_object

@@ -21,7 +21,7 @@ from midturn.record.codec import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from midturn.autogen.state.autogen_state import Path
+    from midturn.autogen.state.save_state import Path
     from midturn.record.codec import Json
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"

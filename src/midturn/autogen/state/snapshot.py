@@ -17,8 +17,8 @@ from midturn.autogen import private
 from midturn.autogen.parts.kinds import class_of, loads_and_saves
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import older_versions
-from midturn.autogen.state.autogen_state import shape
 from midturn.autogen.state.kept import kept
+from midturn.autogen.state.save_state import shape
 from midturn.autogen.state.validation import Read, build_agents, inside, without
 from midturn.errors import Drifted, StateInvalid
 from midturn.framework import Loaded

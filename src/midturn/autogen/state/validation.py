@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from midturn.autogen import private
 from midturn.autogen.parts.kinds import class_of
-from midturn.autogen.state.autogen_state import Shape, capture, shape
+from midturn.autogen.state.save_state import Shape, capture, shape
 from midturn.errors import Drifted, StateInvalid
 from midturn.record.bodies import gc_paused
 from midturn.record.codec import difference, is_array, is_object
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from autogen_agentchat.teams import BaseGroupChat
 
-    from midturn.autogen.state.autogen_state import GrowingList, Path
+    from midturn.autogen.state.save_state import GrowingList, Path
     from midturn.record.codec import Json
 
 MANY = 250

@@ -32,8 +32,8 @@ from midturn.record.codec import decode, encode
 from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.files.format import SUFFIX, change_line, header_line, kept_lines, last_head, name_of, opened
-from midturn.stores.files.index import Index
-from midturn.stores.job import Job
+from midturn.stores.files.row_index import Index
+from midturn.stores.thread_job import Job
 
 if sys.platform != "win32":
     import fcntl

@@ -20,9 +20,9 @@ from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvali
 from midturn.record.codec import decode, encode
 from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
-from midturn.stores.job import Job
 from midturn.stores.scripts import named, script
 from midturn.stores.sqlite.errors import code, translated
+from midturn.stores.thread_job import Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Digests:
-    """Digests of the requests from one site; each request repeats most messages of the one before.
+    """Digests of the requests from one recorder; each request repeats most messages of the one before.
 
     A message never changes, so its digest is cached by the object's ``id()``.
     """

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from midturn.cli.app import load_app
+from midturn.cli.app_argument import load_app
 from midturn.cli.errors import AppInvalid
 
 

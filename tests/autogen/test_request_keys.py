@@ -5,7 +5,7 @@ import random
 import pytest
 from autogen_core.models import UserMessage
 
-from midturn.autogen.calls.requests import Digests
+from midturn.autogen.calls.request_keys import Digests
 
 
 def said(text):

@@ -1,6 +1,6 @@
 """Record and answer each kind of call: of models, tools, code executors, humans and memories.
 
-A site is the attribute of an agent or another part from which something is called.
+There is a recorder for each attribute of an agent, or of another part, from which something is called.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from autogen_core.models import CreateResult
 from autogen_core.tools import TextResultContent, ToolResult
 
 from midturn.autogen import private
-from midturn.autogen.calls.requests import tool_key
+from midturn.autogen.calls.request_keys import tool_key
 from midturn.autogen.calls.stand_ins import has_fixed_tools, streamed
 from midturn.autogen.messages import conversion
-from midturn.autogen.parts.attributes import join
-from midturn.autogen.state.autogen_state import LLM_MESSAGE
+from midturn.autogen.parts.children import join
+from midturn.autogen.state.save_state import LLM_MESSAGE
 from midturn.errors import StateInvalid
 from midturn.framework import Answer, Request
 from midturn.journal.recorded import digest
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from autogen_core.tools import Workbench
 
     from midturn.autogen.calls.interception import InterceptedRun
-    from midturn.autogen.calls.requests import Digests
+    from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.state.kept import Kept
     from midturn.record.codec import Json
 
@@ -49,8 +49,8 @@ CODE = "execute_code_blocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """An attribute of an agent, a manager or another part, from which something is called."""
+class CallRecorder:
+    """Takes the calls from one attribute of an agent, a manager or another part."""
 
     run: InterceptedRun
     path: str
@@ -91,7 +91,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSite(Site):
+class ClientRecorder(CallRecorder):
     """Records calls of a model."""
 
     digests: Digests
@@ -181,7 +181,7 @@ def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSite(Site):
+class ToolRecorder(CallRecorder):
     """Records calls of the tools in a workbench."""
 
     workbench: Workbench
@@ -295,7 +295,7 @@ def _text(name: str, text: str, *, failed: bool) -> ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodeSite(Site):
+class CodeRecorder(CallRecorder):
     """Records executions of code."""
 
     executor: CodeExecutor
@@ -326,7 +326,7 @@ class CodeSite(Site):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HumanSite(Site):
+class HumanRecorder(CallRecorder):
     """Records questions to a human."""
 
     async def ask(self, question: str) -> str:
@@ -351,7 +351,7 @@ class HumanSite(Site):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySite(Site):
+class MemoryRecorder(CallRecorder):
     """Records queries and changes of a memory."""
 
     memory: Memory
