@@ -1,6 +1,7 @@
 """``import midturn`` loads nothing else until a name is used, and has every public name."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ def test_type_checkers_see_the_names_that_it_has():
 def test_every_name_is_there(name):
     assert getattr(midturn, name) is not None
     assert name in dir(midturn)
+
+
+@pytest.mark.parametrize("name", midturn.__all__)
+def test_every_name_is_documented(name):
+    page = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
+    assert re.search(rf"\b{name}\b", page.read_text())
 
 
 def test_it_shows_nothing_else():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from midturn.record.head import NO_LABELS
+from midturn.record.head import NO_LABELS, by_change, read_cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from midturn.record.head import Head, Kind, Row, Status, Write
@@ -128,3 +129,29 @@ class Transactional(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """A transaction; leaving the block without :meth:`Transaction.write` rolls it back."""
         ...
+
+
+def matching(
+    heads: Iterable[Head],
+    *,
+    after: str = "",
+    limit: int = 100,
+    prefix: str = "",
+    status: Status | None = None,
+    labels: Mapping[str, str] = NO_LABELS,
+    order: Order = "id",
+) -> list[Head]:
+    """Return what :meth:`Store.heads` does, for a store that has all its heads at hand."""
+    if order == "updated":
+        start = read_cursor(after)
+        ordered = sorted((head for head in heads if by_change(head) < start), key=by_change, reverse=True)
+    else:
+        ordered = sorted((head for head in heads if head.session > after), key=lambda head: head.session)
+    found = (
+        head
+        for head in ordered
+        if head.session.startswith(prefix)
+        and (head.status == status if status else head.status != "deleted")
+        and labels.items() <= head.labels.items()
+    )
+    return list(islice(found, limit))

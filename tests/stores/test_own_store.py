@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import midturn
-from midturn.record.head import Kind, by_change, read_cursor
+from midturn.record.head import Kind
+from midturn.store import matching
 from midturn.stores import registry
 
 TESTS = Path(__file__).parents[1]
@@ -29,17 +30,9 @@ class DictStore:
         found = self.sessions.get(session)
         return found and replace(found[0], now=time.time())
 
-    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None, order="id"):
-        found = [head for _, (head, _) in sorted(self.sessions.items()) if head.session.startswith(prefix)]
-        if order == "updated":
-            found = [
-                head for head in sorted(found, key=by_change, reverse=True) if by_change(head) < read_cursor(after)
-            ]
-        else:
-            found = [head for head in found if head.session > after]
-        wanted = [head for head in found if (head.status == status if status else head.status != "deleted")]
-        wanted = [head for head in wanted if (labels or {}).items() <= head.labels.items()]
-        return [replace(head, now=time.time()) for head in wanted[:limit]]
+    async def heads(self, **filters):
+        found = matching((head for head, _ in self.sessions.values()), **filters)
+        return [replace(head, now=time.time()) for head in found]
 
     async def counts(self):
         return Counter(head.status for head, _ in self.sessions.values())

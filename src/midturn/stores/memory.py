@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midturn.errors import Conflict, SessionDeleted, StoreUnavailable
-from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
+from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write
+from midturn.store import matching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,21 +43,11 @@ class MemoryStore:
         order: Order = "id",
     ) -> Sequence[Head]:
         self._check_open()
+        found = matching(
+            self._heads.values(), after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order
+        )
         now = time.time()
-        if order == "updated":
-            start = read_cursor(after)
-            behind = [head for head in self._heads.values() if by_change(head) < start]
-            ordered = sorted(behind, key=by_change, reverse=True)
-        else:
-            ordered = [head for session, head in sorted(self._heads.items()) if session > after]
-        found = [
-            replace(head, now=now)
-            for head in ordered
-            if head.session.startswith(prefix)
-            and (head.status == status if status else head.status != "deleted")
-            and labels.items() <= head.labels.items()
-        ]
-        return found[:limit]
+        return [replace(head, now=now) for head in found]
 
     async def counts(self) -> Mapping[Status, int]:
         self._check_open()
