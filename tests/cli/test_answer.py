@@ -298,9 +298,9 @@ def test_a_turn_that_is_given_up_is_no_more(cli, done):
     assert cli("discard", "other", "--yes").out == "gave up turn 1 of other; the session is as it was before it\n"
     assert cli("answer", "other", "--json").json["waiting"] == []
     assert [turn["status"] for turn in cli("show", "other", "--json").json["turns"]] == ["cancelled"]
-    assert cli("resume", "app:cashier", "other").out == "nothing to finish: the last turn of other is complete\n"
+    assert cli("resume", "app:cashier", "other").out == "nothing to finish: no turn of other is open\n"
     assert done() == []
-    assert cli("discard", "case-42").out == "nothing to give up: the last turn of case-42 is complete\n"
+    assert cli("discard", "case-42").out == "nothing to give up: no turn of case-42 is open\n"
     assert cli("discard", "case-42", "--json").json == {"session": "case-42", "turn": None}
 
 

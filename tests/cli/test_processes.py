@@ -35,7 +35,7 @@ def test_with_json_an_interruption_is_an_object(start, until_begun):
     process.send(signal.SIGINT)
     result = process.end()
     assert result.code == 130
-    assert result.error["type"] == "Interrupted"
+    assert result.error["type"] == "Stopped"
     assert result.error["session"] == "case-42"
 
 

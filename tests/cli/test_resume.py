@@ -58,7 +58,7 @@ def test_a_failed_turn_is_tried_again(cli):
 
 def test_nothing_to_resume_is_fine(cli):
     cli("chat", "app:support", "case-42", "hello")
-    assert cli("resume", "app:support", "case-42").out == "nothing to finish: the last turn of case-42 is complete\n"
+    assert cli("resume", "app:support", "case-42").out == "nothing to finish: no turn of case-42 is open\n"
     assert cli("resume", "app:support", "case-42", "--json").json == {"session": "case-42", "turn": None}
     assert cli("resume", "app:support", "--all").out == "nothing to finish\n"
 

@@ -9,7 +9,7 @@ from scripted import Scripted, remembered
 from test_every_write import INPUTS, LEFT_OUT
 
 import midturn
-from midturn.errors import StateInvalid
+from midturn.errors import NotFound, StateInvalid
 from midturn.record.head import Kind
 
 
@@ -108,7 +108,7 @@ async def test_what_cannot_be_replayed_is_refused(memory):
     await case.run(task="please")
     with pytest.raises(StateInvalid, match="no recorded calls"):
         await case.replay(1)
-    with pytest.raises(StateInvalid, match="turn 2"):
+    with pytest.raises(NotFound, match="session 'case' has no turn 2; the latest is 1"):
         await case.replay(2)
     with pytest.raises(StateInvalid, match="builds"):
         await memory.session("case").replay(1)

@@ -37,7 +37,7 @@ async def test_a_session_that_is_not_there_is_not_found(store):
     assert isinstance(caught.value, LookupError)
     assert caught.value.session == "absent"
     assert await store.session("absent").open_turn() is None
-    with pytest.raises(midturn.NotFound, match="session 'absent' has no turns yet"):
+    with pytest.raises(midturn.NotFound, match="there is no session 'absent'"):
         await store.session("absent").turn(1)
 
 
@@ -117,7 +117,7 @@ async def test_sessions_of_several_statuses_are_listed_by_id_and_once(store):
     both = [info.id async for info in store.sessions(status=["failed", "idle"])]
     assert both == ["a", "b", "c", "d"]
     assert [info.id async for info in store.sessions(status=["deleted", "failed"])] == ["b", "d", "e"]
-    assert [info.id async for info in store.sessions(status=[])] == ["a", "b", "c", "d"]
+    assert [info.id async for info in store.sessions(status=[])] == []
 
 
 async def test_sessions_can_be_listed_by_their_last_change_and_counted(store):

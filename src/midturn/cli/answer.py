@@ -115,8 +115,8 @@ def answer(
 def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as_json: bool) -> int:
     """Give up the open turn of a session.
 
-    It may wait for an answer, have failed, or have been interrupted. The session is as it was before the turn; what its
-    tools have done stays done.
+    It may wait for an answer, have failed, or have been cancelled or interrupted. The session is as it was before the
+    turn; what its tools have done stays done.
     """
 
     async def look() -> SessionInfo:
@@ -142,7 +142,7 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
     elif given:
         say(f"gave up turn {turn} of {session}; the session is as it was before it")
     else:
-        say(f"nothing to give up: the last turn of {session} is complete")
+        say(f"nothing to give up: no turn of {session} is open")
     return 0
 
 

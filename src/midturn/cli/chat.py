@@ -11,7 +11,7 @@ import click
 import midturn
 from midturn.cli.app_argument import load_app
 from midturn.cli.conversation import Conversation
-from midturn.cli.errors import AppInvalid, Interrupted, report
+from midturn.cli.errors import AppInvalid, Stopped, report
 from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.output import note
 from midturn.cli.questions import prompt
@@ -101,7 +101,7 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
     async def attempt(work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Interrupted as stop:
+        except Stopped as stop:
             if stop.number != signal.SIGINT or conversation.live.asks or someone_else_reads():
                 raise  # what asks still reads the terminal: the next line typed would go there
             report(stop, as_json=False)
@@ -139,15 +139,15 @@ def _typed(conversation: Conversation, questions: Sequence[Question]) -> str | N
     """A line that somebody typed; ``None`` if they leave, and they are told how to go on then.
 
     Raises:
-        Interrupted: by a signal; it says the same.
+        Stopped: by a signal; it says the same.
     """
     ways = conversation.ways(questions) if questions else []
     line: str | None = ""
     while line is not None and not line:
         try:
             line = ask(prompt(questions) if questions else "> ")
-        except Interrupted as stop:
-            left = Interrupted(stop.number, conversation.next_line)
+        except Stopped as stop:
+            left = Stopped(stop.number, conversation.next_line)
             for way in ways:
                 left.add_note(way)
             raise left from None

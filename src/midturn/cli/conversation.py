@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.cli.app_argument import broken, is_ours
-from midturn.cli.errors import AppInvalid, Interrupted
+from midturn.cli.errors import AppInvalid, Stopped
 from midturn.cli.messages import Live
 from midturn.cli.options import command_line
 from midturn.cli.output import note, print_json, say
@@ -105,13 +105,13 @@ class Conversation:
         elif self._as_json:
             print_json({"session": self._case.id, "turn": None})
         else:
-            say(f"nothing to finish: the last turn of {self._case.id} is complete")
+            say(f"nothing to finish: no turn of {self._case.id} is open")
 
     async def turn(self, task: str, key: str | None = None) -> None:
         """Run a turn and print it.
 
         Raises:
-            Interrupted: by a signal; the turn was cancelled and the session is as it was before.
+            Stopped: by a signal; the turn was cancelled and the session is as it was before.
             AppInvalid: the agent or team could not be built.
         """
         from autogen_agentchat.messages import TextMessage
@@ -183,7 +183,7 @@ class Conversation:
         """Do work on a turn; say what to do next if it does not come to its end."""
         try:
             return await stoppable(work)
-        except Interrupted as stop:
+        except Stopped as stop:
             raise await self._stopped(stop.number) from None
         except TurnFailed as error:
             error.add_note(self._again)
@@ -207,13 +207,13 @@ class Conversation:
         finally:
             self.live.end()
 
-    async def _stopped(self, number: int) -> Interrupted:
+    async def _stopped(self, number: int) -> Stopped:
         """What a signal did to the turn."""
         info = await look_up(self._store, self._case.id)
         message, hint = "stopped", self.next_line
         if info is not None and info.status == "cancelled":
             message, hint = f"turn {info.turns} was cancelled; the session is as it was before it", self._again
-        stop = Interrupted(number, message, session=self._case.id)
+        stop = Stopped(number, message, session=self._case.id)
         stop.add_note(hint)
         return stop
 

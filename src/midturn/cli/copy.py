@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 import midturn
-from midturn.cli.errors import Interrupted, facts, report
+from midturn.cli.errors import Stopped, facts, report
 from midturn.cli.options import command_line, json_option
 from midturn.cli.output import console, line, note, print_json, say
 from midturn.cli.session_argument import existing
@@ -72,8 +72,8 @@ class _Copier:
             async with midturn.open(self._target) as target:
                 try:
                     await stoppable(self._each(source, target, ids))
-                except Interrupted as stop:
-                    end = Interrupted(stop.number, f"stopped: {self._summary()}")
+                except Stopped as stop:
+                    end = Stopped(stop.number, f"stopped: {self._summary()}")
                     end.add_note(GO_ON)
                     raise end from None
                 finally:

@@ -30,7 +30,7 @@ class AppInvalid(click.UsageError):
     """APP does not name something that can be run; the cause is the app's own exception, if it raised one."""
 
 
-class Interrupted(Exception):
+class Stopped(Exception):
     """A signal stopped the command."""
 
     def __init__(self, number: int, message: str = "interrupted", *, session: str | None = None) -> None:
@@ -47,14 +47,14 @@ class Interrupted(Exception):
 def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
     """Say on stderr what went wrong; the exit code. What nobody foresaw is raised again."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        error = Interrupted(signal.SIGINT)
+        error = Stopped(signal.SIGINT)
     code, message = _meaning(error)
     if as_json:
         print_json({"error": facts(error, trace=trace)}, err=True)
         return code
     if cause := _trace(error, trace=trace):
         click.echo(clean(cause), err=True)
-    complain(message, *_hints(error), title="" if isinstance(error, Interrupted) else "error: ")
+    complain(message, *_hints(error), title="" if isinstance(error, Stopped) else "error: ")
     return code
 
 
@@ -79,7 +79,7 @@ def _trace(error: BaseException, *, trace: bool) -> str:
 def _meaning(error: BaseException) -> tuple[int, str]:  # noqa: PLR0911 - one for each kind
     """The exit code and one line."""
     match error:
-        case Interrupted():
+        case Stopped():
             return error.exit_code, str(error)
         case click.ClickException():
             return error.exit_code, error.format_message()

@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions with this status.")
+@click.option(
+    "--status",
+    "statuses",
+    type=click.Choice(get_args(SessionStatus)),
+    multiple=True,
+    help="Only sessions with this status; may be given several times.",
+)
 @label_option("Only sessions with this label; may be given several times.")
 @click.option("--prefix", default="", help="Only sessions whose id begins so.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N sessions.")
 @common
 def ls(
     *,
-    status: SessionStatus | None,
+    statuses: tuple[SessionStatus, ...],
     labels: dict[str, str],
     prefix: str,
     limit: int | None,
@@ -46,7 +52,7 @@ def ls(
         listed: list[SessionInfo] = []
         async with (
             existing(url) as store,
-            aclosing(store.sessions(status=status, labels=labels, prefix=prefix)) as all_,
+            aclosing(store.sessions(status=statuses or None, labels=labels, prefix=prefix)) as all_,
         ):
             async for info in all_:
                 listed.append(info)
@@ -59,7 +65,7 @@ def ls(
         print_json([dataclasses.asdict(info) | times_json(info) for info in found])
     elif found:
         _print_sessions(found, url)
-    elif status or labels or prefix:
+    elif statuses or labels or prefix:
         say("no session matches")
     else:
         say("no sessions yet")

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from midturn.cli.app_argument import broken, load_blueprint
-from midturn.cli.errors import Interrupted
+from midturn.cli.errors import Stopped
 from midturn.cli.options import command_line, common, label_option, traceback_option
 from midturn.cli.output import clean, complain, console, dump_json, note, print_json, say
 from midturn.cli.session_argument import existing
@@ -181,8 +181,8 @@ class _Score:
             workers = [await make(store) for _ in range(jobs)]
             try:
                 await stoppable(self._each(store, workers, list(dict.fromkeys(sessions)), labels, limit))
-            except Interrupted as stop:
-                end = Interrupted(stop.number, f"stopped: {self._summary()}")
+            except Stopped as stop:
+                end = Stopped(stop.number, f"stopped: {self._summary()}")
                 end.add_note(GO_ON)
                 raise end from None
             except (StoreFull, StoreUnavailable) as error:  # the others would fare no better

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from midturn.cli.app_argument import broken
 from midturn.cli.conversation import result_json
-from midturn.cli.errors import Interrupted, facts, report
+from midturn.cli.errors import Stopped, facts, report
 from midturn.cli.options import command_line
 from midturn.cli.output import console, note, print_json, say
 from midturn.cli.questions import open_questions, questions_json, summary
@@ -147,7 +147,7 @@ class Backlog:
 
         def leave(number: int, _frame: object) -> NoReturn:
             bar.stop()
-            stop = Interrupted(number, f"stopped: {self._summary() or 'nothing was finished'}")
+            stop = Stopped(number, f"stopped: {self._summary() or 'nothing was finished'}")
             stop.add_note("the rest is still there for the next resume --all")
             os._exit(report(stop, as_json=self._as_json))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from midturn.cli.errors import Interrupted
+from midturn.cli.errors import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     async def watched() -> T:
         try:
             return await work
-        except Interrupted as stop:
+        except Stopped as stop:
             # AutoGen's UserProxyAgent asks in a thread that Python would wait for, and that has changed the terminal.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
             hurry = threading.Timer(GRACE, os._exit, [stop.exit_code])
@@ -49,7 +49,7 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; a signal cancels it, and a second one ends the process at once, like a crash.
 
     Raises:
-        Interrupted: there was a signal, and ``work`` was cancelled unless it was done by then.
+        Stopped: there was a signal, and ``work`` was cancelled unless it was done by then.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
@@ -73,7 +73,7 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
                 return result
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal has written ^C
-    raise Interrupted(caught)
+    raise Stopped(caught)
 
 
 def someone_else_reads() -> bool:
@@ -91,11 +91,11 @@ def ask(prompt: str = "") -> str | None:
     terminal back when a signal comes.
 
     Raises:
-        Interrupted: by a signal.
+        Stopped: by a signal.
     """
 
     def stop(number: int, _frame: object) -> NoReturn:
-        raise Interrupted(number)
+        raise Stopped(number)
 
     with handling(stop):
         if not sys.stdin.isatty():
@@ -110,9 +110,9 @@ def ask(prompt: str = "") -> str | None:
             prompt = ""
         try:
             return input(prompt)
-        except (EOFError, Interrupted) as end:
+        except (EOFError, Stopped) as end:
             click.echo(err=True)  # what follows does not stand in the prompt's line
-            if isinstance(end, Interrupted):
+            if isinstance(end, Stopped):
                 raise
             return None
 

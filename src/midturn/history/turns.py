@@ -76,9 +76,16 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     """
     async for found in _read(ledger, number, number + 1):
         return replace(found.turn, calls=await _calls(ledger, found))
+    raise missing_turn(ledger, number)
+
+
+def missing_turn(ledger: Ledger, number: int) -> NotFound:
+    """Make the error for a turn that is not there."""
+    if ledger.head is None:
+        return NotFound.of(ledger.session)
     latest = ledger.progress.turn
     which = f"turn {number}; the latest is {latest}" if latest else "turns yet"
-    raise NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
+    return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
 
 
 class _Found(NamedTuple):

@@ -175,6 +175,8 @@ class OpenStore:
         meanwhile may then be missed or listed twice.
         """
         wanted = _check_statuses(status)
+        if status is not None and not wanted:
+            return
         if order not in get_args(Order):
             raise StateInvalid(f"{order!r} is none of {', '.join(get_args(Order))}", path="order")
         codec.check(prefix, "prefix")

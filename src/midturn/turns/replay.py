@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from midturn.errors import StateInvalid
 from midturn.framework import Answer, Outcome
 from midturn.history.checkpoints import messages_of, read_bodies, read_checkpoint
+from midturn.history.turns import missing_turn
 from midturn.journal import recorded
 from midturn.journal.order import Order
 from midturn.questions import denied
@@ -123,11 +124,14 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     """Run a finished turn again in something built for it.
 
     Raises:
-        StateInvalid: there is no such turn, its calls are not kept, or the state before it does not fit.
+        NotFound: there is no such turn.
+        StateInvalid: it did not run to its end, its calls are not kept, or the state before it does not fit.
     """
     name = f"turn {turn}"
     row, task = await ledger.read(Kind.CHECKPOINT, CheckpointRow, turn), await ledger.read(Kind.TURN, TurnRow, turn)
-    if row is None or task is None or row.origin != "run":
+    if task is None:
+        raise missing_turn(ledger, turn)
+    if row is None or row.origin != "run":
         raise StateInvalid("is not one that ran to its end", path=name, session=ledger.session)
     bodies = await read_bodies(ledger, row.bodies)
     if not row.calls:
