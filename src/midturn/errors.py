@@ -4,7 +4,7 @@
     ├── SessionBusy         another worker holds the session
     ├── LeaseLost           this worker held the session and another has taken it over
     ├── Conflict            the session changed between reading and writing it
-    ├── NotFound            there is no such session, turn or checkpoint (also a ``LookupError``)
+    ├── NotFound            there is no such session, turn, checkpoint or store (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before it
     ├── InDoubt             a crash left a tool's call in doubt, and a human has to say what became of it

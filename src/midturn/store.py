@@ -17,7 +17,7 @@ Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
 """What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs
 say. ``volatile``: nothing, the memory store."""
 
-Order: TypeAlias = Literal["id", "updated"]
+ListOrder: TypeAlias = Literal["id", "updated"]
 """How sessions are listed: by id, or the last change first."""
 
 DEADLINE = 30.0
@@ -47,7 +47,7 @@ class Store(Protocol):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         """Up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
 
@@ -139,19 +139,18 @@ def matching(
     prefix: str = "",
     status: Status | None = None,
     labels: Mapping[str, str] = NO_LABELS,
-    order: Order = "id",
+    order: ListOrder = "id",
 ) -> list[Head]:
-    """Return what :meth:`Store.heads` does, for a store that has all its heads at hand."""
+    """Return the page that :meth:`Store.heads` returns, from all heads of a store."""
     if order == "updated":
         start = read_cursor(after)
         ordered = sorted((head for head in heads if by_change(head) < start), key=by_change, reverse=True)
     else:
         ordered = sorted((head for head in heads if head.session > after), key=lambda head: head.session)
-    found = (
-        head
-        for head in ordered
-        if head.session.startswith(prefix)
-        and (head.status == status if status else head.status != "deleted")
-        and labels.items() <= head.labels.items()
-    )
+    found = (head for head in ordered if head.session.startswith(prefix) and fits(head, status, labels))
     return list(islice(found, limit))
+
+
+def fits(head: Head, status: Status | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a head has the status and all labels that a list asks for."""
+    return (head.status == status if status else head.status != "deleted") and labels.items() <= head.labels.items()

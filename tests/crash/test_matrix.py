@@ -173,7 +173,7 @@ class Play:
         turns, state, complete = self._read()
         told = [asdict(turn) | {"started": 0, "ended": 0} for turn in turns]
         for turn in told:  # whether a call took effect is asked only where something has happened
-            turn["decisions"] = [made["answer"] for made in turn["decisions"] if made["kind"] != "doubt"]
+            turn["decisions"] = [made | {"at": 0} for made in turn["decisions"] if made["kind"] != "doubt"]
             turn["attempts"] = 0
         found = timeless([told, state])
         if self._request["agent"] != "graph":

@@ -113,7 +113,7 @@ FULL = {
         by="ann@desk",
         at=2.5,
     ),
-    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6]),
+    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
 }
 CLASSES = list(FULL)

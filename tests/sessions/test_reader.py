@@ -1,6 +1,7 @@
 """What can be read of a session without running it: how it stands, its open turn, the calls of a turn."""
 
 import asyncio
+import sqlite3
 
 import pytest
 from autogen_core import CancellationToken
@@ -58,7 +59,7 @@ async def test_a_fork_remembers_what_it_began_with(store):
     assert (await store.info(again.id)).forked_from == midturn.Fork(session="other", checkpoint=2)
 
 
-async def test_running_is_what_a_living_worker_does_and_what_it_left_is_interrupted(store):
+async def test_a_turn_that_a_living_worker_runs_is_running(store):
     gate = Gate()
     case = store.session("case", agents(gate)[0])
     running = asyncio.create_task(case.run(task="one"))
@@ -71,7 +72,6 @@ async def test_running_is_what_a_living_worker_does_and_what_it_left_is_interrup
     assert [found async for found in store.sessions(status="interrupted")] == []
     gate.open()
     await running
-    await store.delete("case")
 
 
 async def test_a_turn_whose_worker_died_is_interrupted_everywhere(store):
@@ -170,19 +170,57 @@ async def test_a_turn_has_its_calls_until_they_are_removed(store):
 async def test_a_turn_that_failed_keeps_its_calls_when_others_follow(store):
     from scripted import calls
 
-    steps = calls(("look_up", '{"order": "A1"}')), ConnectionError("503")
+    steps = calls(("look_up", '{"order": "A1"}')), ConnectionError("503"), ConnectionError("503")
     case = store.session("case", agents(*steps, tools=[look_up], reflect_on_tool_use=True)[0])
     with pytest.raises(midturn.TurnFailed):
         await case.run(task="one")
     assert [call.kind for call in (await case.open_turn()).calls] == ["model", "tool"]
+    with pytest.raises(midturn.TurnFailed):
+        await case.resume()
     await case.run(task="two")
-    assert [call.kind for call in (await case.turn(1)).calls] == ["model", "tool"]
+    turn = await case.turn(1)
+    assert [call.kind for call in turn.calls] == ["model", "tool"]
+    assert (turn.status, turn.attempts) == ("failed", 2)
 
 
 async def test_calls_that_were_not_recorded_are_not_there(store):
-    case = store.session("case", agents()[0], durability="turn")
+    case = store.session("case", agents("hello", ConnectionError("503"))[0], durability="turn")
     await case.run(task="one")
-    assert (await case.turn(1)).calls is None
+    with pytest.raises(midturn.TurnFailed):
+        await case.run(task="two")
+    await case.run(task="three")
+    assert [(await case.turn(number)).calls for number in (1, 2, 3)] == [None, None, None]
+
+
+async def test_a_call_that_is_missing_is_not_taken_for_one_that_was_removed(tmp_path):
+    async with midturn.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        case = store.session("case", agents()[0])
+        await case.run(task="one")
+        with sqlite3.connect(tmp_path / "store.db") as db:
+            assert db.execute("DELETE FROM turn_calls").rowcount == 1
+        with pytest.raises(midturn.StateInvalid, match="case call 0: is missing"):
+            await case.turn(1)
+        assert [turn.status async for turn in case.history()] == ["done"]
+
+
+async def test_what_was_saved_by_hand_was_begun_once_whatever_failed_before(store):
+    live = agents(ConnectionError("503"), ConnectionError("503"))[0]()
+    case = store.session("case", live)
+    with pytest.raises(midturn.TurnFailed):
+        await case.run(task="one")
+    with pytest.raises(midturn.TurnFailed):
+        await case.resume()
+    await case.save()
+    assert [(turn.number, turn.attempts) async for turn in case.history()] == [(1, 2), (2, 1)]
+
+
+async def test_a_fork_says_the_version_of_what_it_began_with(store):
+    case = store.session("case", midturn.Blueprint("support", agents()[0], version=3))
+    await case.run(task="one")
+    fork = await case.fork("other", at=1)
+    info = await store.info("other")
+    assert (info.version, info.blueprint) == (3, "support")
+    assert await fork.at(1).version() == 3
 
 
 async def test_the_last_turns_can_be_asked_for(store):

@@ -477,7 +477,7 @@ async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypat
             store._job.drop()
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_check_place", go)
+            patch.setattr(store, "_check_file", go)
             with pytest.raises(StoreUnavailable) as caught:
                 await store.write(a_write(rows=[a_row(1)]))
             assert not isinstance(caught.value, OutcomeUnknown)

@@ -20,10 +20,10 @@ PEOPLE = ("human", "approval", "doubt")
 """Calls that were answered by people."""
 
 
-def calls_json(turn: Turn | None) -> list[dict[str, Any]]:
-    """Return what a turn has done, for scripts."""
-    calls = turn.calls if turn is not None else None
-    return [dataclasses.asdict(call) | {"at": iso(call.at)} for call in calls or ()]
+def calls_json(turn: Turn | None) -> list[dict[str, Any]] | None:
+    """Return what a turn has done, for scripts; ``None`` if that was not recorded."""
+    calls = turn.calls if turn is not None else ()
+    return None if calls is None else [dataclasses.asdict(call) | {"at": iso(call.at)} for call in calls]
 
 
 def print_calls(turn: Turn) -> None:

@@ -64,7 +64,7 @@ async def _facts(url: str) -> dict[str, Any]:
         try:
             return {
                 "store": scheme,
-                "place": store.place,
+                "address": store.address,
                 "server": f"PostgreSQL {store.server}",
                 "profile": store.profile,
                 "risks": store.risks,
@@ -77,7 +77,7 @@ async def _facts(url: str) -> dict[str, Any]:
             await store.close()
     async with existing(url) as opened:
         found = opened.store
-        facts = {"store": scheme, "place": getattr(found, "place", path and str(path)), "server": None}
+        facts = {"store": scheme, "address": getattr(found, "address", path and str(path)), "server": None}
         facts |= {"profile": found.profile, "risks": getattr(found, "risks", [])}
         return facts | {"schema": None, "version": None, "newest": None, "upgrade": False}
 

@@ -43,7 +43,7 @@ def ls(
 ) -> None:
     """List the sessions of a store.
 
-    A session is "interrupted" if a turn was running and its worker is gone, or was answered and nobody has gone on with
+    A session is "interrupted" if a turn was running and its worker is gone, or was answered and nobody has continued
     it: the next turn finishes it first, or `midturn resume` does. It is "waiting" if its turn needs an answer from a
     human: `midturn answer`.
     """

@@ -82,7 +82,7 @@ def resume(
         error = AppInvalid(f"{app} is one agent or team, and each session needs its own")
         error.add_note("name a function that builds it, or a Blueprint")
         raise error
-    from midturn.cli.resume_all import Backlog
+    from midturn.cli.resume_all import ResumeAll
 
-    backlog = Backlog(app, what, failed=failed, as_json=as_json, trace=trace)
-    return run(backlog.finish(url, labels=labels, prefix=prefix))
+    work = ResumeAll(app, what, failed=failed, as_json=as_json, trace=trace)
+    return run(work.finish(url, labels=labels, prefix=prefix))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from midturn.questions import Question
 
 
-class Backlog:
+class ResumeAll:
     """The sessions that crashed workers left behind, and what became of them."""
 
     def __init__(self, app: str, what: Any, *, failed: bool, as_json: bool, trace: bool) -> None:

@@ -46,11 +46,11 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             case = reader(store, info.id)
             if number is None:
                 turns = [turn async for turn in case.history(last=limit)]
-                return found, turns, await _readable(case.open_turn(), info), {}
+                return found, turns, await _readable(case.open_turn(), info, info.turns), {}
             is_open = number == info.turns and info.status != "idle"
-            turn = await _readable(case.open_turn() if is_open else case.turn(number), info)
+            turn = await _readable(case.open_turn() if is_open else case.turn(number), info, number)
             if turn is None:  # without its calls it can still be looked at
-                turn = await anext(turn async for turn in case.history() if turn.number == number)
+                [turn] = [turn async for turn in case.history() if turn.number == number]
             beside = await case.at(number).beside() if turn.status == "done" else {}
             return found, [turn], turn, beside
 
@@ -74,14 +74,14 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             print_ways(info.id, called.questions, url=url)
 
 
-async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionInfo) -> Turn | None:
+async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionInfo, number: int) -> Turn | None:
     """Return a turn; nothing if its calls are damaged, unless somebody has to know what it waits for."""
     try:
         return await reading
     except (StateInvalid, UnknownVersion) as error:
-        if info.status == "waiting":
+        if info.status == "waiting" and number == info.turns:
             raise
-        note(f"what turn {info.turns} has done cannot be read: {error}")
+        note(f"what turn {number} has done cannot be read: {error}")
         return None
 
 
@@ -90,6 +90,7 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
     found = dataclasses.asdict(turn)
     del found["calls"], found["questions"]  # of a single turn they are printed beside it
     return found | {
+        "decisions": [dataclasses.asdict(made) | {"at": iso(made.at)} for made in turn.decisions],
         "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
         "started": iso(turn.started),
         "ended": iso(turn.ended),

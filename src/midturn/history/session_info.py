@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from midturn.record.head import Head, Status
 
 SessionStatus: TypeAlias = Literal["idle", "running", "interrupted", "waiting", "failed", "cancelled", "deleted"]
-"""``idle``: the last turn is complete. ``running``: a living worker holds the session. ``interrupted``: a turn is open
+"""``idle``: no turn is open. ``running``: a living worker holds the session. ``interrupted``: a turn is open
 and nobody holds it. ``waiting``: the open turn needs an answer from a human. ``failed`` and ``cancelled``: how the last
 turn ended; ``resume()`` tries it again. ``deleted``: only the id is left."""
 
@@ -49,7 +49,7 @@ class SessionInfo:
     created: float
     updated: float
     problem: str | None = None
-    """What is wrong with the session's record, if it cannot be read; what it would say is missing here then."""
+    """Why the record cannot be read, in a list of sessions; fields that come from it then have their defaults."""
 
 
 def info_of(head: Head) -> SessionInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -64,8 +65,9 @@ class Turn:
 
 async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
     """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
-    async for found in _read(ledger, start, stop):
-        yield found.turn
+    async with aclosing(_read(ledger, start, stop)) as turns:
+        async for found in turns:
+            yield found.turn
 
 
 async def read_turn(ledger: Ledger, number: int) -> Turn:
@@ -74,9 +76,10 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     Raises:
         NotFound: the session has no such turn.
     """
-    async for found in _read(ledger, number, number + 1):
-        return replace(found.turn, calls=await _calls(ledger, found))
-    raise missing_turn(ledger, number)
+    found = [found async for found in _read(ledger, number, number + 1)]
+    if not found:
+        raise missing_turn(ledger, number)
+    return replace(found[0].turn, calls=await _calls(ledger, found[0]))
 
 
 def missing_turn(ledger: Ledger, number: int) -> NotFound:
@@ -122,11 +125,10 @@ async def _read(ledger: Ledger, start: int, stop: int | None) -> AsyncGenerator[
                 calls = (progress.journal, progress.calls)
                 if progress.open in ("running", "waiting"):
                     ended = None  # it had failed before, and was tried again
-            found = (
-                _complete(row.n, turn, ended, bodies)
-                if isinstance(ended, CheckpointRow)
-                else (_incomplete(ledger, row.n, turn, ended, bodies))
-            )
+            if isinstance(ended, CheckpointRow):
+                found = _complete(row.n, turn, ended, bodies)
+            else:
+                found = _incomplete(ledger, row.n, turn, ended, bodies)
             yield _Found(replace(found, decisions=decisions.get(row.n, ())), calls, bodies)
 
 
@@ -166,7 +168,7 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
         task=messages_of(bodies, turn.task),
         key=turn.key,
         repairs=turn.repairs,
-        attempts=(last and ledger.progress.attempts) or 1,
+        attempts=failure.attempts if failure is not None else max(ledger.progress.attempts, 1),
         version=turn.version,
         error=failure.error if failure is not None else None,
         started=turn.at,
@@ -180,9 +182,10 @@ async def _calls(ledger: Ledger, found: _Found) -> Sequence[Call] | None:
         return None
     first, after = found.calls
     rows = await ledger.store.rows(ledger.session, Kind.CALL, start=first, stop=after) if first < after else ()
-    if not rows and first < after and found.turn.number <= ledger.progress.checkpoint:
-        return None
     if len(rows) < after - first:
+        await ledger.refresh()  # another turn may have ended meanwhile, and have removed them
+        if found.turn.number < ledger.progress.generation[0]:
+            return None
         missing = ledger.name(Kind.CALL, first + len(rows))
         raise StateInvalid("is missing", path=missing, session=ledger.session)
     decoded = [decode_record(CallRow, row.data, ledger.name(Kind.CALL, row.n)) for row in rows]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from midturn.errors import ReplayDiverged
 from midturn.journal.order import quiet
-from midturn.journal.recorded import about
+from midturn.record.digests import about
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -20,8 +20,9 @@ from midturn.framework import Answer
 from midturn.journal.appender import Appender
 from midturn.journal.divergence import shown_call
 from midturn.journal.order import Order
-from midturn.journal.recorded import about, call_key_of, name_of, question_of
+from midturn.journal.recorded import call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
+from midturn.record.digests import about
 from midturn.record.rows import CallRow, now
 from midturn.stopping import fail
 from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside

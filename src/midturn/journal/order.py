@@ -49,7 +49,7 @@ class Completion:
     optional: bool = False
     """Whether the turn may end without it: nobody has to make this call again."""
     gap: float = 0.0
-    """How many seconds after the one before it it came."""
+    """Seconds since the completion before it."""
     passed: bool = False
     """Whether it was passed over, because nobody had asked for it when a later one was ready."""
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from midturn.errors import StateInvalid
 from midturn.journal.order import Completion
 from midturn.questions import Question
 from midturn.record.codec import is_array
+from midturn.record.digests import digest
 from midturn.record.head import Kind
 from midturn.record.rows import CallRow, decode_record
 
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
     from midturn.lease.ledger import Ledger
     from midturn.record.bodies import Bodies
 
-
-SHOWN = 200
-"""Characters of a call's arguments that are kept for people."""
 
 HUMAN = ("human", "approval", "doubt")
 """What humans are asked."""
@@ -43,31 +37,6 @@ class Entry(Completion):
     """Whether the call was made again."""
     replaced: bool = False
     """Whether the model was asked again in a later attempt, and gave another answer."""
-
-
-def digest(*parts: Any) -> str:
-    """Return a digest that tells one request from another."""
-    return blake2b(shown(parts, sort=True).encode(), digest_size=12).hexdigest()
-
-
-def shown(value: Any, *, sort: bool = False) -> str:
-    """Return a value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
-    try:
-        return orjson.dumps(
-            value, option=orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0), default=_foreign
-        ).decode()
-    except TypeError:
-        return json.dumps(value, sort_keys=sort, separators=(",", ":"), default=_foreign)
-
-
-def _foreign(value: Any) -> str:
-    """Return what stands for a value that is not JSON; it is the same in every process."""
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def about(arguments: Any) -> str:
-    """Return the beginning of a call's arguments, for people."""
-    return shown(arguments)[:SHOWN]
 
 
 def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:

@@ -23,8 +23,8 @@ ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
 MAX_ID = 200
 
 Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "cancelled", "deleted"]
-"""What a store keeps. ``running``: a turn is open, and whether its worker is alive the lease tells; see
-:data:`midturn.history.session_info.SessionStatus` for what the words mean to users."""
+"""What a store keeps. ``running``: a turn is open; the lease tells whether its worker is alive. For what the words mean
+to users, see :data:`midturn.history.session_info.SessionStatus`."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 

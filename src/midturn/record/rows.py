@@ -192,7 +192,9 @@ class FailureRow:
     error: str
     at: float
     calls: Sequence[int] = ()
-    """The numbers of the turn's first call and of the one after its last."""
+    """The numbers of the turn's first call and of the one after its last; empty if none was recorded."""
+    attempts: int = 1
+    """How many times the turn had been begun by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

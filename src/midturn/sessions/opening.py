@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from midturn.record import codec
 from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
 from midturn.record.rows import Progress
 from midturn.sessions.session import Session
-from midturn.store import Order
+from midturn.store import ListOrder
 from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
 from midturn.turns.session_options import JOURNALS, Options
 
@@ -60,18 +61,18 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
 class OpenStore:
     """A store in use: sessions by id."""
 
-    def __init__(self, place: str | Store) -> None:
-        self._place = place
+    def __init__(self, opens: str | Store) -> None:
+        self._opens = opens
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
     def __repr__(self) -> str:
-        if not isinstance(self._place, str):
-            return f"midturn.open(store={type(self._place).__name__})"
-        return f"midturn.open({self._place.partition('://')[0]!r})"  # no more of it: a URL may carry a password
+        if not isinstance(self._opens, str):
+            return f"midturn.open(store={type(self._opens).__name__})"
+        return f"midturn.open({self._opens.partition('://')[0]!r})"  # no more of it: a URL may carry a password
 
     async def __aenter__(self) -> Self:
-        self._store = await open_store(self._place) if isinstance(self._place, str) else self._place
+        self._store = await open_store(self._opens) if isinstance(self._opens, str) else self._opens
         return self
 
     async def __aexit__(
@@ -155,6 +156,7 @@ class OpenStore:
 
         Raises:
             NotFound: there is no such session.
+            StateInvalid, UnknownVersion: its record is damaged or half copied, or a newer midturn wrote it.
         """
         head = await self.store.head(check_id(session))
         if head is None:
@@ -167,7 +169,7 @@ class OpenStore:
         status: SessionStatus | Collection[SessionStatus] | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         prefix: str = "",
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> AsyncGenerator[SessionInfo, None]:
         """Yield the sessions that match; deleted ones only when asked for by status.
 
@@ -177,21 +179,22 @@ class OpenStore:
         wanted = _check_statuses(status)
         if status is not None and not wanted:
             return
-        if order not in get_args(Order):
-            raise StateInvalid(f"{order!r} is none of {', '.join(get_args(Order))}", path="order")
+        if order not in get_args(ListOrder):
+            raise StateInvalid(f"{order!r} is none of {', '.join(get_args(ListOrder))}", path="order")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
             return  # no id has one
         stored: set[Status | None] = {"running" if word == "interrupted" else word for word in wanted} or {None}
         streams = [self._heads(each, labels, prefix, order) for each in stored]
-        async for head in _merged(streams, order):
-            try:
-                info = info_of(head)
-            except (StateInvalid, UnknownVersion) as error:
-                info = describe(head, Progress(), problem=str(error))
-            if not wanted or info.status in wanted:
-                yield info
+        async with aclosing(_merged(streams, order)) as heads:
+            async for head in heads:
+                try:
+                    info = info_of(head)
+                except (StateInvalid, UnknownVersion) as error:
+                    info = describe(head, Progress(), problem=str(error))
+                if not wanted or info.status in wanted:
+                    yield info
 
     async def counts(self) -> dict[SessionStatus, int]:
         """Return how many sessions have each status, deleted ones too."""
@@ -203,7 +206,7 @@ class OpenStore:
         return counts
 
     async def _heads(
-        self, status: Status | None, labels: Mapping[str, str], prefix: str, order: Order
+        self, status: Status | None, labels: Mapping[str, str], prefix: str, order: ListOrder
     ) -> AsyncGenerator[Head, None]:
         after = ""
         while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels, order=order):
@@ -224,16 +227,19 @@ def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) ->
     return frozenset(words)
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: Order) -> AsyncGenerator[Head, None]:
+async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: ListOrder) -> AsyncGenerator[Head, None]:
     """Yield what ordered streams have, in order; by id, a session that changes its stream meanwhile comes once."""
     last = ""
-    heads = [await anext(stream, None) for stream in streams]
-    while found := [head for head in heads if head is not None]:
-        head = min(found, key=lambda each: each.session) if order == "id" else max(found, key=by_change)
-        if head.session != last:
-            yield head
-        index = heads.index(head)
-        last, heads[index] = head.session, await anext(streams[index], None)
+    async with AsyncExitStack() as stack:
+        for stream in streams:
+            stack.push_async_callback(stream.aclose)
+        heads = [await anext(stream, None) for stream in streams]
+        while found := [head for head in heads if head is not None]:
+            head = min(found, key=lambda each: each.session) if order == "id" else max(found, key=by_change)
+            if head.session != last:
+                yield head
+            index = heads.index(head)
+            last, heads[index] = head.session, await anext(streams[index], None)
 
 
 def _autogen() -> AutoGen:

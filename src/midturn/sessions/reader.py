@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ class SessionReader:
         """Yield the turns, oldest first, also those that failed; with ``last``, only so many of the latest."""
         ledger = await self._read_head()
         start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
-        async for turn in history(ledger, start=start):
-            yield turn
+        async with aclosing(history(ledger, start=start)) as turns:
+            async for turn in turns:
+                yield turn
 
     async def turn(self, number: int) -> Turn:
         """Return one turn, with its calls and what people decided.

@@ -14,7 +14,7 @@ from midturn.store import matching
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from midturn.store import Order, Profile
+    from midturn.store import ListOrder, Profile
 
 
 class MemoryStore:
@@ -40,7 +40,7 @@ class MemoryStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         self._check_open()
         found = matching(

@@ -75,8 +75,8 @@ class ServerStore(ABC):
 
     profile: Profile
 
-    def __init__(self, place: str, deadline: float) -> None:
-        self._place = place
+    def __init__(self, address: str, deadline: float) -> None:
+        self._address = address
         self._deadline = deadline
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
@@ -86,9 +86,9 @@ class ServerStore(ABC):
         """What the server may lose, in sentences."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The server, without secrets."""
-        return self._place
+        return self._address
 
     @abstractmethod
     async def _head(self, session: str, tries: Tries) -> Head | None: ...
@@ -173,7 +173,7 @@ class ServerStore(ABC):
                 return await work(tries)
             except Unreached as error:
                 if error.absent and not patient and not problem:
-                    raise StoreUnavailable(f"{self._place} cannot be used: {error}") from None
+                    raise StoreUnavailable(f"{self._address} cannot be used: {error}") from None
                 tries.sent |= error.sent
                 # That time was up says less than what was wrong before.
                 problem = problem if problem and isinstance(error, Slow) else str(error)
@@ -196,13 +196,17 @@ class ServerStore(ABC):
         durability.log(logging.ERROR if self.profile == "volatile" else logging.WARNING, "%s", risk)
 
     def _give_up(self, problem: str, session: str | None, tries: Tries) -> NoReturn:
-        message = f"{self._place} was not reached within {self._deadline:g} s: {problem}"
+        message = f"{self._address} was not reached within {self._deadline:g} s: {problem}"
         raise (OutcomeUnknown if tries.sent else StoreUnavailable)(message, session=session)
 
     def _check_usable(self) -> None:
         if self._closed:
             raise StoreUnavailable.closed()
         if os.getpid() != self._pid:
-            raise StoreUnavailable(f"{self._place} was opened by the parent process; open the store again in this one")
+            raise StoreUnavailable(
+                f"{self._address} was opened by the parent process; open the store again in this one"
+            )
         if asyncio.get_running_loop() is not self._loop:
-            raise StoreUnavailable(f"{self._place} was opened in another event loop; open the store again in this one")
+            raise StoreUnavailable(
+                f"{self._address} was opened in another event loop; open the store again in this one"
+            )

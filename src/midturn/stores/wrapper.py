@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from midturn.record.head import Head, Kind, Row, Status, Write
-    from midturn.store import Order, Profile, Store, Transaction
+    from midturn.store import ListOrder, Profile, Store, Transaction
 
 Wrapper = TypeVar("Wrapper", bound="StoreWrapper")
 
@@ -51,7 +51,7 @@ class StoreWrapper:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         return await self.inner.heads(
             after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order

@@ -57,6 +57,7 @@ async def commit(
     rows: Sequence[Row] = (),
     calls: Sequence[int] = (),
     notes: Sequence[str] = (),
+    attempts: int = 1,
     journals: int | None = None,
 ) -> None:
     """Write a checkpoint, the result and the turn's end at once, and give the lease back.
@@ -85,7 +86,7 @@ async def commit(
         usage=outcome.usage if outcome is not None else (0, 0),
         calls=calls,
         notes=tuple(notes),
-        attempts=progress.attempts or 1,
+        attempts=attempts,
     )
     first, number = progress.generation
     prune = 0
@@ -105,6 +106,7 @@ async def commit(
                 attempts=0,
                 attempted=0.0,
                 blueprint=stamp.blueprint,
+                version=stamp.version,
                 forked_from=stamp.forked_from or progress.forked_from,
                 forked_at=stamp.forked_at or progress.forked_at,
             ),

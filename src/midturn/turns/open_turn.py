@@ -15,14 +15,14 @@ from midturn.record.head import Kind, Row
 from midturn.record.rows import DecisionRow, FailureRow, TurnRow, encode_record, now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from midturn.framework import Framework
     from midturn.journal.recorded import Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.record.codec import Json
-    from midturn.record.rows import CallRow
+    from midturn.record.rows import CallRow, Progress
     from midturn.turns.instance import Instance
 
 
@@ -61,6 +61,11 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
         fingerprint=built,
         recorded=calls,
     )
+
+
+def calls_made(progress: Progress) -> Sequence[int]:
+    """Return the numbers of the last turn's first call and of the one after its last; nothing if there is none."""
+    return (progress.journal, progress.calls) if progress.journal < progress.calls else ()
 
 
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
@@ -218,7 +223,8 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             status="cancelled",
             error="discarded",
             at=now(),
-            calls=(progress.journal, progress.calls),
+            calls=calls_made(progress),
+            attempts=progress.attempts,
         )
         await self._ledger.write(
             status="idle",

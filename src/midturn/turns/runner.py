@@ -25,7 +25,7 @@ from midturn.record.head import Kind, Row
 from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record, now
 from midturn.stopping import each, settled
 from midturn.turns.commit import Stamp, commit
-from midturn.turns.open_turn import OpenTurn, check_open_turn, read_open_turn
+from midturn.turns.open_turn import OpenTurn, calls_made, check_open_turn, read_open_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -180,7 +180,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         holding = self._ledger.hold(lost)
         turn = self._turn
         journal: Journal | Unrecorded
-        if self._options.durability == "call" or turn.recorded.entries:  # what was recorded once is not done again
+        if self._records():
             journal = Journal(
                 self._ledger,
                 self._instance.archive,
@@ -211,6 +211,10 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                     await holding.end()
 
             await settled(end())
+
+    def _records(self) -> bool:
+        """Return whether the calls of the turn are recorded; what was recorded once is not done again."""
+        return self._options.durability == "call" or bool(self._turn.recorded.entries)
 
     async def _suspend(self, asked: Sequence[CallRow]) -> None:
         """Leave the turn to whoever answers."""
@@ -262,8 +266,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             turn=turn,
             origin="run",
             outcome=outcome,
-            calls=(progress.journal, progress.calls) if self._options.durability == "call" else (),
+            calls=(progress.journal, progress.calls) if self._records() else (),
             notes=self._notes,
+            attempts=progress.attempts,
             journals=self._options.journals,
         )
         self._instance.end(turn)
@@ -289,7 +294,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             status=status,
             error=_describe(error),
             at=now(),
-            calls=(progress.journal, progress.calls),
+            calls=calls_made(progress),
+            attempts=progress.attempts,
         )
         try:
             write = self._ledger.write(

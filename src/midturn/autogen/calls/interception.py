@@ -37,7 +37,7 @@ from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping
 from midturn.autogen.parts.walk import Part, walk
 from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
-from midturn.journal.recorded import about
+from midturn.record.digests import about
 from midturn.tools import human, marked
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from midturn.autogen.parts.children import join
 from midturn.autogen.state.save_state import LLM_MESSAGE
 from midturn.errors import StateInvalid
 from midturn.framework import Answer, Request
-from midturn.journal.recorded import digest
 from midturn.record.codec import is_array, is_object
+from midturn.record.digests import digest
 from midturn.record.packing import as_json
 from midturn.tools import tool
 

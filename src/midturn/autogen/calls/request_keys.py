@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from midturn.journal.recorded import digest
 from midturn.record.codec import is_array, is_object
+from midturn.record.digests import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

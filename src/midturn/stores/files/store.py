@@ -30,7 +30,7 @@ from midturn.errors import (
 )
 from midturn.record.codec import decode, encode
 from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
-from midturn.store import DEADLINE
+from midturn.store import DEADLINE, fits
 from midturn.stores.files.format import SUFFIX, change_line, header_line, kept_lines, last_head, name_of, opened
 from midturn.stores.files.row_index import Index
 from midturn.stores.thread_job import Job
@@ -41,7 +41,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from midturn.store import Order, Profile
+    from midturn.store import ListOrder, Profile
 
 T = TypeVar("T")
 
@@ -112,15 +112,14 @@ class FileStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         def read(job: Job) -> list[Head]:
             found: list[Head] = []
             for head in (self._by_change if order == "updated" else self._by_id)(job, after, prefix):
                 if len(found) >= limit:
                     break
-                fits = head.status == status if status else head.status != "deleted"
-                if fits and labels.items() <= head.labels.items():
+                if fits(head, status, labels):
                     found.append(replace(head, now=time.time()))
             return found
 

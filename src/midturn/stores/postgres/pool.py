@@ -116,9 +116,9 @@ class Connection(PreparingConnection):
 class Pool:
     """Connections to one database."""
 
-    def __init__(self, conninfo: str, place: str, deadline: float) -> None:
+    def __init__(self, conninfo: str, address: str, deadline: float) -> None:
         self._conninfo = conninfo
-        self._place = place
+        self._address = address
         self._idle: list[tuple[Connection, float]] = []
         self._slots = asyncio.Semaphore(SIZE)
         self._reserved = asyncio.Semaphore(RESERVED)
@@ -261,8 +261,8 @@ class Pool:
         said = f"{message_of(error)} ({error.sqlstate})"
         for kinds, meaning, text in _MEANINGS:
             if isinstance(error, kinds):
-                return meaning(f"{self._place} {text}: {said}")
-        return StoreUnavailable(f"{self._place} cannot be used: {said}")
+                return meaning(f"{self._address} {text}: {said}")
+        return StoreUnavailable(f"{self._address} cannot be used: {said}")
 
 
 _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[MidturnError], str], ...] = (

@@ -251,7 +251,10 @@ LEFT JOIN LATERAL (
     WHERE rows.series = heads.id * 8 + 5 AND whole(record(rows.data) -> 'turn') = found.n
     ORDER BY rows.n DESC
     LIMIT 1
-) AS failure ON done.n IS NULL;
+) AS failure ON done.n IS NULL AND NOT (
+    -- One that failed before is tried again.
+    found.n = whole(record(heads.data) -> 'turn') AND record(heads.data) ->> 'open' IN ('running', 'waiting')
+);
 
 CREATE VIEW messages AS
 SELECT

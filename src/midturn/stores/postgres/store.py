@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from psycopg.abc import Params
 
-    from midturn.store import Order, Profile, Transaction
+    from midturn.store import ListOrder, Profile, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class PostgresStore(ServerStore):
 
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema = _split(url)
-        super().__init__(_place(conninfo), deadline)
-        self._pool = Pool(conninfo, self._place, deadline)
+        super().__init__(_address(conninfo), deadline)
+        self._pool = Pool(conninfo, self._address, deadline)
         self._sql = {name: text.replace("midturn.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
         self._doubtful: dict[str, list[Write]] = {}
         self.server = 0
@@ -97,18 +97,18 @@ class PostgresStore(ServerStore):
         """Whether the server is one that we can use, and what it promises."""
         [(self.server, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
         if self.server < OLDEST:
-            raise StoreUnavailable(f"{self._place} is PostgreSQL {self.server}; midturn needs {OLDEST} or newer")
+            raise StoreUnavailable(f"{self._address} is PostgreSQL {self.server}; midturn needs {OLDEST} or newer")
         if standby:
-            raise StoreUnavailable(f"{self._place} {_STANDBY}")
+            raise StoreUnavailable(f"{self._address} {_STANDBY}")
         if encoding != "UTF8":
             raise StoreUnavailable(
-                f"the encoding of {self._place} is {encoding}, which cannot hold every text; "
+                f"the encoding of {self._address} is {encoding}, which cannot hold every text; "
                 "create the database anew: createdb -T template0 -E UTF8"
             )
         if fsync == "off" or synchronous == "off":
             self.profile = "bounded-loss"
             settings = f"fsync={fsync}, synchronous_commit={synchronous}"
-            self._warn(f"{self._place} may lose the last turns when it crashes ({settings})")
+            self._warn(f"{self._address} may lose the last turns when it crashes ({settings})")
         self.version = await postgres_schema.version(self._pool, tries, self.schema)
 
     async def _upgrade(self, tries: Tries) -> None:
@@ -123,7 +123,7 @@ class PostgresStore(ServerStore):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         values: dict[str, object] = {
             "after": after,
@@ -155,7 +155,7 @@ class PostgresStore(ServerStore):
         def doubt(write: Write) -> None:
             self._doubtful.setdefault(write.session, []).append(write)
 
-        transaction = PostgresTransaction(self._pool, self._place, self._deadline, self._sql, doubt)
+        transaction = PostgresTransaction(self._pool, self._address, self._deadline, self._sql, doubt)
         try:
             await self._try(transaction.begin)
             yield transaction
@@ -232,7 +232,7 @@ def _split(url: str) -> tuple[str, str]:
     return base + ("?" + "&".join(others) if others else ""), schema
 
 
-def _place(conninfo: str) -> str:
+def _address(conninfo: str) -> str:
     """What errors call the server: hosts, ports and database, of which none is a piece of a password."""
     address, _, query = conninfo.partition("?")
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}

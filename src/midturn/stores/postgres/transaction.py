@@ -35,10 +35,10 @@ class PostgresTransaction:
     """One transaction; made by :meth:`midturn.stores.postgres.store.PostgresStore.transaction`."""
 
     def __init__(
-        self, pool: Pool, place: str, deadline: float, sql: Mapping[str, bytes], doubt: Callable[[Write], None]
+        self, pool: Pool, address: str, deadline: float, sql: Mapping[str, bytes], doubt: Callable[[Write], None]
     ) -> None:
         self._pool = pool
-        self._place = place
+        self._address = address
         self._deadline = deadline
         self._limit = int(deadline * 1000)
         self._sql = sql
@@ -116,7 +116,7 @@ class PostgresTransaction:
                 cursor = await connection.execute(b"COMMIT")
         except Unreached as error:
             self._doubt(write)
-            message = f"{self._place} was lost while it committed: {error}"
+            message = f"{self._address} was lost while it committed: {error}"
             raise OutcomeUnknown(message, session=write.session) from None
         except pg.IntegrityError:  # a constraint of the caller's that is checked at the end
             raise
@@ -126,7 +126,7 @@ class PostgresTransaction:
             self._doubt(write)
             raise
         if cursor.statusmessage != "COMMIT":
-            raise StoreUnavailable(f"{self._place} has rolled the transaction back", session=write.session)
+            raise StoreUnavailable(f"{self._address} has rolled the transaction back", session=write.session)
 
     async def end(self) -> None:
         """Roll back what was not committed, and give the connection back."""
@@ -164,7 +164,7 @@ class PostgresTransaction:
         return self._lost(found, session) if isinstance(found, Unreached) else found
 
     def _lost(self, error: Unreached, session: str | None = None) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._place}: {error}; the transaction was rolled back", session=session)
+        return StoreUnavailable(f"{self._address}: {error}; the transaction was rolled back", session=session)
 
 
 async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
-from midturn.store import DEADLINE
+from midturn.store import DEADLINE, fits
 from midturn.stores.redis import format as records
 from midturn.stores.redis.routing import Servers
 from midturn.stores.redis.server import WRONG_TYPE, NoScript, Request, Trouble
@@ -24,7 +24,7 @@ from midturn.stores.scripts import named
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from midturn.store import Order, Profile
+    from midturn.store import ListOrder, Profile
     from midturn.stores.redis.server import Command
     from midturn.stores.redis.url import Target
 
@@ -91,7 +91,7 @@ class RedisStore(ServerStore):
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         if order == "updated":
             return await self._heads_by_change(after, limit, prefix, status, labels)
@@ -109,10 +109,7 @@ class RedisStore(ServerStore):
                 heads = await self._readable(ids, tries)
                 if self._apart:
                     await self._list([_listing(head) for head in heads], tries)
-                for head in heads:
-                    fits = head.status == status if status else head.status != "deleted"
-                    if fits and labels.items() <= head.labels.items():
-                        found.append(head)
+                found.extend(head for head in heads if fits(head, status, labels))
                 low = b"(" + ids[-1] if ids else low
 
         await self._try(pages)
@@ -139,11 +136,8 @@ class RedisStore(ServerStore):
                 late = [one for one in map(_listing, heads) if one[2] != ids[one[0]]]
                 if late:
                     await self._list(late, tries)
-                for head in heads:
-                    # One that has changed since it was listed may belong to an earlier page.
-                    fits = by_change(head) < start and head.status in statuses
-                    if fits and labels.items() <= head.labels.items():
-                        found.append(head)
+                # One that has changed since it was listed may belong to an earlier page.
+                found.extend(head for head in heads if by_change(head) < start and fits(head, status, labels))
                 last = listed[-1] if listed else last
 
         await self._try(pages)
@@ -374,7 +368,7 @@ class RedisStore(ServerStore):
             if answer[0] == b"replicas":
                 request.sent = tries.sent
                 wanted = f"{int(answer[1])} of {self._target.replicas} replicas"
-                raise Trouble(StoreUnavailable(f"{self.place} has {wanted}; nothing was written"))
+                raise Trouble(StoreUnavailable(f"{self.address} has {wanted}; nothing was written"))
             found: list[Any] = answer
             return found
 
@@ -406,7 +400,7 @@ class RedisStore(ServerStore):
             tries.sent |= request.sent and writes
             if not trouble.again or not (self._ready or trouble.soon or self._servers.sure):
                 raise trouble.error from trouble.__cause__
-            raise Unreached(str(trouble).removeprefix(f"{self.place} ")) from trouble
+            raise Unreached(str(trouble).removeprefix(f"{self.address} ")) from trouble
 
     async def _follow(self, request: Request, work: Callable[[], Awaitable[T]]) -> T:
         for left in reversed(range(AT_ONCE)):

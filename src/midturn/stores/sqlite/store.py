@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from types import UnionType
 
-    from midturn.store import Order, Profile, Transaction
+    from midturn.store import ListOrder, Profile, Transaction
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class SqliteStore:
         prefix: str = "",
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
-        order: Order = "id",
+        order: ListOrder = "id",
     ) -> Sequence[Head]:
         # Every id with the prefix lies between the two, and no other.
         last = prefix + "\U0010ffff" * MAX_ID
@@ -362,7 +362,7 @@ class SqliteStore:
                     db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
             if write.prune:
                 db.execute(_SQL["prune"], (found[0], write.prune))
-            self._check_place()
+            self._check_file()
         if len(self._known) >= KNOWN and name not in self._known:
             self._known.clear()
         self._known[name] = found
@@ -386,7 +386,7 @@ class SqliteStore:
             for clear in ("clear", "clear_calls"):
                 db.execute(_SQL[clear], found[0])
             self._give_back_pages()
-            self._check_place()
+            self._check_file()
         # The log still has what was deleted, until no other process reads in it any more; a later checkpoint will do.
         patience = time.monotonic() + min(1.0, self._deadline / 4)
         with suppress(sqlite3.Error):
@@ -398,7 +398,7 @@ class SqliteStore:
         for _ in range(self._db.execute("PRAGMA freelist_count").fetchone()[0]):
             self._db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
 
-    def _check_place(self) -> None:
+    def _check_file(self) -> None:
         # A file that was removed takes writes as before, and loses them when it is closed.
         if not os.path.samestat(self._path.stat(), self._file):
             raise StoreUnavailable(f"{self._path} was moved or replaced while it was open; open the store again")

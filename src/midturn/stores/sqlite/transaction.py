@@ -109,7 +109,7 @@ class _Own(SqliteStore):
             self._connection.executescript(_SETTINGS)
             self._connection.execute("PRAGMA foreign_keys = ON")
         self._db.execute("BEGIN IMMEDIATE")
-        self._check_place()
+        self._check_file()
 
     def _execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any] | Exception:
         db = self._db
