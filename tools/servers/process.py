@@ -22,8 +22,8 @@ PATIENCE = 60.0
 """Seconds after which something is taken not to happen any more."""
 
 # Below the ports that the system gives to clients: one of those could take the port of a server that is down.
-# Redis Cluster also listens 10000 above, which is below them as well.
-PORTS = range(11_000, 22_000)
+# Redis Cluster also listens 10000 above: no server is given such a port, and the system gives none to clients either.
+PORTS = range(11_000, 21_000)
 BUS = 10_000
 
 # Ends the server of a folder when the process that made it has died without doing so. Stopped children of PostgreSQL
