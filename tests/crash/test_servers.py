@@ -413,7 +413,8 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
     assert attempt(number)["turn"] == number
     replica.crash()
     before = read(primary.url, "case")
-    assert refused_kind(number + 1) == "StoreUnavailable"
+    # On a busy machine the deadline may cut the last try off, of which nobody knows then what it did.
+    assert refused_kind(number + 1) in ("StoreUnavailable", "OutcomeUnknown")
     assert read(primary.url, "case") == before, "something was written that nobody else has"
     worker.finish()
     check(read(primary.url, "case"), number)
