@@ -1,6 +1,5 @@
-"""Every private name of a driver and of asyncio that midturn uses is there, and it is used in one place only."""
+"""Every private name of a driver that midturn uses is there, and only one file uses it."""
 
-import asyncio
 import inspect
 import tomllib
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 import midturn
 from midturn.errors import EXTRAS
-from midturn.journal import asyncio_private as of_asyncio
 from midturn.stores.postgres import private as of_psycopg
 
 PACKAGE = Path(midturn.__file__).parent
@@ -30,16 +28,6 @@ def test_psycopg_has_the_name_and_only_one_file_overrides_it(name):
 def test_psycopg_takes_what_is_overridden_as_it_is_called():
     assert list(inspect.signature(psycopg.AsyncConnection._deallocate).parameters) == ["self", "name"]
     assert "force_extended" in inspect.signature(psycopg.AsyncCursor._execute_send).parameters
-
-
-async def test_asyncio_has_the_name_and_only_one_file_reads_it():
-    loop = asyncio.get_running_loop()
-    assert of_asyncio.ready(loop) is loop._ready
-    assert files_with('"_ready"') == [Path(of_asyncio.__file__)]
-
-
-def test_an_event_loop_without_the_name_seems_busy():
-    assert of_asyncio.ready(object())
 
 
 @pytest.mark.parametrize("extra", ["postgres", "redis"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from midturn.cli.errors import Stopped
+from midturn.python_private import functions_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -77,11 +78,8 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
 
 
 def someone_else_reads() -> bool:
-    """Whether a thread of the agent's waits for a line from the terminal; nothing can make it give that up."""
-    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no other way
-    items = (frame.f_locals.get("self") for frame in frames.values())
-    calls = (getattr(item, "fn", None) for item in items)  # what a thread of asyncio's is busy with
-    return any(isinstance(call, partial) and input in call.args for call in calls)
+    """Return whether a thread of the agent's waits for a line from the terminal; nothing can make it give that up."""
+    return any(isinstance(found, partial) and input in found.args for found in functions_in_threads())
 
 
 def ask(prompt: str = "") -> str | None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midturn.journal.asyncio_private import ready
+from midturn.python_private import ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
