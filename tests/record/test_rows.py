@@ -152,8 +152,8 @@ def test_the_bytes_of_a_checkpoint_are_these():
     )
 
 
-def test_spans_and_usage_may_be_tuples_when_they_are_written():
-    row = CheckpointRow(parent=0, skeleton=0, spans=((0, 1),), bodies=1, at=1.0, messages=(3,), usage=(1, 2))
+def test_sequences_may_be_tuples_when_they_are_written():
+    row = CheckpointRow(parent=0, skeleton=0, spans=([0, 1],), bodies=1, at=1.0, messages=(3,), usage=(1, 2))
     found = decode_record(CheckpointRow, encode_record(row), "row")
     assert (found.spans, found.messages, found.usage) == ([[0, 1]], [3], [1, 2])
 

@@ -59,7 +59,7 @@ class AutoGen:
         return AutoGen()
 
     def is_live(self, what: object) -> bool:
-        return kinds.is_agent_or_team(what) or kinds.is_stateful(what)
+        return kinds.traits_of(what).is_agent_or_team or kinds.is_stateful(what)
 
     async def renew(self, live: Any) -> None:
         for team in teams(walk(live)):
@@ -105,7 +105,7 @@ class AutoGen:
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember which parts an instance has when it is new: only those can be loaded again."""
         live = found[0].live
-        if self._live is not live or kinds.is_runtime(live):
+        if self._live is not live or kinds.traits_of(live).is_runtime:
             if self._live is not live:
                 self._digests = {}
                 self._stand_ins.clear()

@@ -41,9 +41,14 @@ MAX_ROW = 2000
 """Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
 STEADY = {"source", "type"}
 """Keys whose values are few in a session."""
+NOTHING: tuple[Json, ...] = (None, {}, [])
+"""Values that many messages share."""
 
 LONG = 48
 """A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
+
+DIGEST = 16
+"""Bytes of the digest by which a body is recognized."""
 
 LOG = "$log"
 
@@ -51,7 +56,7 @@ Path: TypeAlias = tuple[str, ...]
 """Where in a state something is, by the keys that lead to it."""
 ROOT: Path = ("$",)
 
-Span: TypeAlias = tuple[int, int]
+Span: TypeAlias = "Sequence[int]"
 """A log's number and how much of it belongs to a checkpoint."""
 
 
@@ -148,8 +153,15 @@ class Archive:
         codec.check(value, path)
         if not is_object(value):
             raise StateInvalid("a message must be an object", path=path)
-        form: list[Json] = [[key, item] if _is_steady(key, item) else key for key, item in value.items()]
-        values = [self._short(item, f"{path}.{key}") for key, item in value.items() if not _is_steady(key, item)]
+        form: list[Json] = []
+        values: list[Any] = []
+        for key, item in value.items():
+            # A value that is the same in many messages stands in their form.
+            if item in NOTHING or (key in STEADY and type(item) is str and len(item) < LONG):
+                form.append([key, item])
+            else:
+                form.append(key)
+                values.append(self._short(item, f"{path}.{key}"))
         return [self._add(form, path), *values]
 
     def new_bodies(self) -> list[Row]:
@@ -203,7 +215,7 @@ class Archive:
             return self._short(value, _name(path))
 
         root = self._add(skeleton(tree, ROOT), "$")
-        spans = [(log.number, log.length) for log in lists.values()]
+        spans = [[log.number, log.length] for log in lists.values()]
         return Packed(skeleton=root, spans=spans, appends=appends, lists=lists, logs=logs)
 
     def keep(self, packed: Packed) -> None:
@@ -229,7 +241,7 @@ class Archive:
     def learn_bodies(self, bodies: Bodies) -> None:
         """Know the stored bodies."""
         for number, value in enumerate(bodies.values):
-            self._numbers.setdefault(_digest(orjson.dumps(value)), number)
+            self._numbers.setdefault(blake2b(orjson.dumps(value), digest_size=DIGEST).digest(), number)
         self.stored = len(bodies.values)
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
@@ -269,7 +281,7 @@ class Archive:
 
     def _add(self, value: Json, path: str) -> int:
         data = codec.encode_checked(value, path)
-        digest = _digest(data)
+        digest = blake2b(data, digest_size=DIGEST).digest()
         number = self._numbers.get(digest)
         if number is None:
             number = self._numbers[digest] = self.bodies
@@ -317,11 +329,6 @@ def as_json(tree: Any, without: Collection[int] = ()) -> Any:
     return tree
 
 
-def _is_steady(key: str, value: Json) -> bool:
-    """Say whether a value is likely to be the same in many messages, and is worth a form of its own."""
-    return value in (None, {}, []) or (key in STEADY and isinstance(value, str) and len(value) < LONG)
-
-
 def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
     """Return the body numbers of each span, in its order, and in how many logs they stand."""
     found: dict[int, list[Append]] = {}
@@ -367,7 +374,3 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _name(path: Path) -> str:
     return ".".join(path)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()

@@ -7,13 +7,13 @@ import time
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import orjson
 
 from midturn.errors import StateInvalid
 from midturn.record import codec
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.head import FORMAT, versioned
 from midturn.record.packing import Append
 
@@ -216,7 +216,7 @@ def encode_record(record: object) -> bytes:
     values = {"v": FORMAT} | _plain(record)
     if isinstance(record, CallRow | Progress):  # written with every call; what is in them was checked or counted here
         return codec.encode_checked(values)
-    return codec.encode({name: _arrays(value) for name, value in values.items()})
+    return codec.encode(values)
 
 
 T = TypeVar("T")
@@ -293,17 +293,13 @@ def _plain(record: Any) -> dict[str, Any]:
     for name, default in _defaults(record.__class__):
         value = getattr(record, name)
         if value != default or type(value) is not type(default):
-            values[name] = value
+            values[name] = list(value) if class_of(value) is tuple else value
     return values
 
 
 @lru_cache
 def _defaults(cls: Any) -> list[tuple[str, Any]]:
     return [(field.name, field.default) for field in fields(cls)]
-
-
-def _arrays(value: Any) -> Any:
-    return [_arrays(item) for item in cast("list[Any]", value)] if isinstance(value, tuple | list) else value
 
 
 def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:

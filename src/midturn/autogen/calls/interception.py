@@ -31,12 +31,13 @@ from midturn.autogen.calls.recorders import (
     ToolRecorder,
 )
 from midturn.autogen.calls.request_keys import Digests, called, tool_key
-from midturn.autogen.calls.stand_ins import is_stand_in, kind_of, put_back, stand_in, unwrapped
+from midturn.autogen.calls.stand_ins import NESTED, is_stand_in, kind_of, may_be_called, put_back, stand_in, unwrapped
 from midturn.autogen.parts.children import DEPTH, IN_A_THREAD, MANY, join, parts_in
-from midturn.autogen.parts.kinds import has_parts, is_agent_or_team, is_mapping
+from midturn.autogen.parts.kinds import traits
 from midturn.autogen.parts.walk import Part, walk
 from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
+from midturn.record.codec import class_of, is_object
 from midturn.record.digests import about
 from midturn.tools import human, marked
 
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+
+SPECIAL = (private.INPUT, private.INPUT_IS_ASYNC, private.APPROVAL, private.APPROVAL_IS_ASYNC)
+"""The attributes of agents with the functions that ask people."""
 
 _CHANGED: set[int] = set()
 """The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
@@ -87,7 +91,7 @@ class InterceptedRun:
         self._digests = digests
         self._stand_ins = stand_ins
         self._workbenches: dict[str, list[Workbench]] = {}
-        self._runners = {id(part.live) for part in parts if is_agent_or_team(part.live)}
+        self._runners = {id(part.live) for part in parts if traits(class_of(part.live)).is_agent_or_team}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
         """What was last said to the agents that stand for humans, by their ``id()``."""
@@ -100,8 +104,7 @@ class InterceptedRun:
             for part in self._parts:
                 if isinstance(part.live, FunctionTool):
                     private.let_know_its_call(part.live, in_a_thread)
-                attributes: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
-                for attribute, value in attributes.items():
+                for attribute, value in _attributes(part.live):
                     changed = self._changed(part, attribute, value)
                     if changed is not value:
                         self._take(part, {id(owner) for owner, *_ in done})
@@ -123,8 +126,7 @@ class InterceptedRun:
             put_back(owner, attribute, value, changed)
             _CHANGED.discard(id(owner))
         for part in self._parts:
-            left: dict[str, Any] = {**vars(part.live)} if has_parts(part.live) else {}
-            for attribute, value in left.items():
+            for attribute, value in _attributes(part.live):
                 if is_stand_in(value):  # one that the part has put there itself
                     setattr(part.live, attribute, unwrapped(value))
             if isinstance(part.live, UserProxyAgent):
@@ -171,12 +173,14 @@ class InterceptedRun:
             made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
             self._stand_ins[path] = made
             return made
-        if not depth or type(value) not in (list, tuple, dict) or len(value) > MANY:
+        if not depth or class_of(value) not in NESTED or len(value) > MANY:
             return value
-        if is_mapping(value):
+        if is_object(value):
             found = {key: self._with_stand_ins(part, f"{name}/{key}", item, depth - 1) for key, item in value.items()}
             return value if all(found[key] is value[key] for key in found) else found
         items: list[Any] | tuple[Any, ...] = value
+        if not any(map(may_be_called, map(class_of, items))):
+            return items
         named = [f"{name}#{i + 1}" if i else name for i in range(len(items))]
         changed = [self._with_stand_ins(part, *each, depth - 1) for each in zip(named, items, strict=True)]
         return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
@@ -273,6 +277,14 @@ class InterceptedRun:
         """Set the team's clocks to the time when a recorded call was complete."""
         for clock in self._clocks:
             private.set_elapsed(clock, spent)
+
+
+def _attributes(live: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of a part in which there can be something that is called."""
+    if not traits(class_of(live)).has_parts:
+        return []
+    special = SPECIAL if isinstance(live, UserProxyAgent | CodeExecutorAgent) else ()
+    return [item for item in vars(live).items() if may_be_called(class_of(item[1])) or item[0] in special]
 
 
 def _asks_first(live: Any) -> bool:

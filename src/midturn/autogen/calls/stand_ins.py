@@ -16,8 +16,7 @@ from autogen_core.memory import ListMemory, Memory
 from autogen_core.models import ChatCompletionClient, CreateResult
 from autogen_core.tools import StaticWorkbench, ToolResult, Workbench
 
-from midturn.autogen.parts.kinds import class_of
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.stopping import settled
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 
 MARK = "is_a_stand_in_of_midturn"
+NESTED = (list, tuple, dict)
 
 
 class _Hook:
@@ -151,7 +151,13 @@ def kind_of(value: object) -> type[Any] | None:
 
     Calls of a list memory are not: its contents are in the state, so it answers the same again.
     """
-    return _kind(cast("Any", class_of(value)))
+    return _kind(class_of(value))
+
+
+@lru_cache(maxsize=1024)
+def may_be_called(cls: Any) -> bool:
+    """Return whether objects of a class are called, or have some that are inside. It is asked for every attribute."""
+    return cls in NESTED or _kind(cls) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -27,7 +27,8 @@ from pydantic import BaseModel
 from midturn.autogen import private
 from midturn.autogen.fingerprint.plain_json import DEPTH, Prose, Schema, Shown, function_name, plain
 from midturn.autogen.fingerprint.secrets import hiding
-from midturn.autogen.parts.kinds import class_of, is_autogens, is_mapping, is_runtime
+from midturn.autogen.parts.kinds import is_autogens, is_mapping, traits_of
+from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,7 @@ async def fingerprint(parts: Sequence[Part]) -> dict[str, Any]:
     agents: dict[str, Any] = {}
     teams: dict[str, Any] = {}
     hide = hiding()
-    if parts and not is_runtime(parts[0].live):
+    if parts and not traits_of(parts[0].live).is_runtime:
         answers = {name for part in parts if (name := _answer_name(part.live)) is not None}
         for part in parts:
             if isinstance(part.live, Team):

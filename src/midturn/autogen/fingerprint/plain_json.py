@@ -10,7 +10,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from midturn.autogen.parts.children import IN_A_THREAD
-from midturn.autogen.parts.kinds import class_of, is_mapping
+from midturn.autogen.parts.kinds import is_mapping
+from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

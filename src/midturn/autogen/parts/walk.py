@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
 from autogen_agentchat.teams import BaseGroupChat
@@ -16,7 +16,8 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
 from midturn.autogen.parts.children import join, parts_of
-from midturn.autogen.parts.kinds import class_of, is_pure, is_team
+from midturn.autogen.parts.kinds import traits
+from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,7 +65,7 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
 
 def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
     """Return the teams among parts."""
-    return [part.live for part in parts if is_team(part.live)]
+    return [part.live for part in parts if traits(class_of(part.live)).is_team]
 
 
 async def settle(live: Any) -> list[Part]:
@@ -74,11 +75,13 @@ async def settle(live: Any) -> list[Part]:
     ``custom_message_types``.
     """
     parts = walk(live)
-    if any(private.manager(team) is None for team in teams(parts)):
-        for team in teams(parts):
+    found = teams(parts)
+    if any(private.manager(team) is None for team in found):
+        for team in found:
             await private.initialize(team)
         parts = walk(live)
-    if found := teams(parts):
+        found = teams(parts)
+    if found:
         answers = [private.structured_type(part.live) for part in parts if isinstance(part.live, AssistantAgent)]
         for factory in map(private.message_factory, found):
             for answer in answers:
@@ -88,14 +91,14 @@ async def settle(live: Any) -> list[Part]:
 
 
 def _covers(owner: Any, attribute: str) -> bool:
-    """Whether the state that AutoGen saves of the owner includes the state of the part in this attribute."""
-    covered = _covered(cast("Any", class_of(owner)))
-    return covered == ALL or (covered == attribute and is_pure(owner))
+    """Return whether the state that AutoGen saves of the owner includes the state of the part in this attribute."""
+    covered = _covered(class_of(owner))
+    return covered == ALL or (covered == attribute and traits(class_of(owner)).is_pure)
 
 
 @lru_cache(maxsize=1024)
 def _covered(cls: Any) -> str | None:  # by class: it takes long to ask whether one is of AutoGen's
-    """The attribute of such objects whose state is in what AutoGen saves of them; ``ALL`` of them, or none."""
+    """Return the attribute of such objects whose state is in what AutoGen saves of them; ``ALL`` of them, or none."""
     covering: tuple[tuple[type, str], ...] = (
         (SingleThreadedAgentRuntime, ALL),
         (BaseGroupChat, private.TEAM_PARTICIPANTS),

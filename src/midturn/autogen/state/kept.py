@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
-from midturn.autogen.parts.kinds import class_of, is_tool_with_state, loads_and_saves
+from midturn.autogen.parts.kinds import is_tool_with_state, traits
 from midturn.autogen.state.save_state import context_list, copied
 from midturn.autogen.state.validation import Saved, read_list
 from midturn.errors import Drifted, StateInvalid
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.packing import Grown
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Kept(Protocol):
 def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Kept]:
     """Yield what is kept of a part; ``positions`` has the names of the next speakers, by the ``id()`` of their team."""
     live, cls = part.live, class_of(part.live)
-    saves_itself = issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or loads_and_saves(cls)
+    saves_itself = (
+        issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or traits(cls).loads_and_saves
+    )
     if saves_itself or not part.path:
         if not part.covered:
             yield Saved(part.path, live, positions)

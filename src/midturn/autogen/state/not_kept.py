@@ -7,21 +7,21 @@ import warnings
 from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from pydantic import BaseModel
 
 from midturn.autogen.parts.kinds import (
-    class_of,
-    has_parts,
     is_autogens,
     is_mapping,
-    is_part,
     is_tool_with_state,
-    loads_and_saves,
+    traits,
+    traits_of,
 )
 from midturn.errors import NotKept
+from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,7 +42,7 @@ Seen: TypeAlias = dict[int, dict[str, Any]]
 def look(parts: Sequence[Part], built: frozenset[str]) -> Seen:
     """Return the attributes of each part that cannot be kept; ``built`` has the paths of those that can."""
     inside = {id(part.live) for part in parts if part.path in built}
-    return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unkept(part)}
+    return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unseen(part)}
 
 
 def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
@@ -67,10 +67,16 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
             )
 
 
-def _is_unkept(part: Part) -> bool:
+def _is_unseen(part: Part) -> bool:
+    """Return whether a part cannot be kept, and nobody was warned about its class yet."""
     cls = class_of(part.live)
+    return _is_unkept(cls) and cls not in _WARNED
+
+
+@lru_cache(maxsize=1024)
+def _is_unkept(cls: Any) -> bool:
     standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
-    return not (cls in _WARNED or standard or is_autogens(cls) or loads_and_saves(cls) or is_tool_with_state(cls))
+    return not (standard or is_autogens(cls) or traits(cls).loads_and_saves or is_tool_with_state(cls))
 
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
@@ -78,8 +84,8 @@ def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
     known: set[str] = set()
     for cls in class_of(live).__mro__:
         if is_autogens(cls) and "__init__" in vars(cls):
-            known |= set(cast("Any", cls).__init__.__code__.co_names)
-    look_at = _Look(inside, parts=has_parts(live))
+            known |= set(cls.__init__.__code__.co_names)
+    look_at = _Look(inside, parts=traits_of(live).has_parts)
     return {
         name: look_at.frozen(value)
         for name, value in getattr(live, "__dict__", {}).items()
@@ -101,7 +107,7 @@ class _Look:
             return value
         if id(value) in self._inside:
             return None
-        if is_part(value):
+        if traits_of(value).is_part:
             return "a part that was not there" if self._parts else UNSEEN
         if is_mapping(value):
             return self._all([*value.keys(), *value.values()])

@@ -19,9 +19,9 @@ from pydantic import TypeAdapter
 
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
-from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, class_of, is_mapping, is_pure
+from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, is_mapping, traits_of
 from midturn.errors import StateInvalid
-from midturn.record.codec import MAX_DEPTH, is_object
+from midturn.record.codec import MAX_DEPTH, class_of, is_object
 from midturn.record.packing import Grown
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def shape(live: Any) -> Shape:
 
 
 def _shape(live: Any, path: Path, found: Shape) -> None:
-    if not is_pure(live):
+    if not traits_of(live).is_pure:
         found.opaque.add(path)
         found.pure = False
     elif isinstance(live, ChatCompletionContext):
@@ -108,7 +108,7 @@ def _shape(live: Any, path: Path, found: Shape) -> None:
     elif isinstance(live, SingleThreadedAgentRuntime):
         for name, agent in private.instantiated(live).items():
             found.opaque.add((*path, name))
-            found.pure = found.pure and is_pure(agent)
+            found.pure = found.pure and traits_of(agent).is_pure
     elif not class_of(live).__module__.startswith("autogen_agentchat."):
         found.opaque.add(path)
 
@@ -118,7 +118,7 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
     factory = private.message_factory(team)
     for name, container in private.containers(team).items():
         at = (*path, "agent_states", name)
-        if not is_pure(container):
+        if not traits_of(container).is_pure:
             found.opaque.add(at)
             found.pure = False
         elif name == private.manager_name(team):

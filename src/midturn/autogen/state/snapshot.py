@@ -14,7 +14,7 @@ from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
-from midturn.autogen.parts.kinds import class_of, loads_and_saves
+from midturn.autogen.parts.kinds import traits_of
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import older_versions
 from midturn.autogen.state.kept import kept
@@ -23,7 +23,7 @@ from midturn.autogen.state.validation import Read, build_agents, inside, without
 from midturn.errors import Drifted, StateInvalid
 from midturn.framework import Loaded
 from midturn.record import codec
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.packing import as_json
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) ->
     """Whether a missing part is inside an object that loads its own state, and creates the part when it does."""
     return any(
         f"{path}/".startswith(f"{part.path}/" if part.path else "")
-        and loads_and_saves(class_of(part.live))
+        and traits_of(part.live).loads_and_saves
         and (part.covered or part.path in given)
         for part in parts
     )

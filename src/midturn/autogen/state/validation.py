@@ -16,11 +16,10 @@ from autogen_core import AgentId, SingleThreadedAgentRuntime
 from pydantic import ValidationError
 
 from midturn.autogen import private
-from midturn.autogen.parts.kinds import class_of
 from midturn.autogen.state.save_state import Shape, capture, shape
 from midturn.errors import Drifted, StateInvalid
 from midturn.record.bodies import gc_paused
-from midturn.record.codec import difference, is_array, is_object
+from midturn.record.codec import class_of, difference, is_array, is_object
 from midturn.record.packing import Grown
 
 if TYPE_CHECKING:
