@@ -79,8 +79,8 @@ class Timed(AutoGen):
         self.ended = 0.0
         self.commits: list[float] = []
 
-    async def stream(self, live: Any, task: Any, calls: Any, effects: Any) -> AsyncGenerator[Any, None]:
-        async for item in super().stream(live, task, calls, effects):
+    async def stream(self, live: Any, *run: Any) -> AsyncGenerator[Any, None]:
+        async for item in super().stream(live, *run):
             yield item
         self.ended = time.perf_counter()
 

@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import threading
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
+from types import SimpleNamespace
 
 import pytest
 
-from midturn.stopping import each, settled, stop_of, unless
+from midturn.autogen.calls import run_stream
+from midturn.stopping import settled, stop_of, unless
 
 
 class Work:
@@ -189,48 +191,55 @@ async def stream(work, *, first=("a", "b")):
     yield await work()
 
 
+def run(items, *stops):
+    """The run of an agent that yields these items."""
+    agent = SimpleNamespace(run_stream=lambda **_: items)
+    calls = SimpleNamespace(replaying=False)
+    return run_stream.stream(agent, None, SimpleNamespace(installed=nullcontext, calls=calls), stops)
+
+
 async def read(items, seen):
     async with aclosing(items):
         async for item in items:
             seen.append(item)
 
 
-async def test_each_gives_the_items_in_their_order_and_ends():
+async def test_a_run_gives_the_items_in_their_order_and_ends():
     work, seen = Work(result="c"), []
     work.go.set()
-    await read(each(stream(work), new_stop()), seen)
+    await read(run(stream(work), new_stop()), seen)
     assert seen == ["a", "b", "c"]
 
 
-async def test_each_needs_no_stop_and_no_items():
+async def test_a_run_needs_no_stop_and_no_items():
     work, seen = Work(result="c"), []
     work.go.set()
-    await read(each(stream(work, first=())), seen)
+    await read(run(stream(work, first=())), seen)
     assert seen == ["c"]
 
 
-async def test_each_gives_the_items_before_the_error_of_the_stream():
+async def test_a_run_gives_the_items_before_its_error():
     work, seen = Work(error=ValueError("work")), []
     work.go.set()
     with pytest.raises(ValueError, match="work"):
-        await read(each(stream(work), new_stop()), seen)
+        await read(run(stream(work), new_stop()), seen)
     assert seen == ["a", "b"]
 
 
-async def test_each_gives_what_is_false_and_what_is_nothing():
+async def test_a_run_gives_what_is_false_and_what_is_nothing():
     async def nothing():
         for item in (None, 0, ""):
             yield item
 
     seen = []
-    await read(each(nothing(), new_stop()), seen)
+    await read(run(nothing(), new_stop()), seen)
     assert seen == [None, 0, ""]
 
 
 @pytest.mark.parametrize("which", [0, 1])
-async def test_a_stop_ends_a_stream_and_is_raised(which):
+async def test_a_stop_ends_a_run_and_is_raised(which):
     work, stops, seen = Work(slow_to_stop=0.01), [new_stop(), new_stop()], []
-    running = asyncio.create_task(read(each(stream(work), *stops), seen))
+    running = asyncio.create_task(read(run(stream(work), *stops), seen))
     await work.started.wait()
     stops[which].set_exception(KeyError("stop"))
     with pytest.raises(KeyError, match="stop"):
@@ -239,9 +248,9 @@ async def test_a_stop_ends_a_stream_and_is_raised(which):
     assert work.cancels == 1
 
 
-async def test_a_cancelled_stop_ends_a_stream():
+async def test_a_cancelled_stop_ends_a_run():
     work, stop = Work(slow_to_stop=0.01), new_stop()
-    running = asyncio.create_task(read(each(stream(work), stop), []))
+    running = asyncio.create_task(read(run(stream(work), stop), []))
     await work.started.wait()
     stop.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -251,7 +260,7 @@ async def test_a_cancelled_stop_ends_a_stream():
 
 async def test_a_stop_wins_over_items_that_nobody_has_taken_yet():
     work, stop, seen = Work(), new_stop(), []
-    async with aclosing(each(stream(work, first="abc"), stop)) as items:
+    async with aclosing(run(stream(work, first="abc"), stop)) as items:
         seen.append(await anext(items))
         await work.started.wait()
         stop.set_exception(KeyError("stop"))
@@ -261,19 +270,19 @@ async def test_a_stop_wins_over_items_that_nobody_has_taken_yet():
     assert work.ended
 
 
-async def test_a_stop_that_came_before_ends_a_stream_at_once():
+async def test_a_stop_that_came_before_ends_a_run_at_once():
     work, stop, seen = Work(), new_stop(), []
     stop.set_exception(KeyError("stop"))
     with pytest.raises(KeyError):
-        await read(each(stream(work, first=()), stop), seen)
+        await read(run(stream(work, first=()), stop), seen)
     assert seen == []
     assert work.ended or not work.started.is_set()
 
 
 @pytest.mark.parametrize("on_stop", [None, ValueError("while stopping")])
-async def test_closing_each_ends_the_stream_and_leaves_the_stops_alone(on_stop):
+async def test_closing_a_run_ends_it_and_leaves_the_stops_alone(on_stop):
     work, stop = Work(slow_to_stop=0.01, on_stop=on_stop), new_stop()
-    async with aclosing(each(stream(work), stop)) as items:
+    async with aclosing(run(stream(work), stop)) as items:
         assert await anext(items) == "a"
         await work.started.wait()
     assert work.ended
@@ -282,9 +291,9 @@ async def test_closing_each_ends_the_stream_and_leaves_the_stops_alone(on_stop):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_cancelling_each_waits_for_the_end_of_the_stream(times):
+async def test_cancelling_a_run_waits_for_its_end(times):
     work = Work(slow_to_stop=0.05)
-    running = asyncio.create_task(read(each(stream(work), new_stop()), []))
+    running = asyncio.create_task(read(run(stream(work), new_stop()), []))
     await work.started.wait()
     for _ in range(times):
         running.cancel()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from midturn.questions import Waiting
     from midturn.record.codec import Json
     from midturn.record.rows import Effect, What
+    from midturn.stopping import Stop
     from midturn.tools import CallInDoubt, tool
 
 EventT_co = TypeVar("EventT_co", covariant=True)
@@ -228,11 +229,18 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def stream(
-        self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
+        self,
+        live: Any,
+        task: Sequence[Json] | None,
+        calls: Calls,
+        effects: Mapping[str, tool],
+        stops: Sequence[Stop],
     ) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """Run a turn and yield its events, then its outcome. Closing the generator ends the run at once.
+        """Run a turn and yield its events, then its outcome.
 
-        Every call inside is made through ``calls``; ``effects`` says of tools, by their names, what they do.
+        The first of the ``stops`` that is done ends the run at once, and its error is raised here. Closing the
+        generator ends the run too. Every call inside is made through ``calls``; ``effects`` has what the blueprint
+        declares about tools, by their names.
         """
         ...
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable
+    from collections.abc import Awaitable
 
     from midturn.framework import Cancellation
 
@@ -55,40 +55,6 @@ async def unless(work: Awaitable[T], *stops: Stop) -> T:
                 stop.result()
         return task.result()
     finally:
-        if not task.done():
-            task.cancel()
-            await _end_of(task)
-        _look_at(task)
-
-
-async def each(stream: AsyncIterable[T], *stops: Stop) -> AsyncGenerator[T, None]:
-    """Yield the items of a stream. If a stop comes first, cancel the stream and raise the stop's error.
-
-    One task for all of them: as many as there are items would cost more than what is done with one.
-    """
-    told: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def read() -> None:
-        async for item in stream:
-            told.put_nowait(item)
-
-    task = asyncio.ensure_future(read())
-    task.add_done_callback(told.put_nowait)
-    for stop in stops:
-        stop.add_done_callback(told.put_nowait)
-    try:
-        while True:
-            item = await told.get()
-            for stop in stops:
-                if stop.done():
-                    stop.result()
-            if item is task:
-                task.result()
-                return
-            yield item
-    finally:
-        for stop in stops:
-            stop.remove_done_callback(told.put_nowait)
         if not task.done():
             task.cancel()
             await _end_of(task)

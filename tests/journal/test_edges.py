@@ -133,14 +133,14 @@ async def test_an_answer_without_an_id_is_to_what_is_asked_when_it_comes(memory,
     desk = Desk([A1], [B2], effects={"refund": midturn.tool(approval=True)})
     await memory.session("case", desk).run(task="please")
     first, second = memory.session("case", desk), memory.session("case", desk)
-    write = second._questions.answer
+    write = second._runner.reopen
 
-    async def overtaken(*args):
+    async def overtaken(**options):
         if not desk.done:
             await first.answer("approve")  # and now the turn asks about the second refund
-        await write(*args)
+        return await write(**options)
 
-    monkeypatch.setattr(second._questions, "answer", overtaken)
+    monkeypatch.setattr(second._runner, "reopen", overtaken)
     with pytest.raises(Conflict, match="may have been answered"):
         await second.answer("approve")
     assert desk.done == [("refund", "A1")], "nobody has approved the second one"

@@ -7,7 +7,6 @@ describes how it was configured, and ``edits`` changes a stored state in migrati
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from midturn.framework import Calls, Loaded, Outcome
     from midturn.questions import Waiting
     from midturn.record.codec import Json
+    from midturn.stopping import Stop
     from midturn.tools import tool
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
@@ -122,13 +122,16 @@ class AutoGen:
     def identity(self, message: Json) -> Json:
         return conversion.identity(message)
 
-    async def stream(
-        self, live: Any, task: Sequence[Json] | None, calls: Calls, effects: Mapping[str, tool]
+    def stream(
+        self,
+        live: Any,
+        task: Sequence[Json] | None,
+        calls: Calls,
+        effects: Mapping[str, tool],
+        stops: Sequence[Stop],
     ) -> AsyncGenerator[Event | Outcome, None]:
-        with InterceptedRun(self._parts or walk(live), calls, effects, self._digests, self._stand_ins).installed():
-            async with aclosing(run_stream.stream(live, task, calls)) as items:
-                async for item in items:
-                    yield item
+        run = InterceptedRun(self._parts or walk(live), calls, effects, self._digests, self._stand_ins)
+        return run_stream.stream(live, task, run, stops)
 
     def result(
         self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None

@@ -77,10 +77,14 @@ class Recorded:
         self._begun: dict[str, tuple[str, str]] = {}
         self._done: Counter[str] = Counter()
         self.spent = max((row.spent for row, _ in rows), default=0.0)
-        for number, (row, value) in enumerate(rows):
-            self._add(number, row, value)
+        self._rows = 0
+        for row, value in rows:
+            self.add(row, value)
 
-    def _add(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
+    def add(self, row: CallRow, value: dict[str, Any]) -> None:
+        """Add a row that was written after the others."""
+        number = self._rows
+        self._rows += 1
         if row.what == "tools":
             if not is_array(tools := value.get("tools")):
                 raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")

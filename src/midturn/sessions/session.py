@@ -126,11 +126,12 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     yield await self._questions.result(own=True)
                     return
                 try:
-                    await self._runner.reopen(own=True)
-                    break
+                    turn = await self._runner.reopen(own=True)
                 except Conflict:
                     self._instance.forget()
-            async with aclosing(self._runner.perform(stop, own=True, diverged=diverged)) as stream:
+                    continue
+                break
+            async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
                 async for item in stream:
                     yield item
 
@@ -178,21 +179,23 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
             if question is None:
-                question = (await self._questions.pick(None)).question.id  # and not one that is asked while we wait
+                question = await self._questions.pick(None)  # and not one that is asked while we wait
             while True:
                 await self._ledger.wait(until, stop)
-                picked = await self._questions.pick(question)
+                decided = await self._questions.decide(question, answer, arguments)
                 try:
-                    await self._questions.answer(picked, answer, arguments)
-                    break
+                    if not self._instance.is_runnable:
+                        await self._questions.record(decided)
+                        return
+                    turn = await self._runner.reopen(own=True, decided=decided)
                 except Conflict as error:
                     self._give_way(error, until)
                     await self._ledger.refresh()
-            if self._instance.is_runnable:
-                await self._runner.reopen(own=True)
-                async with aclosing(self._runner.perform(stop, own=True, diverged=diverged)) as stream:
-                    async for item in stream:
-                        yield item
+                    continue
+                break
+            async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
+                async for item in stream:
+                    yield item
 
     async def discard(self) -> bool:
         """Give up the open turn, which waits, failed or was interrupted; whether there was one. What it did is done."""
@@ -312,20 +315,21 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     return
                 try:
                     if progress.open is not None and progress.turn == known:
-                        await self._runner.reopen(own=True)
+                        turn = await self._runner.reopen(own=True)
                     elif self._interrupted():
-                        await self._runner.reopen(own=False)
-                        await self._last(self._runner.perform(stop, own=False))
+                        left = await self._runner.reopen(own=False)
+                        await self._last(self._runner.perform(left, stop, own=False))
                         continue
                     else:
                         if contended:  # with the lease held first, the state that is read next is the last one
                             await self._take()
-                        await self._runner.begin(task, key, number, digest)
-                    break
+                        turn = await self._runner.begin(task, key, number, digest)
                 except Conflict as error:
                     contended = True
                     self._give_way(error, until)
-            async with aclosing(self._runner.perform(stop, own=True)) as stream:
+                    continue
+                break
+            async with aclosing(self._runner.perform(turn, stop, own=True)) as stream:
                 async for item in stream:
                     yield item
 

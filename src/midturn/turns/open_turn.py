@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.record.codec import Json
-    from midturn.record.rows import CallRow, Progress
+    from midturn.record.packing import Archive
+    from midturn.record.rows import CallRow, Opened, Progress
     from midturn.turns.instance import Instance
 
 
@@ -99,13 +100,46 @@ async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
         await instance.compare(turn.fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """An open question and its row; whether there is no other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """An open question, and what somebody decided."""
 
     question: Question
     row: CallRow
+    """The row that asks."""
     last: bool
+    """Nothing else is asked."""
+    answer: str
+    arguments: Mapping[str, Json] | None
+    """What somebody changed in the arguments of the call."""
+    value: dict[str, Any]
+    """The decision as the journal records it."""
+
+    def record(
+        self, progress: Progress, archive: Archive, recorded: Recorded | None = None
+    ) -> tuple[Progress, list[Row]]:
+        """Return the rows that record the decision, and the progress with them; add it to what is ``recorded``."""
+        at, asked = now(), self.question
+        value = archive.inline(self.value, "answer")
+        row = replace(self.row, stage="done", value=value, at=at, attempt=progress.attempts)
+        if recorded is not None:
+            recorded.add(row, self.value)
+        decision = DecisionRow(
+            turn=progress.turn,
+            question=asked.question,
+            kind=asked.kind,
+            agent=asked.agent,
+            tool=asked.tool or "",
+            arguments=None if asked.arguments is None else dict(asked.arguments),
+            answer=self.answer,
+            changed=None if self.arguments is None else dict(self.arguments),
+            at=at,
+        )
+        rows = [
+            Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row)),
+            Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision)),
+        ]
+        return replace(progress, calls=progress.calls + 1, decisions=progress.decisions + 1), rows
 
 
 class OpenQuestions(Generic[EventT_co, ResultT_co]):
@@ -146,13 +180,28 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         raise SessionBusy(text, session=session, owner="a human")
 
-    async def pick(self, question: str | None) -> Picked:
-        """Return the open question that is meant.
+    async def pick(self, question: str | None) -> str:
+        """Return the id of the open question that is meant: this one, or the only one.
 
         Raises:
             Conflict: it is not asked, or not any more.
             StateInvalid: there are several.
         """
+        return (await self._find(question))[0].id
+
+    async def decide(self, question: str, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
+        """Return what an answer to an open question decides.
+
+        Raises:
+            Conflict: the question is not asked, or not any more.
+            StateInvalid: this cannot be answered to it.
+        """
+        asked, row, last = await self._find(question)
+        value = read_answer(asked, answer, arguments)
+        return Decided(question=asked, row=row, last=last, answer=answer, arguments=arguments, value=value)
+
+    async def _find(self, question: str | None) -> tuple[Question, CallRow, bool]:
+        """Return an open question, its row, and whether nothing else is asked."""
         asked, session = await _asked(self._ledger), self._ledger.session
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
@@ -165,54 +214,24 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
                 runs = holder(self._ledger.head) is not None
                 then = "its turn runs now" if runs else "resume() goes on with its turn"
             raise Conflict(f"session {session!r} waits for {which}; {then}", session=session)
-        return Picked(*found, last=len(asked) == 1)
+        return *found, len(asked) == 1
 
-    async def answer(self, picked: Picked, answer: str, arguments: Mapping[str, Json] | None) -> None:
-        """Record an answer; the turn can go on then. The lease is held if there is something to run.
+    async def record(self, decided: Decided) -> None:
+        """Record a decision without agents. The turn can continue when nothing else is asked.
 
         Raises:
             Conflict: another was quicker.
-            StateInvalid: this cannot be answered to it.
         """
-        value = read_answer(picked.question, answer, arguments)
-        runs = self._instance.is_runnable
-        if runs:
-            await self._instance.load(self._ledger)
-            await check_open_turn(await read_open_turn(self._ledger), self._instance)
-        else:
-            await self._instance.read(self._ledger)
-        progress, archive = self._ledger.progress, self._instance.archive
-        asked, at = picked.question, now()
-        row = replace(picked.row, stage="done", value=archive.inline(value, "answer"), at=at, attempt=progress.attempts)
-        decision = DecisionRow(
-            turn=progress.turn,
-            question=asked.question,
-            kind=asked.kind,
-            agent=asked.agent,
-            tool=asked.tool or "",
-            arguments=None if asked.arguments is None else dict(asked.arguments),
-            answer=answer,
-            changed=None if arguments is None else dict(arguments),
-            at=at,
-        )
-        goes_on = runs or picked.last
+        await self._instance.read(self._ledger)
+        archive = self._instance.archive
+        progress, rows = decided.record(self._ledger.progress, archive)
+        status: Opened = "running" if decided.last else "waiting"
         with self._ledger.storing(archive) as bodies:
             await self._ledger.write(
-                status="running" if goes_on else "waiting",
-                progress=replace(
-                    progress,
-                    calls=progress.calls + 1,
-                    decisions=progress.decisions + 1,
-                    bodies=archive.bodies,
-                    open="running" if goes_on else "waiting",
-                    version=max(progress.version, self._instance.version) if runs else progress.version,
-                ),
-                rows=[
-                    *bodies,
-                    Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row)),
-                    Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision)),
-                ],
-                release=not runs,
+                status=status,
+                progress=replace(progress, bodies=archive.bodies, open=status),
+                rows=[*bodies, *rows],
+                release=True,
             )
 
     async def discard(self) -> None:

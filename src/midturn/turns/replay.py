@@ -18,7 +18,7 @@ from midturn.questions import denied
 from midturn.record.codec import difference
 from midturn.record.head import Kind
 from midturn.record.rows import CheckpointRow, TurnRow
-from midturn.stopping import each, fail
+from midturn.stopping import fail
 from midturn.versions.blueprint import build, fingerprint_of
 from midturn.versions.loading import fit_stored
 
@@ -152,9 +152,9 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     halt: Stop = asyncio.get_running_loop().create_future()
     calls, outcome, differences = _RecordedCalls(known, halt), Outcome(messages=[]), list[str]()
     try:
-        stream = framework.stream(live, messages_of(bodies, task.task), calls, blueprint.effects)
-        async with aclosing(stream), aclosing(each(stream, halt)) as items:
-            async for item in items:
+        stream = framework.stream(live, messages_of(bodies, task.task), calls, blueprint.effects, [halt])
+        async with aclosing(stream):
+            async for item in stream:
                 outcome = item if isinstance(item, Outcome) else outcome
     except _Other as other:
         differences.append(str(other))

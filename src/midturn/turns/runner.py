@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
@@ -23,20 +22,21 @@ from midturn.journal.journal import Journal, Suspended, Unrecorded
 from midturn.journal.recorded import Recorded
 from midturn.record.head import Kind, Row
 from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record, now
-from midturn.stopping import each, settled
+from midturn.stopping import settled
 from midturn.turns.commit import Stamp, commit
 from midturn.turns.open_turn import OpenTurn, calls_made, check_open_turn, read_open_turn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from midturn.framework import Framework
     from midturn.history.checkpoints import Stored
-    from midturn.lease.ledger import Ledger
+    from midturn.lease.ledger import Holding, Ledger
     from midturn.record.codec import Json
-    from midturn.record.rows import CallRow, Ended, Origin
+    from midturn.record.rows import CallRow, Ended, Origin, Progress
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
+    from midturn.turns.open_turn import Decided
     from midturn.turns.session_options import Options
 
 Diverged: TypeAlias = Literal["raise", "continue"]
@@ -56,12 +56,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._instance = instance
         self._framework = framework
         self._options = options
-        self._turn = OpenTurn(recorded=Recorded())
-        """The turn that is about to run."""
-        self._notes: list[str] = []
 
-    async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> None:
-        """Accept an input: durable, with the lease, before anything runs."""
+    async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> OpenTurn:
+        """Accept an input: make it durable, with the lease, before anything runs. Return the turn to perform."""
         await self._instance.load(self._ledger)
         repairs = await self._framework.prepare(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
@@ -76,68 +73,84 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         rows = [_row(Kind.TURN, turn, row)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
-        self._turn = OpenTurn(task=task, born=row.at, recorded=Recorded())
         progress = replace(
             progress,
             turn=turn,
-            bodies=archive.bodies,
             journal=progress.calls,
-            open="running",
             attempts=1,
             attempted=row.at,
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
         )
-        await self._instance.begin()
-        with self._ledger.storing(archive) as bodies:
-            write = self._ledger.write(status="running", progress=progress, rows=[*bodies, *rows])
-            await self._open(write, own=True)
+        await self._open(progress, rows, own=True)
+        return OpenTurn(task=task, born=row.at, recorded=Recorded())
 
-    async def reopen(self, *, own: bool) -> None:
-        """Take the lease to run the open turn again; ``own`` says that the caller asked for this very turn."""
+    async def reopen(self, *, own: bool, decided: Decided | None = None) -> OpenTurn:
+        """Take the lease to run the open turn again, with what somebody ``decided``. Return the turn to perform.
+
+        ``own`` says that the caller asked for this very turn.
+        """
         await self._instance.load(self._ledger)
-        self._turn = await read_open_turn(self._ledger)
-        await check_open_turn(self._turn, self._instance)
+        turn = await read_open_turn(self._ledger)
+        await check_open_turn(turn, self._instance)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
-        progress = self._ledger.progress
+        progress, rows = self._ledger.progress, list[Row]()
+        if decided is not None:
+            progress, rows = decided.record(progress, self._instance.archive, turn.recorded)
         progress = replace(
             progress,
-            open="running",
             attempts=progress.attempts + 1,
             attempted=now(),
             version=max(progress.version, self._instance.version),
         )
-        await self._instance.begin()
-        await self._open(self._ledger.write(status="running", progress=progress), own=own)
+        await self._open(progress, rows, own=own)
+        return turn
 
-    async def _open(self, write: Coroutine[None, None, None], *, own: bool) -> None:
+    async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool) -> None:
+        """Write that the turn runs, and take the lease for it."""
+        await self._instance.begin()
+        archive = self._instance.archive
         try:
-            await write
+            with self._ledger.storing(archive) as bodies:
+                await self._ledger.write(
+                    status="running",
+                    progress=replace(progress, bodies=archive.bodies, open="running"),
+                    rows=[*bodies, *rows],
+                )
         except asyncio.CancelledError as error:
             if own and self._ledger.owned:  # it was written all the same
                 await self._abort("cancelled", error)
             raise
 
     async def perform(
-        self, stop: Stop, *, own: bool, diverged: Diverged = "raise"
+        self, turn: OpenTurn, stop: Stop, *, own: bool, diverged: Diverged = "raise"
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run the open turn, whose lease is held, and commit it; yield its events, then its result.
 
         A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
         """
-        turn, waiting = self._ledger.progress.turn, None
-        outcome: Outcome | None = None
+        number, waiting = self._ledger.progress.turn, None
+        outcome = Outcome(messages=[])
         said: list[EventT_co] = []
+        lost: Stop = asyncio.get_running_loop().create_future()
+        holding = self._ledger.hold(lost)
+        journal = self._journal(turn, lost, diverged)
+        stream = self._framework.stream(
+            self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
+        )
         try:
-            async with aclosing(self._events(stop, diverged)) as events:
-                async for item in events:
+            try:
+                async for item in stream:
                     if isinstance(item, Outcome):
                         outcome = item
                     else:
                         said.append(item)
                         yield item
+                notes = journal.finish()
+            finally:
+                await settled(_end(stream, journal, lost, holding))
             tree = await self._framework.capture(self._instance.live)
-            await self._commit(turn, tree, outcome)
+            await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
         except Suspended as suspended:
             waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
             await self._suspend(suspended.rows)
@@ -153,7 +166,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         except MidturnError as error:
             error.session = error.session or self._ledger.session
             if not own:
-                error.add_note(f"This is turn {turn}, which was left open. Your task was not accepted: run() it again.")
+                error.add_note(
+                    f"This is turn {number}, which was left open. Your task was not accepted: run() it again."
+                )
             await self._abort("failed", error)
             raise
         except Exception as error:
@@ -161,60 +176,28 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             which = "" if own else ", which another worker left behind and had to be finished first,"
             next_ = "run() goes on with another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
-                f"turn {turn} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
-                f"The state is as it was before it. {next_}, resume() tries turn {turn} again, discard() gives it up.",
+                f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
+                f"The state is as it was before it. {next_}, resume() tries turn {number} again, "
+                "discard() gives it up.",
                 session=self._ledger.session,
-                turn=turn,
+                turn=number,
             ) from error
         yield self._framework.result(
             self._instance.live,
-            turn=turn,
+            turn=number,
             checkpoint=self._ledger.progress.checkpoint,
-            outcome=outcome or Outcome(messages=[]),
+            outcome=outcome,
             waiting=waiting,
         )
 
-    async def _events(self, stop: Stop, diverged: Diverged) -> AsyncGenerator[EventT_co | Outcome, None]:
-        """Yield what the framework's run yields, until it ends, is stopped, has to wait, or the lease is lost."""
-        lost: Stop = asyncio.get_running_loop().create_future()
-        holding = self._ledger.hold(lost)
-        turn = self._turn
-        journal: Journal | Unrecorded
-        if self._records():
-            journal = Journal(
-                self._ledger,
-                self._instance.archive,
-                turn.recorded,
-                born=turn.born,
-                halt=lost,
-                divergence=Divergence(
-                    self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue"
-                ),
-            )
-        else:
-            journal = Unrecorded(self._ledger, born=turn.born, halt=lost)
-        stream = self._framework.stream(self._instance.live, turn.task, journal, self._instance.blueprint.effects)
-        try:
-            async with aclosing(each(stream, stop, lost)) as items:
-                async for item in items:
-                    yield item
-            self._notes = journal.finish()
-        finally:
-
-            async def end() -> None:
-                try:
-                    await stream.aclose()
-                finally:
-                    await journal.close()
-                    if not lost.done():
-                        lost.set_result(None)
-                    await holding.end()
-
-            await settled(end())
-
-    def _records(self) -> bool:
-        """Return whether the calls of the turn are recorded; what was recorded once is not done again."""
-        return self._options.durability == "call" or bool(self._turn.recorded.entries)
+    def _journal(self, turn: OpenTurn, halt: Stop, diverged: Diverged) -> Journal | Unrecorded:
+        """Return what records the calls of a turn. What was recorded once is never done again."""
+        if self._options.durability != "call" and not turn.recorded.entries:
+            return Unrecorded(self._ledger, born=turn.born, halt=halt)
+        divergence = Divergence(self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue")
+        return Journal(
+            self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=halt, divergence=divergence
+        )
 
     async def _suspend(self, asked: Sequence[CallRow]) -> None:
         """Leave the turn to whoever answers."""
@@ -256,7 +239,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._instance.end(number)
         return number
 
-    async def _commit(self, turn: int, tree: Any, outcome: Outcome | None) -> None:
+    async def _commit(self, turn: int, tree: Any, outcome: Outcome, notes: Sequence[str], *, recorded: bool) -> None:
         progress = self._ledger.progress
         await commit(
             self._ledger,
@@ -266,8 +249,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             turn=turn,
             origin="run",
             outcome=outcome,
-            calls=(progress.journal, progress.calls) if self._records() else (),
-            notes=self._notes,
+            calls=(progress.journal, progress.calls) if recorded else (),
+            notes=notes,
             attempts=progress.attempts,
             journals=self._options.journals,
         )
@@ -322,6 +305,17 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         except StateInvalid:  # messages of types that only the agent or team itself knows
             await self._instance.load(self._ledger)
             return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
+
+
+async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded, lost: Stop, holding: Holding) -> None:
+    """End all that runs beside a turn."""
+    try:
+        await stream.aclose()
+    finally:
+        await journal.close()
+        if not lost.done():
+            lost.set_result(None)
+        await holding.end()
 
 
 def _row(kind: Kind, n: int, record: object) -> Row:

@@ -14,12 +14,15 @@ from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 from midturn.autogen import private
 from midturn.autogen.messages.conversion import load, mark, outcome
 from midturn.autogen.parts.walk import teams, walk
+from midturn.stopping import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
+    from midturn.autogen.calls.interception import InterceptedRun
     from midturn.framework import Calls
     from midturn.record.codec import Json
+    from midturn.stopping import Stop
 
 GRACE = 0.2
 """Seconds that a cancelled run gets to end by itself before it is cancelled again."""
@@ -40,22 +43,38 @@ class _Token(CancellationToken):
         return future
 
 
-async def stream(live: Any, task: Sequence[Json] | None, calls: Calls) -> AsyncGenerator[Any, None]:
-    """Yield the events of a run, then its outcome. Closing the stream ends the run, and the instance is lost."""
+async def stream(
+    live: Any, task: Sequence[Json] | None, run: InterceptedRun, stops: Sequence[Stop]
+) -> AsyncGenerator[Any, None]:
+    """Yield the events of a run, then its outcome.
+
+    A stop ends the run at once and raises its error here. Closing the stream ends the run too. The instance is lost
+    then.
+    """
     token = _Token()
     queue: asyncio.Queue[Any] = asyncio.Queue()
     messages = None if task is None else load(live, task, "task")
-    driver = asyncio.create_task(_drive(live, messages, token, queue, calls))
-    driver.add_done_callback(lambda _: queue.put_nowait(None))
-    complete = False
-    try:
-        while (item := await queue.get()) is not None:
-            yield outcome(item) if isinstance(item, TaskResult) else item
-        await driver
-        complete = True
-    finally:
-        if not complete:
-            await _stop(live, driver, token)
+    with run.installed():
+        driver = asyncio.create_task(_drive(live, messages, token, queue, run.calls))
+        for ending in (driver, *stops):
+            ending.add_done_callback(queue.put_nowait)
+        complete = False
+        try:
+            while not complete:
+                item = await queue.get()
+                for stop in stops:
+                    if stop.done():
+                        stop.result()
+                if item is driver:
+                    driver.result()
+                    complete = True
+                else:
+                    yield outcome(item) if isinstance(item, TaskResult) else item
+        finally:
+            for stop in stops:
+                stop.remove_done_callback(queue.put_nowait)
+            if not complete:
+                await settled(_stop(live, driver, token))
 
 
 async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
