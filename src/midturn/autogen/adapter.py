@@ -47,7 +47,7 @@ class AutoGen:
         self._built: frozenset[str] = frozenset()
         """The paths of the parts of the live instance as it was built."""
         self._parts: Sequence[Part] = ()
-        """All its parts now; empty if they may have changed since they were found."""
+        """All its parts as they were found for the next turn; empty if they may have changed since."""
         self._before: not_kept.Seen = {}
         """The attributes, before the turn, of objects in it whose state midturn cannot keep."""
         self._digests: dict[str, Digests] = {}
@@ -130,7 +130,8 @@ class AutoGen:
         effects: Mapping[str, tool],
         stops: Sequence[Stop],
     ) -> AsyncGenerator[Event | Outcome, None]:
-        run = InterceptedRun(self._parts or walk(live), calls, effects, self._digests, self._stand_ins)
+        parts, self._parts = self._parts or walk(live), ()
+        run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
         return run_stream.stream(live, task, run, stops)
 
     def result(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import NotFound, StateInvalid
-from midturn.record.bodies import Bodies, gc_paused
+from midturn.record.bodies import gc_paused
 from midturn.record.codec import is_object
 from midturn.record.head import Kind
 from midturn.record.packing import Archive, restore
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from midturn.lease.ledger import Ledger
+    from midturn.record.bodies import Bodies
     from midturn.record.codec import Json
 
 MANY = 4000
@@ -112,12 +113,12 @@ def _missing(ledger: Ledger, number: int) -> NotFound:
 
 
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:
-    """The first ``count`` bodies of a session.
+    """Return the bodies of a session, at least the first ``count``; read those that were not read before.
 
     Raises:
         StateInvalid: some are missing.
     """
-    bodies = Bodies()
+    bodies = ledger.bodies
     while (start := len(bodies.values)) < count:
         found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
         if not found:

@@ -19,6 +19,7 @@ from midturn.errors import (
     StoreUnavailable,
 )
 from midturn.lease.process import is_dead, new_owner
+from midturn.record.bodies import Bodies
 from midturn.record.head import NO_LABELS, Kind, Write
 from midturn.record.rows import (
     CheckpointRow,
@@ -84,6 +85,8 @@ class Ledger:
         self.session = session
         self.head: Head | None = None
         self.progress = Progress()
+        self.bodies = Bodies()
+        """The bodies read so far. A session's bodies never change, so nobody reads one twice."""
         self._labels = labels
         self._owner = new_owner()
         self._writing = asyncio.Lock()
@@ -104,6 +107,10 @@ class Ledger:
         self._see(await self.store.head(self.session))
         if self.head is not None and self.head.status == "deleted":
             raise SessionDeleted.of(self.session)
+
+    def forget_bodies(self) -> None:
+        """Free the memory of the bodies that were read."""
+        self.bodies = Bodies()
 
     def move(self) -> None:
         """Prepare for use in another event loop."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from midturn.errors import StateInvalid
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.head import versioned
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from midturn.record.head import Row
 
 BODY = "$"
+NESTED = (dict, list)
 
 
 class _Form(NamedTuple):
@@ -54,7 +55,7 @@ class Bodies:
     def message(self, number: int, path: str) -> dict[str, Json]:
         """Return the message whose body has this number."""
         found = self.values[number] if 0 <= number < len(self.values) else None
-        if not is_array(found) or not found:
+        if class_of(found) is not list or not found:
             raise StateInvalid(f"body {number} is missing or is not a message", path=path)
         return self.outline(found, path)
 
@@ -70,21 +71,21 @@ class Bodies:
         for key, kind in form.empty:
             found[key] = kind()
         for key, value in zip(form.varying, array[1:], strict=True):
-            found[key] = self.whole(value, path) if type(value) in (dict, list) else value
+            found[key] = self.whole(value, path) if class_of(value) in NESTED else value
         return found
 
     def whole(self, value: Any, path: str) -> Any:
         """Return a value with its long strings back in it."""
-        if is_object(value):
+        if class_of(value) is dict:
             if BODY in value:
                 return self._long(value[BODY], path)
             return {unescape(key): self.whole(item, path) for key, item in value.items()}
-        if is_array(value):
-            return [self.whole(item, path) for item in value]
+        if class_of(value) is list:
+            return [self.whole(item, path) if class_of(item) in NESTED else item for item in value]
         return value
 
     def _long(self, number: Any, path: str) -> Any:
-        if is_array(number):
+        if class_of(number) is list:
             return self.outline(number, path)
         text = self.values[number] if type(number) is int and 0 <= number < len(self.values) else None
         if type(text) is not str:

@@ -50,9 +50,13 @@ def encode_checked(value: object, path: str = "$") -> bytes:
     """Return the JSON bytes of a value whose parts were checked already."""
     data = orjson.dumps(value)
     if len(data) > MAX_BYTES:
-        message = f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}"
-        raise StateInvalid(message, path=path)
+        raise too_long(data, path)
     return data
+
+
+def too_long(data: bytes, path: str) -> StateInvalid:
+    """Make the error for a value whose JSON is too long."""
+    return StateInvalid(f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}", path=path)
 
 
 def decode(data: bytes, what: str) -> Any:

@@ -25,7 +25,7 @@ import orjson
 from midturn.errors import StateInvalid
 from midturn.record import codec
 from midturn.record.bodies import BODY, escape, unescape
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_object
 from midturn.record.head import FORMAT, Kind, Row
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ MAX_ROW = 2000
 """Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
 STEADY = {"source", "type"}
 """Keys whose values are few in a session."""
+NUMBERS = {int, float}
 NOTHING: tuple[Json, ...] = (None, {}, [])
 """Values that many messages share."""
 
@@ -196,7 +197,7 @@ class Archive:
 
         def skeleton(value: Any, path: Path) -> Any:
             nonlocal logs
-            if is_object(value):
+            if class_of(value) is dict:
                 if len(path) > codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
                 codec.check(dict.fromkeys(value), _name(path))
@@ -269,22 +270,25 @@ class Archive:
         return log, Append(log.number, start, added, parent) if added or parent is not None else None
 
     def _short(self, value: Any, path: str) -> Any:
-        if isinstance(value, str):
+        kind = class_of(value)
+        if kind is str:
             return {BODY: self._add(value, path)} if len(value) >= LONG else value
-        if is_object(value):
-            if value and all(type(item) in (int, float) for item in value.values()):
+        if kind is dict:
+            if value and set(map(class_of, value.values())) <= NUMBERS:
                 return {BODY: [self._add(list(value), path), *value.values()]}
             return {escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
-        if is_array(value):
+        if kind is list:
             return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
 
     def _add(self, value: Json, path: str) -> int:
-        data = codec.encode_checked(value, path)
+        data = orjson.dumps(value)
+        if len(data) > codec.MAX_BYTES:
+            raise codec.too_long(data, path)
         digest = blake2b(data, digest_size=DIGEST).digest()
         number = self._numbers.get(digest)
         if number is None:
-            number = self._numbers[digest] = self.bodies
+            number = self._numbers[digest] = self.stored + len(self._new)
             self._new.append(data)
         return number
 
@@ -353,9 +357,9 @@ def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[
     return [read(log, length, 0) for log, length in spans]
 
 
-def _is_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
+def _is_messages(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     """Say whether a plain list is worth a log: it is made of objects."""
-    return is_array(value) and bool(value) and all(is_object(item) for item in value)
+    return class_of(value) is list and set(map(class_of, value)) == {dict}
 
 
 def _as_is(value: Json) -> Json:

@@ -178,11 +178,14 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
-            if question is None:
-                question = await self._questions.pick(None)  # and not one that is asked while we wait
+            decided = None
+            if question is None:  # what is asked now, and not while we wait
+                decided = await self._questions.decide(None, answer, arguments)
+                question = decided.question.id
             while True:
                 await self._ledger.wait(until, stop)
-                decided = await self._questions.decide(question, answer, arguments)
+                if decided is None or decided.head is not self._ledger.head:
+                    decided = await self._questions.decide(question, answer, arguments)
                 try:
                     if not self._instance.is_runnable:
                         await self._questions.record(decided)

@@ -49,6 +49,7 @@ class Turnstile:
                 if (head := self._ledger.head) is not None and self._ledger.owned:
                     await settled(self._release(head.status))
             finally:
+                self._ledger.forget_bodies()
                 self._inside -= 1
                 self._mutex.release()
 

@@ -9,6 +9,7 @@ from midturn.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, Stat
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.checkpoints import messages_of, read_bodies
 from midturn.journal import recorded
+from midturn.journal.recorded import Recorded
 from midturn.lease.ledger import holder
 from midturn.questions import Waiting, read_answer
 from midturn.record.head import Kind, Row
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from midturn.framework import Framework
-    from midturn.journal.recorded import Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.record.codec import Json
+    from midturn.record.head import Head
     from midturn.record.packing import Archive
     from midturn.record.rows import CallRow, Opened, Progress
     from midturn.turns.instance import Instance
@@ -71,11 +72,9 @@ def calls_made(progress: Progress) -> Sequence[int]:
 
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
     """Return what the open turn waits for, oldest first; nothing if it does not wait."""
-    return tuple(question for question, _ in (await _asked(ledger)).values())
-
-
-async def _asked(ledger: Ledger) -> dict[str, tuple[Question, CallRow]]:
-    return (await read_open_turn(ledger)).recorded.questions if ledger.progress.open == "waiting" else {}
+    if ledger.progress.open != "waiting":
+        return ()
+    return tuple(question for question, _ in (await read_open_turn(ledger)).recorded.questions.values())
 
 
 async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
@@ -104,6 +103,9 @@ async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
 class Decided:
     """An open question, and what somebody decided."""
 
+    turn: OpenTurn
+    head: Head | None
+    """The head that was seen when the turn was read."""
     question: Question
     row: CallRow
     """The row that asks."""
@@ -115,15 +117,12 @@ class Decided:
     value: dict[str, Any]
     """The decision as the journal records it."""
 
-    def record(
-        self, progress: Progress, archive: Archive, recorded: Recorded | None = None
-    ) -> tuple[Progress, list[Row]]:
-        """Return the rows that record the decision, and the progress with them; add it to what is ``recorded``."""
+    def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row]]:
+        """Add the decision to what the turn has recorded; return its rows, and the progress with them."""
         at, asked = now(), self.question
         value = archive.inline(self.value, "answer")
         row = replace(self.row, stage="done", value=value, at=at, attempt=progress.attempts)
-        if recorded is not None:
-            recorded.add(row, self.value)
+        self.turn.recorded.add(row, self.value)
         decision = DecisionRow(
             turn=progress.turn,
             question=asked.question,
@@ -180,29 +179,16 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         raise SessionBusy(text, session=session, owner="a human")
 
-    async def pick(self, question: str | None) -> str:
-        """Return the id of the open question that is meant: this one, or the only one.
-
-        Raises:
-            Conflict: it is not asked, or not any more.
-            StateInvalid: there are several.
-        """
-        return (await self._find(question))[0].id
-
-    async def decide(self, question: str, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
-        """Return what an answer to an open question decides.
+    async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
+        """Return what an answer decides: to the question with this id, or to the only one.
 
         Raises:
             Conflict: the question is not asked, or not any more.
-            StateInvalid: this cannot be answered to it.
+            StateInvalid: this cannot be answered to it, or there are several questions.
         """
-        asked, row, last = await self._find(question)
-        value = read_answer(asked, answer, arguments)
-        return Decided(question=asked, row=row, last=last, answer=answer, arguments=arguments, value=value)
-
-    async def _find(self, question: str | None) -> tuple[Question, CallRow, bool]:
-        """Return an open question, its row, and whether nothing else is asked."""
-        asked, session = await _asked(self._ledger), self._ledger.session
+        session, waits = self._ledger.session, self._ledger.progress.open == "waiting"
+        turn = await read_open_turn(self._ledger) if waits else OpenTurn(recorded=Recorded())
+        asked = turn.recorded.questions
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
             raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=session)
@@ -214,7 +200,16 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
                 runs = holder(self._ledger.head) is not None
                 then = "its turn runs now" if runs else "resume() goes on with its turn"
             raise Conflict(f"session {session!r} waits for {which}; {then}", session=session)
-        return *found, len(asked) == 1
+        return Decided(
+            turn=turn,
+            head=self._ledger.head,
+            question=found[0],
+            row=found[1],
+            last=len(asked) == 1,
+            answer=answer,
+            arguments=arguments,
+            value=read_answer(found[0], answer, arguments),
+        )
 
     async def record(self, decided: Decided) -> None:
         """Record a decision without agents. The turn can continue when nothing else is asked.

@@ -91,12 +91,12 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         ``own`` says that the caller asked for this very turn.
         """
         await self._instance.load(self._ledger)
-        turn = await read_open_turn(self._ledger)
+        turn = await read_open_turn(self._ledger) if decided is None else decided.turn
         await check_open_turn(turn, self._instance)
         await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
         progress, rows = self._ledger.progress, list[Row]()
         if decided is not None:
-            progress, rows = decided.record(progress, self._instance.archive, turn.recorded)
+            progress, rows = decided.record(progress, self._instance.archive)
         progress = replace(
             progress,
             attempts=progress.attempts + 1,
@@ -129,6 +129,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
 
         A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
         """
+        self._ledger.forget_bodies()
         number, waiting = self._ledger.progress.turn, None
         outcome = Outcome(messages=[])
         said: list[EventT_co] = []

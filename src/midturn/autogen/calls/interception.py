@@ -37,7 +37,7 @@ from midturn.autogen.parts.kinds import traits
 from midturn.autogen.parts.walk import Part, walk
 from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
-from midturn.record.codec import class_of, is_object
+from midturn.record.codec import class_of
 from midturn.record.digests import about
 from midturn.tools import human, marked
 
@@ -127,7 +127,7 @@ class InterceptedRun:
             _CHANGED.discard(id(owner))
         for part in self._parts:
             for attribute, value in _attributes(part.live):
-                if is_stand_in(value):  # one that the part has put there itself
+                if is_stand_in(class_of(value)):  # one that the part has put there itself
                     setattr(part.live, attribute, unwrapped(value))
             if isinstance(part.live, UserProxyAgent):
                 vars(part.live).pop("on_messages_stream", None)
@@ -166,7 +166,7 @@ class InterceptedRun:
         return self._with_stand_ins(part, attribute.lstrip("_"), value)
 
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
-        if (kind := kind_of(value)) is not None:
+        if (kind := kind_of(class_of(value))) is not None:
             if kind is ChatCompletionClient and isinstance(part.live, Workbench):
                 return value  # its tools ask it, perhaps from a task that outlives the run; their calls are recorded
             path = join(part.path, name)
@@ -175,7 +175,7 @@ class InterceptedRun:
             return made
         if not depth or class_of(value) not in NESTED or len(value) > MANY:
             return value
-        if is_object(value):
+        if class_of(value) is dict:
             found = {key: self._with_stand_ins(part, f"{name}/{key}", item, depth - 1) for key, item in value.items()}
             return value if all(found[key] is value[key] for key in found) else found
         items: list[Any] | tuple[Any, ...] = value

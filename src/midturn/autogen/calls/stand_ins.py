@@ -114,18 +114,19 @@ def stand_in(real: Any, kind: type[Any], recorder: Any, earlier: Any) -> Any:
     return made
 
 
-def is_stand_in(value: object) -> bool:
-    """Whether a value is a stand-in."""
-    return MARK in vars(class_of(value))
+@lru_cache(maxsize=1024)
+def is_stand_in(cls: Any) -> bool:
+    """Return whether a class is one of stand-ins."""
+    return MARK in vars(cls)
 
 
 def unwrapped(value: Any) -> Any:
     """Return the real object of a stand-in, also inside lists and dicts; any other value as it is."""
-    if is_stand_in(value):
+    if is_stand_in(class_of(value)):
         return value.real
     if type(value) in (list, tuple):
         return type(value)(unwrapped(item) for item in value)
-    if is_object(value):
+    if class_of(value) is dict:
         return {key: unwrapped(item) for key, item in value.items()}
     return value
 
@@ -146,23 +147,19 @@ def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
     setattr(owner, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
 
 
-def kind_of(value: object) -> type[Any] | None:
-    """Return the kind of object whose calls are recorded; ``None`` if they are not.
+@lru_cache(maxsize=1024)
+def kind_of(cls: Any) -> type[Any] | None:
+    """Return the kind of objects whose calls are recorded that a class is of; ``None`` if it is of none.
 
-    Calls of a list memory are not: its contents are in the state, so it answers the same again.
+    Calls of a list memory are not recorded: its contents are in the state, so it answers the same again.
     """
-    return _kind(class_of(value))
+    return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
 
 
 @lru_cache(maxsize=1024)
 def may_be_called(cls: Any) -> bool:
     """Return whether objects of a class are called, or have some that are inside. It is asked for every attribute."""
-    return cls in NESTED or _kind(cls) is not None
-
-
-@lru_cache(maxsize=1024)
-def _kind(cls: Any) -> type[Any] | None:
-    return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
+    return cls in NESTED or kind_of(cls) is not None
 
 
 @lru_cache(maxsize=256)

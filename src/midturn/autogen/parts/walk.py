@@ -57,7 +57,7 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
             return
         found[id(part.live)] = part
         for attribute, name, child in parts_of(part.live):
-            visit(Part(part.at(name), child, covered=_covers(part.live, attribute)))
+            visit(Part(join(part.path, name), child, covered=_covers(part.live, attribute)))
 
     visit(Part("", live))
     return list(found.values())

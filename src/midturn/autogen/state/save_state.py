@@ -5,9 +5,10 @@ The lists of messages are taken out while ``save_state()`` runs. The caller dump
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent
 from autogen_agentchat.messages import BaseChatMessage
@@ -193,13 +194,14 @@ def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:
     """Copy a state into plain dicts and lists: some components return their live ones, or Counters."""
     if depth > MAX_DEPTH:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
-    if is_mapping(state):
+    kind = class_of(state)
+    if issubclass(kind, Mapping):
         return {
             key: sorted(value) if (state.get("type"), key) in UNORDERED else copied(value, f"{path}.{key}", depth + 1)
             for key, value in state.items()
         }
-    if isinstance(state, list | tuple):
-        return [copied(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(cast("list[Any]", state))]
+    if issubclass(kind, list | tuple):
+        return [copied(value, f"{path}[{i}]", depth + 1) for i, value in enumerate(state)]
     return state
 
 

@@ -15,7 +15,7 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
 from midturn.autogen.parts.kinds import traits_of
-from midturn.autogen.parts.walk import settle, teams, walk
+from midturn.autogen.parts.walk import settle, teams
 from midturn.autogen.state import older_versions
 from midturn.autogen.state.kept import kept
 from midturn.autogen.state.save_state import shape
@@ -98,21 +98,21 @@ async def fit(live: Any, tree: Json) -> Plan:
     if type(count := tree.get("kept", 0)) is not int or count != len(beside):
         has, says = f"has {len(beside)} parts", f"is {count!r}"
         raise StateInvalid.together([StateInvalid(has, path="$.beside"), StateInvalid(says, path="$.kept")])
+    imported = "beside" not in tree
     if not isinstance(live, SingleThreadedAgentRuntime):
-        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
+        return await _fit(await settle(live), tree["state"], beside, imported=imported)
     new = await build_agents(live, tree["state"], "$.state")
     try:
-        return await _fit(live, tree["state"], beside, imported="beside" not in tree)
+        return await _fit(await settle(live), tree["state"], beside, imported=imported)
     except StateInvalid:
         private.forget_agents(live, new)
         raise
 
 
-async def _fit(live: Any, own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
-    parts = await settle(live)
+async def _fit(parts: Sequence[Part], own: Json, beside: dict[str, Json], *, imported: bool) -> Plan:
     _check_idle(parts)
     if imported:
-        own = _modernized(live, own)
+        own = _modernized(parts[0].live, own)
     stored: dict[str, Json] = {"": own, **_as_built(parts, beside)}
     positions = _positions(parts, stored)
     loads: list[PlannedLoad] = []
@@ -166,7 +166,8 @@ async def load(live: Any, plan: Plan) -> Loaded:
         StateInvalid: a part refused its state, or the state that was captured afterwards is different.
     """
     done: list[PlannedLoad] = []
-    there = {id(part.live) for part in plan.parts}
+    parts = plan.parts
+    there = {id(part.live) for part in parts}
     for planned in plan.loads:
         if id(planned.part.live) not in there:
             continue  # the part that contains it has replaced it
@@ -177,10 +178,10 @@ async def load(live: Any, plan: Plan) -> Loaded:
         except Exception as error:  # it may be a user's own
             what = f"does not fit what was built: {type(error).__name__}: {error}"
             raise StateInvalid(what, path=_at(planned.keep.path)) from error
-        if isinstance(planned.read, Read) and planned.read.opaque:
-            there = {id(part.live) for part in walk(live)}
+        if planned.keep.is_opaque or (isinstance(planned.read, Read) and planned.read.opaque):
+            parts = await settle(live)  # a user's own code may have replaced some
+            there = {id(part.live) for part in parts}
         done.append(planned)
-    parts = await settle(live)
     if plan.imported:
         await _derive(parts)
     captured = await capture(parts)
