@@ -41,7 +41,7 @@ def _pid_space() -> str:
 
 
 def _start(pid: int) -> str:
-    """Return the start time of a process, which tells it from a later one with the same id; empty if there is none."""
+    """Return the start time of a process, to distinguish it from a later one with the same id; empty if it is gone."""
     if pid <= 0:  # for kill() these are groups of processes
         return ""
     try:

@@ -97,8 +97,7 @@ class ServerStore(ABC):
     async def _write(self, write: Write, tries: Tries) -> Head: ...
 
     @abstractmethod
-    async def close(self) -> None:
-        """Release the connections."""
+    async def close(self) -> None: ...
 
     @abstractmethod
     async def _delete(self, session: str, by: str, tries: Tries) -> bool:

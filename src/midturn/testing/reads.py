@@ -333,7 +333,7 @@ class Listing(Suite):
     async def test_of_equal_changes_the_greater_id_comes_first(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # A store with a clock of its own does not use this time, but must pass all the same.
+        # A store with a clock of its own does not use this time, but must also pass.
         moment = time.time()
         monkeypatch.setattr(time, "time", lambda: moment)
         await _write_all(store, HOSTILE_IDS)

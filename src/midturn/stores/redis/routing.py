@@ -3,7 +3,7 @@
 This is midturn's own code on plain connections of redis-py. It does not use redis-py's clients for clusters and
 Sentinels, because a call of a store must know three things about each attempt:
 
-* Whether a server may have carried it out (``Request.sent``). Without that, an interrupted write cannot be told from a
+* Whether a server may have carried it out (``Request.sent``). Only that distinguishes an interrupted write from a
   rejected one. So every attempt is one exchange on one connection, and nothing below the store tries again.
 * Which server answered. WAIT and WAITAOF confirm a write on the connection that wrote. ROLE, sent together with a read,
   shows that the server is still a primary. Durability is checked once for each server.

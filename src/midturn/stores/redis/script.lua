@@ -2,7 +2,7 @@
 -- A session is one sorted set, all scores 0. Its members, in binary order:
 --   <kind, one digit><n, 16 hex digits>:<data>
 --   h<format> <seq> <epoch> <created> <updated> <status> =<token, quoted>\n<owner, lease, labels as JSON>\n<data>
--- Redis rolls nothing back, so every script checks everything first, and writes only when nothing can fail any more.
+-- Redis rolls nothing back, so every script first checks everything, and writes only when nothing can fail.
 -- Numbers that may exceed 2^53 stay strings.
 local function read(key)
     local member = redis.call('ZRANGEBYLEX', key, '[h', '(i', 'LIMIT', 0, 1)[1]
