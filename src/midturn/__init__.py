@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when it is first used: a program that only catches an error, or marks a tool, need not wait for the rest.
+# Each module is imported on first use: a program that only catches an error or marks a tool does not wait for the rest.
 _MODULES = {
     "autogen.adapter": "State TurnResult replayed",
     "errors": (
@@ -86,5 +86,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Not what this module needs for itself, nor submodules that happen to be loaded.
+    # Without the imports of this module, and without submodules that happen to be loaded.
     return sorted([*_MODULE_OF, "__version__"])

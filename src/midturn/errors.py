@@ -6,17 +6,17 @@
     ├── Conflict            the session changed between reading and writing it
     ├── NotFound            there is no such session, turn, checkpoint or store (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
-    ├── TurnFailed          a turn ended without a result; the state is as it was before it
-    ├── InDoubt             a crash left a tool's call in doubt, and a human has to say what became of it
-    ├── ReplayDiverged      an interrupted turn cannot be finished: the code has changed, and what was done does not fit
+    ├── TurnFailed          a turn ended without a result; the state is as it was before the turn
+    ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
+    ├── ReplayDiverged      an interrupted turn cannot continue: its recorded calls do not fit the changed code
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
-    │   └── Drifted         a state fits another agent or team than the one that was built
+    │   └── Drifted         a state belongs to another agent or team than the one that was built
     ├── UnknownVersion      a record was written by a newer midturn, or a state by a newer version of the blueprint
-    ├── MissingMigration    a state was written by an older version of the blueprint, and no migration leads from it
-    ├── MigrationFailed     a migration raised, or did what a migration must not do; the session is as it was
+    ├── MissingMigration    an older version of the blueprint wrote the state, and no migration leads to this version
+    ├── MigrationFailed     a migration raised, or did what a migration must not do; the session is unchanged
     ├── StoreFull           no space is left for the write
     ├── StoreUnavailable    the store cannot be opened, reached or used
-    │   └── OutcomeUnknown  a write was cut off and nobody can tell whether it happened
+    │   └── OutcomeUnknown  a write was interrupted, and it is not known whether it took effect
     └── MissingExtra        an optional package is needed (``str(error)`` has the pip line)
 
 ``NotKept`` is a warning, not an error.
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_DIFFERENCES = 20
-"""How many differences a message lists after the first."""
+"""Largest number of differences that a message lists after the first."""
 
 EXTRAS = {
     "openai": "autogen-ext[openai]>=0.7.4,<0.8",
     "postgres": "psycopg[binary]>=3.2,<3.4",
     "redis": "redis>=6.2,<9",
 }
-"""What each optional extra of midturn stands for."""
+"""The package that each optional extra of midturn installs."""
 
 
 class MidturnError(Exception):
@@ -59,7 +59,7 @@ class SessionBusy(MidturnError):
 
 
 class LeaseLost(MidturnError):
-    """Another worker took the session over; nothing of this worker's was written since."""
+    """Another worker took the session over; since then this worker has written nothing."""
 
 
 class Conflict(MidturnError):
@@ -67,7 +67,7 @@ class Conflict(MidturnError):
 
     @classmethod
     def of(cls, session: str) -> Conflict:
-        """For a write that named another seq than the session's."""
+        """Return the error for a write that names another seq than the session's."""
         return cls(f"session {session!r} was changed by another writer; read it again", session=session)
 
 
@@ -76,8 +76,8 @@ class NotFound(MidturnError, LookupError):
 
     @classmethod
     def of(cls, session: str) -> NotFound:
-        """Make the error for a session that is not there."""
-        return cls(f"there is no session {session!r}; store.sessions() lists those that there are", session=session)
+        """Return the error for a session that does not exist."""
+        return cls(f"there is no session {session!r}; store.sessions() lists the existing ones", session=session)
 
 
 class SessionDeleted(MidturnError):
@@ -85,12 +85,12 @@ class SessionDeleted(MidturnError):
 
     @classmethod
     def of(cls, session: str) -> SessionDeleted:
-        """For any use of a deleted session."""
+        """Return the error for any use of a deleted session."""
         return cls(f"session {session!r} was deleted and stays deleted; choose another id", session=session)
 
 
 class TurnFailed(MidturnError):
-    """A turn ended without a result; ``turn`` is its number and the state is as it was before it."""
+    """A turn ended without a result; ``turn`` is its number. The state is as it was before the turn."""
 
     def __init__(self, message: str, *, session: str, turn: int) -> None:
         super().__init__(message, session=session)
@@ -98,9 +98,9 @@ class TurnFailed(MidturnError):
 
 
 class InDoubt(MidturnError):
-    """A crash left a call of an ``unsafe`` tool in doubt; ``answer()`` says what became of it.
+    """A crash interrupted a call of an ``unsafe`` tool; ``answer()`` takes what became of the call.
 
-    ``question`` is the id of the question, ``tool`` and ``arguments`` are those of the call.
+    ``question`` is the id of the question. ``tool`` and ``arguments`` are those of the call.
     """
 
     def __init__(self, message: str, *, session: str, question: str, tool: str, arguments: object) -> None:
@@ -111,10 +111,10 @@ class InDoubt(MidturnError):
 
 
 class ReplayDiverged(MidturnError):
-    """What an interrupted turn had done does not fit what the code does now.
+    """The recorded calls of an interrupted turn do not fit the calls that the code makes now.
 
-    ``recorded`` names the calls that were completed and are not made any more, ``now`` the call made in their place,
-    if there is one.
+    ``recorded`` names the completed calls that the code no longer makes. ``now`` names the call that it makes in their
+    place, if there is one.
     """
 
     def __init__(self, message: str, *, session: str, turn: int, recorded: Sequence[str], now: str | None) -> None:
@@ -125,9 +125,9 @@ class ReplayDiverged(MidturnError):
 
 
 class StateInvalid(MidturnError):
-    """A value cannot be stored or a stored one cannot be used; ``path`` names it.
+    """A value cannot be stored, or a stored value cannot be used; ``path`` names the value.
 
-    ``differences`` has a path and a message for each thing that is wrong.
+    ``differences`` has a path and a message for each problem.
     """
 
     def __init__(self, message: str, *, path: str, session: str | None = None) -> None:
@@ -137,7 +137,7 @@ class StateInvalid(MidturnError):
 
     @staticmethod
     def together(errors: Sequence[StateInvalid]) -> StateInvalid:
-        """One error for all of them."""
+        """Return one error that lists the differences of all errors."""
         differences = tuple(difference for error in errors for difference in error.differences)
         (path, message), *others = differences
         lines = [f"{path}: {message}" for path, message in others[:MAX_DIFFERENCES]]
@@ -150,16 +150,16 @@ class StateInvalid(MidturnError):
 
 
 class Drifted(StateInvalid):
-    """A state is sound, but it is that of another agent or team than the one that was built.
+    """A state is sound, but belongs to another agent or team than the one that was built.
 
-    ``drift`` is the report of what has changed, if the checkpoint says how its agents were built.
+    ``drift`` reports what has changed, if the checkpoint says how its agents were built.
     """
 
     drift: object = None
 
     @classmethod
     def of(cls, error: StateInvalid) -> Drifted:
-        """The same as another error about a state, which is sound."""
+        """Return an error about a sound state as a ``Drifted`` with the same message and differences."""
         if isinstance(error, Drifted):
             return error
         (path, message), *_ = error.differences
@@ -171,7 +171,7 @@ class Drifted(StateInvalid):
 
 
 class NotKept(UserWarning):
-    """Something of a user's own has changed in a turn, and has no methods that say what to keep of it."""
+    """An object of the user's own changed in a turn, and has no methods to save and load its state."""
 
 
 class UnknownVersion(MidturnError):
@@ -179,13 +179,13 @@ class UnknownVersion(MidturnError):
 
 
 class MissingMigration(MidturnError):
-    """A state was written by an older version of the blueprint, and no migration leads from that to this one."""
+    """An older version of the blueprint wrote the state, and no migration leads from that version to this one."""
 
 
 class MigrationFailed(MidturnError):
-    """A migration raised, or did what a migration must not do; the session is as it was.
+    """A migration raised, or did what a migration must not do; the session is unchanged.
 
-    ``versions`` are the two between which it leads.
+    ``versions`` are the version that the migration starts from and the one that it leads to.
     """
 
     def __init__(self, message: str, *, session: str | None, versions: tuple[int, int]) -> None:
@@ -198,16 +198,16 @@ class StoreUnavailable(MidturnError):
 
     @classmethod
     def closed(cls) -> StoreUnavailable:
-        """For a call after ``close()``."""
+        """Return the error for a call after ``close()``."""
         return cls("the store is closed; use it inside `async with midturn.open(...)`")
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """A write was cut off and it is not known whether it took effect; reading the session again tells."""
+    """A write was interrupted, and it is not known whether it took effect. Read the session again to find out."""
 
 
 class StoreFull(MidturnError):
-    """No space is left for the write; nothing of it was kept."""
+    """No space is left for the write; nothing was written."""
 
 
 class MissingExtra(MidturnError):

@@ -1,6 +1,6 @@
-"""The private names of Python itself that midturn reads; nothing else in the package has any.
+"""All private names of Python itself that midturn uses.
 
-``tests/test_python_private.py`` names each of them. A Python without one is served as well: see each function.
+``tests/test_python_private.py`` tests each of them. midturn also runs on a Python that lacks one: see each function.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 READY = "_ready"
 FRAMES = "_current_frames"
 FUNCTION = "fn"
-"""The attribute of what a thread of a pool is busy with that has the function."""
+"""Attribute of a thread pool's work item that holds the function to run."""
 
 
 def ready(loop: AbstractEventLoop) -> Collection[object]:
-    """Return what a loop is about to run: the same object, which changes. Other loops than asyncio's seem busy."""
+    """Return the live queue of callbacks that a loop is about to run.
+
+    For a loop without such a queue, return one that is never empty, so that the loop seems busy.
+    """
     found: Collection[object] = getattr(loop, READY, (None,))
     return found
 
 
 def functions_in_threads() -> list[object]:
-    """Return the functions in C, such as ``input``, that threads of pools are in; none if Python does not tell."""
+    """Return the functions in C, such as ``input``, that pool threads run; none if Python does not show them."""
     frames: dict[int, FrameType] = getattr(sys, FRAMES, dict)()
     items = (frame.f_locals.get("self") for frame in frames.values())
     return [getattr(item, FUNCTION) for item in items if hasattr(item, FUNCTION)]

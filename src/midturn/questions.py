@@ -1,4 +1,4 @@
-"""What an open turn asks of people, and what can be answered."""
+"""The questions that an open turn asks people, and the answers that it accepts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Question:
     kind: Asked
     question: str
     agent: str
-    """The path of the agent: ``participants/ann``; empty for a single agent."""
+    """The path of the agent, such as ``participants/ann``; empty for a single agent."""
     tool: str | None = None
     arguments: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What somebody answered to a question."""
+    """The answer that somebody gave to a question."""
 
     question: str
     kind: Asked
@@ -51,7 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The open questions of a turn, oldest first. Its own attributes are those of the first one."""
+    """The open questions of a turn, oldest first. Its own attributes are those of the first question."""
 
     questions: tuple[Question, ...]
 
@@ -81,10 +81,10 @@ class Waiting:
 
 
 def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] | None) -> dict[str, Any]:
-    """Return an answer as it is recorded: a decision and what belongs to it.
+    """Return an answer in the form that the journal records: the decision, and its text or arguments.
 
     Raises:
-        StateInvalid: this cannot be answered to the question.
+        StateInvalid: the question does not accept this answer.
     """
     if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise StateInvalid(f"must be a string, not {type(answer).__name__}", path="answer")
@@ -101,7 +101,7 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
         case "approval", "deny" if arguments is None:
             return {"decision": "deny", "text": text}
         case "approval", "deny":
-            raise StateInvalid("a call that is denied has none", path="arguments")
+            raise StateInvalid("can only be changed together with 'approve'", path="arguments")
         case "doubt", ("retry" | "fail") as word if not given:
             return {"decision": word}
         case "doubt", "done" if given:
@@ -115,7 +115,7 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
 def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
     check(arguments, "arguments")
     if not is_object(arguments) or question.kind != "approval":
-        raise StateInvalid("only a tool's approval can change its arguments, with an object of them", path="arguments")
+        raise StateInvalid("can only be changed when a tool's call is approved, with a JSON object", path="arguments")
     known = question.arguments or {}
     if unknown := [name for name in arguments if name not in known]:
         has = f"it has {', '.join(known)}" if known else "it has none"
@@ -123,26 +123,26 @@ def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
 
 
 def decided(answer: Mapping[str, Any]) -> str:
-    """Return a recorded answer in the words in which it was given."""
+    """Return a recorded answer in the words of whoever gave it."""
     text, arguments = answer.get("text"), answer.get("arguments")
     said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
     return said if arguments is None else f"{said}, with {encode(arguments).decode()}"
 
 
 FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."
-"""What a model is told of a call in doubt that nobody could clear up."""
+"""The result that a model gets for a call in doubt that a human answered with "fail"."""
 
 
 def may(call: str) -> str:
-    """Return the question whether a call is approved."""
+    """Return the question that asks for a call's approval."""
     return f"May {call} be called?"
 
 
 def did(call: str) -> str:
-    """Return the question what became of a call."""
+    """Return the question that asks what became of an interrupted call."""
     return f"{call} was interrupted. Did it take effect?"
 
 
 def denied(reason: str) -> str:
-    """Return what a model is told of a call that was not approved."""
+    """Return the result that a model gets for a call that was not approved."""
     return f"This call was not allowed: {reason}" if reason else "This call was not allowed."

@@ -1,4 +1,4 @@
-"""The contract that every store keeps. Its prose stands here only; the proof is :mod:`midturn.testing`."""
+"""The contract of every store. It is documented here only; :mod:`midturn.testing` tests that a store keeps it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ if TYPE_CHECKING:
     from midturn.record.head import Head, Kind, Row, Status, Write
 
 Profile: TypeAlias = Literal["volatile", "strict", "bounded-loss"]
-"""What an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: what the store's docs
-say. ``volatile``: nothing, the memory store."""
+"""The failures that an acknowledged write survives. ``strict``: a crash and a power loss. ``bounded-loss``: those that
+the docs of the store name. ``volatile``: none, because the data is in memory."""
 
 ListOrder: TypeAlias = Literal["id", "updated"]
-"""How sessions are listed: by id, or the last change first."""
+"""The order of a list of sessions: by id, or by change with the latest first."""
 
 DEADLINE = 30.0
 """Seconds after which a call to a store gives up."""
 
 
 class Store(Protocol):
-    """Sessions by id: a head that is swapped atomically, and immutable rows beside it.
+    """Sessions by id. Each has a head, which a write replaces atomically, and rows, which never change.
 
-    All ids were checked by :func:`midturn.record.head.check_id`. Every method may raise
-    :class:`~midturn.errors.StoreUnavailable` within the deadline and :class:`~midturn.errors.StateInvalid` for a
-    stored record that is damaged; damage to one session does not touch another.
-    Two ids are the same session only if they are equal character by character.
+    Callers check all ids with :func:`midturn.record.head.check_id`. Two ids are the same session only if they are
+    equal character by character.
+
+    Every method may raise :class:`~midturn.errors.StoreUnavailable` within the deadline, and
+    :class:`~midturn.errors.StateInvalid` for a stored record that is damaged. Damage to one session does not affect
+    another.
     """
 
     profile: Profile
 
     async def head(self, session: str) -> Head | None:
-        """The session's head, also of a deleted one; ``None`` if the id was never written."""
+        """Return the session's head, also that of a deleted session; ``None`` if the id was never written."""
         ...
 
     async def heads(
@@ -49,85 +51,90 @@ class Store(Protocol):
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
     ) -> Sequence[Head]:
-        """Up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
+        """Return up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
 
-        Those that match all filters: the literal ``prefix``, the ``status``, every one of ``labels``. Deleted sessions
-        are listed only when asked for by status. One whose head cannot be read is left out, with a warning in the log.
+        A head must match all filters: the literal ``prefix``, the ``status``, and every one of ``labels``. Deleted
+        sessions are listed only with ``status="deleted"``. A session whose head cannot be read is omitted, with a
+        warning in the log.
 
-        With ``order="updated"`` the last change comes first, and of equal ones the greater id. ``after`` is then the
-        :func:`~midturn.record.head.cursor` of the last head. A session that changes between two pages moves to the
-        front: it may be missed by later pages, and no session is listed twice unless it changed.
+        With ``order="updated"`` the latest change comes first; where the times are equal, the greater id. ``after`` is
+        then the :func:`~midturn.record.head.cursor` of the last head. A session that changes between two pages moves
+        to the front, so later pages may miss it. No session is listed twice unless it changed.
         """
         ...
 
     async def counts(self) -> Mapping[Status, int]:
-        """Return how many sessions have each status that occurs, ``deleted`` included."""
+        """Return the number of sessions by status, ``deleted`` included; a status without sessions is absent."""
         ...
 
     async def write(self, write: Write) -> Head:
-        """Apply the write whole and durably, then return the new head; its seq is the write's plus one.
+        """Apply the whole write durably, then return the new head; its seq is the write's plus one.
 
         Raises:
-            Conflict: the session's head is not the one that the writer saw (``write.follows(head)``), or a row is
-                already there. Nothing was written.
+            Conflict: the session's head is not the one that the writer saw (``write.follows(head)``), or a row already
+                exists. Nothing was written.
             SessionDeleted: the session is deleted. Nothing was written.
-            StoreFull: no space. Nothing was written.
-            OutcomeUnknown: the write was cut off. It is settled before the next ``head()`` of the same store answers,
-                and that head's token tells whether it took effect.
+            StoreFull: no space is left. Nothing was written.
+            OutcomeUnknown: the write was interrupted. Its outcome is final before the next ``head()`` of the same
+                store returns, and the token of that head shows whether the write took effect.
         """
         ...
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
-        """The rows of one kind with ``start <= n < stop``, ordered by ``n``; none for an unknown or deleted session."""
+        """Return the rows of one kind with ``start <= n < stop``, ordered by ``n``.
+
+        An unknown or deleted session has no rows.
+        """
         ...
 
     async def delete(self, session: str) -> bool:
-        """Remove the rows, labels and data for good and leave a head with status ``deleted``; free the space.
+        """Remove the rows, labels and data for good, free their space, and return whether there was anything to delete.
 
-        Whether there was something to delete. Works whoever holds the lease: the owner's next write is refused.
+        A head with the status ``deleted`` remains. The lease does not prevent a deletion: the owner's next write is
+        rejected.
         """
         ...
 
     async def close(self) -> None:
-        """Give back files, threads and connections; the store is of no use afterwards. Closing twice is fine."""
+        """Release files, threads and connections. The store cannot be used afterwards; closing it twice is allowed."""
         ...
 
 
 class Transaction(Protocol):
-    """Statements of the caller's and one write of the store's, of which all take effect or none does.
+    """Statements of the caller and one write of the store: all of them take effect, or none.
 
-    Made by :meth:`Transactional.transaction`. Every call has the store's deadline. After a call that was cancelled or
-    that the store could not carry out, the transaction is over.
+    :meth:`Transactional.transaction` makes it. Every call has the store's deadline. The transaction is over after a
+    call that was cancelled or that the store could not carry out.
     """
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement of the caller's; its rows, if it has any.
+        """Run one statement of the caller and return its rows, if it has any.
 
         Parameters are written as the database does: ``?`` or ``:name`` for SQLite, ``%s`` or ``%(name)s`` for Postgres.
-        What is wrong with the statement is told by the driver's own exception; the statement has no effect then, and
-        the transaction goes on unless the database has ended it.
+        For a wrong statement the driver raises its own exception. The statement then has no effect, and the
+        transaction continues unless the database has ended it.
 
         Raises:
             StateInvalid: the statement would begin, end or divide the transaction, or the transaction is over. SQLite
-                also refuses to write to midturn's tables; on Postgres, rights do.
+                also rejects writes to midturn's tables; on Postgres, use the rights of the database for that.
         """
         ...
 
     async def write(self, write: Write) -> Head:
-        """As :meth:`Store.write`, in this transaction, which it commits; with an error, all of it is rolled back.
+        """Apply a write as :meth:`Store.write` does, and commit the transaction; an error rolls all of it back.
 
-        Nothing can be done in it afterwards. A constraint of the caller's that the database only checks at the end is
-        told by the driver's own exception.
+        The transaction cannot be used afterwards. Where a constraint of the caller is checked only at the commit, the
+        driver raises its own exception.
         """
         ...
 
 
 @runtime_checkable
 class Transactional(Protocol):
-    """What a store also is if the caller's own tables can be in its database."""
+    """A store whose database can also have tables of the caller."""
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction; leaving the block without :meth:`Transaction.write` rolls it back."""
+        """Open a transaction; leaving the block without :meth:`Transaction.write` rolls it back."""
         ...
 
 
@@ -141,7 +148,7 @@ def matching(
     labels: Mapping[str, str] = NO_LABELS,
     order: ListOrder = "id",
 ) -> list[Head]:
-    """Return the page that :meth:`Store.heads` returns, from all heads of a store."""
+    """Return the page of :meth:`Store.heads`, given all heads of a store."""
     if order == "updated":
         start = read_cursor(after)
         ordered = sorted((head for head in heads if by_change(head) < start), key=by_change, reverse=True)
@@ -152,5 +159,5 @@ def matching(
 
 
 def fits(head: Head, status: Status | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a head has the status and all labels that a list asks for."""
+    """Return whether a head has all labels and the status; without a status, any head but a deleted one fits."""
     return (head.status == status if status else head.status != "deleted") and labels.items() <= head.labels.items()

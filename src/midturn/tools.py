@@ -1,4 +1,4 @@
-"""Tools: what a tool says of itself, and what it can ask about the call that it is in."""
+"""Tools: the marks that declare a tool's effect, and the functions that a tool can call while it runs."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInDoubt:
-    """A call of a tool that was interrupted, so that nobody knows whether it took effect; ``reconcile`` gets it."""
+    """A tool's call that was interrupted, so it is not known whether it took effect. ``reconcile`` gets it."""
 
     session: str
     turn: int
     agent: str
-    """The path of the agent that called: ``participants/ann``."""
+    """The path of the agent that made the call, such as ``participants/ann``."""
     tool: str
     arguments: Mapping[str, Json]
     key: str
-    """What :func:`midturn.call_key` returned inside the tool."""
+    """The key that :func:`midturn.call_key` returned inside the tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class tool:  # noqa: N801 - it is used as a decorator
-    """Say what a tool does to the world: a decorator for the function, or a value in ``Blueprint(effects={...})``.
+    """Declaration of what a tool does to the world.
 
-    With ``approval``, a human is asked before the tool acts. ``reconcile`` gets a :class:`CallInDoubt`. It returns what
-    the tool would have returned if the call took effect, and ``None`` if it did not.
+    Use it as a decorator of the tool's function, or as a value in ``Blueprint(effects={...})``. With ``approval``,
+    midturn asks a human before the tool acts. ``reconcile`` is a function that gets a :class:`CallInDoubt`. If that
+    call took effect, the function returns what the tool would have returned, otherwise ``None``.
     """
 
     effect: Effect = "unsafe"
@@ -56,15 +57,15 @@ class tool:  # noqa: N801 - it is used as a decorator
             raise StateInvalid("must be a function", path="reconcile")
 
     def __call__(self, function: F) -> F:
-        """Mark a function, and return it."""
+        """Mark a function with this declaration, and return the function."""
         if not callable(function):
-            raise StateInvalid(f"decorates a function, not a {type(function).__name__}", path="midturn.tool")
+            raise StateInvalid(f"must decorate a function, not a {type(function).__name__}", path="midturn.tool")
         setattr(function, MARK, self)
         return function
 
 
 def marked(function: Any) -> tool | None:
-    """Return what a function was marked with."""
+    """Return the declaration that a function is marked with, if there is one."""
     while isinstance(function, partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType] - of whatever type
     found = getattr(function, MARK, None)
@@ -72,17 +73,17 @@ def marked(function: Any) -> tool | None:
 
 
 def declared(effects: Mapping[str, Effect | tool]) -> dict[str, tool]:
-    """Return what a blueprint says of its tools, by their names."""
+    """Return the declarations of a blueprint's tools, by the names of the tools."""
     found: dict[str, tool] = {}
     for name, effect in effects.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise StateInvalid("has a tool's name for each effect", path="effects")
+            raise StateInvalid("must have the names of tools as its keys", path="effects")
         found[name] = effect if isinstance(effect, tool) else tool(effect=effect)
     return found
 
 
 class Statements(Protocol):
-    """What a tool can do with the store's transaction."""
+    """The part of the store's transaction that a tool can use."""
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, if it has any."""
@@ -91,7 +92,7 @@ class Statements(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The call that is being made."""
+    """The call that is running."""
 
     key: str
     transaction: Transaction | None
@@ -101,42 +102,42 @@ _CURRENT: ContextVar[Current | None] = ContextVar("midturn_call", default=None)
 
 
 def call_key() -> str:
-    """Return, inside a tool, a key that is the same whenever this call is repeated, and that no other call has.
+    """Return, inside a tool, the key of the running call: the same whenever this call is repeated, and unique to it.
 
-    Give it to whatever the tool calls as its idempotency key.
+    Pass it as the idempotency key to the service that the tool calls.
 
     Raises:
-        LookupError: no tool is being called by a session.
+        LookupError: no session is calling a tool here.
     """
     current = _CURRENT.get()
     if current is None:
-        raise LookupError("midturn.call_key() is for the inside of a tool that a session calls")
+        raise LookupError("midturn.call_key() works only inside a tool that a session calls")
     return current.key
 
 
 def transaction() -> Statements:
-    """Return, inside a tool with ``effect="transactional"``, the store's own transaction for statements of the tool.
+    """Return, inside a tool with ``effect="transactional"``, the store's own transaction.
 
-    ``await midturn.transaction().execute("UPDATE ...", (...))``. They take effect together with the record of the
-    call, or not at all.
+    The tool runs its statements in it: ``await midturn.transaction().execute("UPDATE ...", (...))``. The statements
+    take effect together with the record of the call, or not at all.
 
     Raises:
-        LookupError: there is none here.
+        LookupError: no transactional tool is running here.
     """
     current = _CURRENT.get()
     if current is None or current.transaction is None:
-        raise LookupError('midturn.transaction() is for the inside of a tool with effect="transactional"')
+        raise LookupError('midturn.transaction() works only inside a tool with effect="transactional"')
     return current.transaction
 
 
 def is_inside() -> bool:
-    """Say whether a call is being made; whatever is called inside it belongs to it."""
+    """Return whether a call is running; everything that it calls belongs to it."""
     return _CURRENT.get() is not None
 
 
 @contextmanager
 def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
-    """Make a call that has this key, and perhaps a transaction."""
+    """Run the block as a call with this key and, if given, this transaction."""
     token = _CURRENT.set(Current(key, transaction))
     try:
         yield
@@ -145,7 +146,7 @@ def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
 
 
 def inside_a_tool(request: Request, session: str) -> StateInvalid:
-    """Return the error for a human who would be asked inside a call, which cannot wait."""
+    """Return the error for a question to a human inside a call; a call cannot wait for an answer."""
     what = "a human cannot be asked inside a tool; put the agent in an AgentTool or a TeamTool"
     return StateInvalid(what, path=request.name or request.path, session=session)
 
@@ -154,7 +155,7 @@ async def human(prompt: str, cancellation_token: object = None) -> NoReturn:
     """Ask a human, as ``input_func`` of AutoGen's ``UserProxyAgent``; the turn waits until somebody calls ``answer()``.
 
     Raises:
-        LookupError: no session runs it, so nobody could ever answer.
+        LookupError: no session runs the agent, so nobody could ever answer.
     """
     _ = prompt, cancellation_token
     raise LookupError("midturn.human() needs a session that records its calls: store.session(..., durability='call')")

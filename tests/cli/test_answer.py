@@ -204,7 +204,7 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
         (["approve", "--arguments", "{"], 2, "not JSON"),
         (["approve", "--arguments", '{"a": NaN}'], 2, "NaN"),
         (["approve", "--arguments", '{"a": "\ud800"}'], 2, "surrogate"),
-        (["deny", "--arguments", "{}"], 1, "a call that is denied has none"),
+        (["deny", "--arguments", "{}"], 1, "can only be changed together with 'approve'"),
         (["approve", "--arguments", '{"oder": "B2"}'], 1, "the call has no oder; it has order"),
         (["a\ud800"], 1, "surrogate"),
         (["--question", "00000000"], 2, "go with an ANSWER"),

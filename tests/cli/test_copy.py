@@ -129,8 +129,8 @@ def test_what_has_gone_on_in_both_stores_is_told_and_the_others_are_copied(cli):
     result = cli("copy", "midturn.db", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     first, second = result.err.splitlines()
-    assert first.startswith("error: session 'a' has gone on in the destination (")
-    assert second.startswith("error: session 'b' has gone on in both stores (")
+    assert first.startswith("error: session 'a' has continued in the destination (")
+    assert second.startswith("error: session 'b' has continued in both stores (")
     found = cli("copy", "midturn.db", "new.db", "--all", "--json", code=1).json
     assert [(failed["session"], failed["error"]["type"]) for failed in found["failed"]] == [
         ("a", "Conflict"),
@@ -149,7 +149,7 @@ def test_deleted_sessions_stay_deleted(cli, way):
     result = cli("copy", source, target, "--all", code=1)
     assert result.out == "copied 1, deletions 1, failed 1\n"
     assert result.err == (
-        "error: session 'b' was deleted in the source and is left as it is in the destination; to delete it there, "
+        "error: session 'b' was deleted in the source and still exists in the destination; to delete it there, "
         "too: midturn rm b --store DST_URL\n"
     )
     assert cli("show", "a", "--store", target, "--json", code=3).error["type"] == "SessionDeleted"
@@ -166,7 +166,7 @@ def test_a_damaged_session_is_not_missed_in_silence(cli, place):
     result = cli("copy", "midturn.db", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     listed, read = result.err.splitlines()
-    assert listed.startswith("error: a session is left out of the list: labels of 'a'")
+    assert listed.startswith("error: a session is omitted from the list: labels of 'a'")
     assert read == "error: b head: not a record of midturn"
     assert cli("copy", "midturn.db", "new.db", "--session", "a", "--json", code=1).json["failed"][0]["session"] == "a"
 

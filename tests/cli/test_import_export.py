@@ -73,7 +73,7 @@ def test_import_into_a_session_that_exists_needs_force(cli, saved):
         ("", "not JSON"),
         ("[1]", "not a JSON object"),
         ('{"a": NaN}', "NaN is not a JSON number"),
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "occurs twice"),
         ('{"a": "\\ud800"}', "surrogate"),
         ("[" * 100_000, "nested deeper"),
         ("1" * 10_000, "not JSON"),

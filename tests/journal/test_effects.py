@@ -40,7 +40,7 @@ async def test_every_call_has_a_key_of_its_own(memory):
 
 
 def test_a_key_is_for_the_inside_of_a_tool():
-    with pytest.raises(LookupError, match="inside of a tool"):
+    with pytest.raises(LookupError, match="only inside a tool"):
         midturn.call_key()
 
 
@@ -192,7 +192,7 @@ def test_an_effect_that_does_not_exist_is_refused():
         midturn.tool(effect="harmless")
     with pytest.raises(StateInvalid, match="read, idempotent"):
         midturn.Blueprint("desk", Desk(), effects={"refund": "safe"})
-    with pytest.raises(StateInvalid, match="decorates a function"):
+    with pytest.raises(StateInvalid, match="must decorate a function"):
         midturn.tool()("refund")
 
 

@@ -231,7 +231,7 @@ async def test_a_source_that_never_rests_is_given_up(both):
             await source.session("case", agents()[0]).run(task="more")
         return await source.store.rows(session, kind, **limits)
 
-    with pytest.raises(Conflict, match="changed in the source each of 5 times it was read; run again when it rests"):
+    with pytest.raises(Conflict, match="changed in the source each of the 5 times that it was read; run again when"):
         await transfer(Wrapped(source.store, rows=rows), target)
     assert await target.store.head("case") is None
 
@@ -369,7 +369,7 @@ async def test_a_session_that_has_gone_on_in_both_stores_is_left_alone(pair, mon
     await refused(
         source,
         target,
-        r"^session 'case' has gone on in both stores \(body \d+ differs\), nothing was overwritten; go on with one of "
+        r"^session 'case' has continued in both stores \(body \d+ differs\), nothing was overwritten; continue one of "
         r"them, or keep both in different stores: midturn copy SRC_URL OTHER_URL --session case$",
     )
 
@@ -382,8 +382,8 @@ async def test_a_session_that_has_gone_on_in_the_destination_is_left_alone(pair)
     await refused(
         source,
         target,
-        r"^session 'case' has gone on in the destination \(body \d+ is not in the source\), nothing was overwritten; to"
-        r" bring the source up to date: midturn copy DST_URL SRC_URL --session case$",
+        r"^session 'case' has continued in the destination \(body \d+ is not in the source\), nothing was overwritten;"
+        r" to bring the source up to date: midturn copy DST_URL SRC_URL --session case$",
     )
 
 
@@ -392,7 +392,7 @@ async def test_a_head_that_was_changed_in_the_destination_is_left_alone(both):
     await fill(source)
     await transfer(source, target)
     await add(target, labels={})
-    await refused(source, target, r"gone on in both stores \(its status or labels differs\)")
+    await refused(source, target, r"continued in both stores \(its status or labels differs\)")
 
 
 async def test_rows_that_only_one_of_the_stores_has_are_kept(both):
@@ -401,7 +401,7 @@ async def test_rows_that_only_one_of_the_stores_has_are_kept(both):
     await transfer(source, target)
     await add(target, [Row(kind=Kind.KEY, n=7, data=b"{}")])
     await add(source, [Row(kind=Kind.KEY, n=8, data=b"{}")])
-    await refused(source, target, r"gone on in both stores \(key 7 differs\)")
+    await refused(source, target, r"continued in both stores \(key 7 differs\)")
 
 
 async def test_a_row_that_was_lost_is_there_again(both):
@@ -468,7 +468,7 @@ async def test_a_destination_that_is_written_meanwhile_is_not_overwritten(both):
         await target.session("case", agents()[0]).run(task="there")
         return await target.store.write(write)
 
-    with pytest.raises(Conflict, match="was written in the destination by somebody else meanwhile; run again"):
+    with pytest.raises(Conflict, match="was written in the destination by somebody else during the copy; run again"):
         await transfer(source, Wrapped(target.store, write=write))
     assert await numbers(target.session("case")) == [(1, "failed"), (2, "done"), (3, "done"), (4, "done")]
 
@@ -580,7 +580,7 @@ async def test_a_session_that_lives_in_the_destination_is_not_deleted(both):
     await fill(source)
     await transfer(source, target)
     await source.delete("case")
-    await refused(source, target, "is left as it is in the destination; to delete it there, too: midturn rm case --st")
+    await refused(source, target, "still exists in the destination; to delete it there, too: midturn rm case --st")
 
 
 async def test_a_session_that_was_deleted_in_the_destination_is_not_copied(both):
@@ -623,8 +623,8 @@ async def test_a_destination_that_alters_what_is_written_is_caught(both, monkeyp
     with pytest.raises(StateInvalid) as caught:
         await transfer(source, Wrapped(target.store, write=write))
     assert str(caught.value) == (
-        "session 'case': what was read back from the destination is not what was written there; the source is as it "
-        "was: check the destination's disk, and copy to another store"
+        "session 'case': the destination returned other data than was written to it; the source is unchanged: "
+        "check the destination's disk, and copy to another store"
     )
 
 
@@ -649,7 +649,7 @@ async def test_a_damaged_copy_that_is_used_at_once_is_caught(both):
         await target.store.write(Write(session="case", seq=1, epoch=9, status="idle", token="t", data=head.data))
         return head
 
-    with pytest.raises(StateInvalid, match="read back"):
+    with pytest.raises(StateInvalid, match="returned other data"):
         await transfer(source, Wrapped(target.store, write=write))
 
 
@@ -674,5 +674,5 @@ async def test_every_id_is_copied(pair):
     for id_ in ids:
         assert await transfer(source, target, id_) == "copied"
         assert await content(target, id_) == await content(source, id_)
-    with pytest.raises(StateInvalid, match="session 'absent': not in the source"):
+    with pytest.raises(StateInvalid, match="session 'absent': does not exist in the source"):
         await transfer(source, target, "absent")

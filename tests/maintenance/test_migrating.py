@@ -164,7 +164,7 @@ async def test_what_is_not_to_be_migrated_is_left_alone(store, monkeypatch):
     }
     reasons = {id_: result.reason for id_, result in results.items()}
     assert "'other'" in reasons["stranger"]
-    assert "is of version 3, which is newer" in reasons["newer"]
+    assert "of version 3, which is newer" in reasons["newer"]
     assert "turn 2 failed" in reasons["open"]
     assert "is held by" in reasons["busy"]
     assert {id_: await dump(store, id_) for id_ in before} == before
@@ -222,7 +222,7 @@ async def test_a_session_that_has_gone_on_is_not_rolled_back(store):
     before = await dump(store, "case")
     results = await each(store, RollbackRun(store.store, run="desk-v2"))
     assert {id_: result.became for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
-    assert "has gone on since to turn 3; fork() it from checkpoint 1" in results["case"].reason
+    assert "has continued since to turn 3; fork() it from checkpoint 1" in results["case"].reason
     assert await dump(store, "case") == before
 
 

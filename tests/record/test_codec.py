@@ -234,14 +234,14 @@ def test_what_is_not_json_is_refused_with_its_name(data):
 
 @pytest.mark.parametrize("data", [b'{"a":1,"a":1}', b'[{"x":{"b":1,"a":2,"b":3}}]', rb'{"a":1,"\u0061":2}'])
 def test_a_key_that_stands_twice_in_foreign_json_is_refused(data):
-    with pytest.raises(StateInvalid, match="stands twice"):
+    with pytest.raises(StateInvalid, match="occurs twice"):
         decode_foreign(data, "state.json")
 
 
 def test_a_key_that_stands_twice_among_many_is_found_at_once():
     names = [f'"{number}":0' for number in range(100_000)]
     data = ("{" + ",".join([*names, names[-1]]) + "}").encode()
-    with pytest.raises(StateInvalid, match="'99999' stands twice"):
+    with pytest.raises(StateInvalid, match="'99999' occurs twice"):
         decode_foreign(data, "state.json")
 
 

@@ -173,7 +173,7 @@ async def test_a_damaged_line_is_named_and_the_lines_before_it_can_be_kept(store
     file.write_bytes(b"".join([*good[:3], good[3].replace(b"failed", b"idling")]))
     forget(store)
     for call in (store.head, store.delete, lambda session: store.write(a_write(session, 3))):
-        with pytest.raises(StateInvalid, match="remove this line and all after it") as caught:
+        with pytest.raises(StateInvalid, match="remove this line and all lines after it") as caught:
             await call("case-42")
         assert caught.value.path == f"{file}:4"
     file.write_bytes(b"".join(good[:3]))

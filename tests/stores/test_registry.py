@@ -107,7 +107,7 @@ def test_a_scheme_that_is_taken_is_refused(schemes, scheme):
 
 @pytest.mark.parametrize("scheme", ["", "Drawer", "my_drawer", "drawer://", "2drawers"])
 def test_what_cannot_stand_in_a_url_is_no_scheme(schemes, scheme):
-    with pytest.raises(StateInvalid, match="cannot stand before ://"):
+    with pytest.raises(StateInvalid, match="cannot come before ://"):
         midturn.register_store(scheme, registry.open_store)
 
 
@@ -124,7 +124,7 @@ async def test_an_opener_that_returns_no_store_is_told_what_is_missing(schemes):
         return {}
 
     midturn.register_store("drawer", opener)
-    with pytest.raises(StateInvalid, match=r"a dict is no midturn\.store\.Store: it lacks profile, head, heads"):
+    with pytest.raises(StateInvalid, match=r"a dict is not a midturn\.store\.Store: it lacks profile, head, heads"):
         async with midturn.open("drawer://"):
             pass
 
@@ -132,7 +132,7 @@ async def test_an_opener_that_returns_no_store_is_told_what_is_missing(schemes):
 def test_a_store_is_an_instance_that_keeps_the_contract():
     with pytest.raises(StateInvalid, match="MemoryStore is a class"):
         midturn.open(store=MemoryStore)
-    with pytest.raises(StateInvalid, match=r"a str is no midturn\.store\.Store"):
+    with pytest.raises(StateInvalid, match=r"a str is not a midturn\.store\.Store"):
         midturn.open(store="sqlite:///x.db")
 
 

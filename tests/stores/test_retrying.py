@@ -86,5 +86,5 @@ async def test_closing_between_two_tries_of_a_write_leaves_its_outcome_unknown()
     task = asyncio.ensure_future(store.write(a_write()))
     await asyncio.sleep(0.03)
     await store.close()
-    with pytest.raises(OutcomeUnknown, match="closed meanwhile"):
+    with pytest.raises(OutcomeUnknown, match="closed during the call"):
         await task

@@ -274,7 +274,7 @@ async def test_a_statement_cannot_end_the_transaction(at, store, statement):
     async with store.transaction() as transaction:
         await transaction.execute(at.insert, (1, "pump"))
         if not (at.kind == "sqlite" and statement.lstrip().startswith(";")):  # which is an empty statement there
-            with pytest.raises(StateInvalid, match="begun and ended by midturn"):
+            with pytest.raises(StateInvalid, match="midturn itself begins and ends"):
                 await transaction.execute(statement)
         with pytest.raises((at.error, sqlite3.Warning)):
             await transaction.execute(f"SELECT 1; {statement.replace('-- why', '')}")
@@ -443,7 +443,7 @@ async def test_a_file_that_another_process_holds_is_waited_for_until_the_deadlin
             try:
                 assert other.stdout.readline() == "held\n"
                 before = time.monotonic()
-                with pytest.raises(StoreUnavailable, match=r"did not answer within 0.5 s"):
+                with pytest.raises(StoreUnavailable, match=r"did not respond within 0.5 s"):
                     async with hasty.transaction():
                         pytest.fail("it has not the lock")
                 assert 0.4 < time.monotonic() - before < 5

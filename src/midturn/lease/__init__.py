@@ -1,1 +1,1 @@
-"""Who may write a session: its lease, and whether the process that holds it is alive."""
+"""The lease of a session: the right to write it, and the check whether its holder is alive."""

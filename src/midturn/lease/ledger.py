@@ -1,4 +1,4 @@
-"""One session in one store: its head as last seen, and writes that only the holder of its lease can make."""
+"""One session in one store: its head as last read, and the writes that only the holder of its lease can make."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 LEASE = 30.0
 """Seconds for which a lease is taken; it is renewed while a turn runs."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
-"""Seconds between two looks at a lease that another holds."""
+"""Seconds between two reads of a lease that another worker holds."""
 LOOKS = 20
-"""How often somebody looks in the time that the lease was held last, if that is short."""
+"""Number of reads in the time for which the lease was last held, if that time is short."""
 
 RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow)
 
 
 def holder(head: Head | None) -> str | None:
-    """Return who holds the lease and may be alive."""
+    """Return the owner of the lease, unless the lease has expired or the owner is dead."""
     if head is None or head.owner is None or head.expires <= head.now or is_dead(head.owner):
         return None
     return head.owner
 
 
 class Holding:
-    """Renews a lease from when it is time to. Most turns are over by then, and have no task for it."""
+    """Renewal of a lease. Its task starts only when the first renewal is due: most turns are over by then."""
 
     def __init__(self, hold: Callable[[], Coroutine[None, None, None]]) -> None:
         self._hold = hold
@@ -71,7 +71,7 @@ class Holding:
         self._task = asyncio.create_task(self._hold())
 
     async def end(self) -> None:
-        """Wait until nothing is renewed any more."""
+        """Let no renewal begin, and wait for the end of one that runs."""
         self._timer.cancel()
         if self._task is not None:
             await self._task
@@ -91,15 +91,15 @@ class Ledger:
         self._owner = new_owner()
         self._writing = asyncio.Lock()
         self._doubtful = False
-        """Whether the lease was renewed without an answer."""
+        """True if the outcome of the last renewal is unknown."""
 
     @property
     def owned(self) -> bool:
-        """Say whether this ledger holds the lease, as far as it knows."""
+        """Return whether this ledger holds the lease, according to the head that it read last."""
         return self.head is not None and self.head.owner == self._owner
 
     async def refresh(self) -> None:
-        """Read the head anew.
+        """Read the head again.
 
         Raises:
             SessionDeleted: the session is deleted.
@@ -120,7 +120,7 @@ class Ledger:
         return self.head.epoch if self.head is not None else 0
 
     def busy(self) -> str | None:
-        """Return the owner, if another holds the lease and may be alive."""
+        """Return the owner of the lease, if it is another one that may be alive."""
         owner = holder(self.head)
         return None if owner == self._owner else owner
 
@@ -128,8 +128,8 @@ class Ledger:
         """Wait until nobody else holds the lease.
 
         Raises:
-            SessionBusy: somebody still does at ``until`` (of :func:`time.monotonic`).
-            CancelledError: told to stop.
+            SessionBusy: somebody still holds it at ``until``, a time of :func:`time.monotonic`.
+            CancelledError: ``stop`` was cancelled.
         """
         pause, longest = SHORTEST_PAUSE, LONGEST_PAUSE
         epoch, since = self._epoch(), time.monotonic()
@@ -144,19 +144,19 @@ class Ledger:
             await unless(asyncio.sleep(min(pause, left)), stop)
             pause = min(pause * 1.5, longest)
             await self.refresh()
-            if self._epoch() != epoch:  # It was free for a moment, and another was quicker: be there the next time.
+            if self._epoch() != epoch:  # It was free for a moment, and another worker was faster: read more often.
                 now = time.monotonic()
                 longest = min(longest, max((now - since) / LOOKS, SHORTEST_PAUSE))
                 epoch, since = self._epoch(), now
 
     @contextmanager
     def storing(self, archive: Archive) -> Generator[list[Row]]:
-        """Take the new bodies as rows for one :meth:`write`; they stay new if it has no effect."""
+        """Yield the new bodies as rows for one :meth:`write`; if the write has no effect, they stay new."""
         rows, bodies = archive.new_bodies(), archive.bodies
         try:
             yield rows
         except BaseException:
-            if self.progress.bodies != bodies:  # else it was cancelled when it had been written
+            if self.progress.bodies != bodies:  # otherwise the cancellation came after the write
                 archive.take_back()
             raise
 
@@ -171,14 +171,15 @@ class Ledger:
         transaction: Transaction | None = None,
         sheltered: bool = False,
     ) -> None:
-        """Write rows and progress at once, taking the lease if it is not held yet, and giving it back if told to.
+        """Write rows and progress in one write, which also takes the lease if needed, and releases it if asked.
 
-        Once begun it comes to its end, even if the caller is cancelled; ``sheltered`` says that nobody cancels him.
+        Once begun, the write completes even if the caller is cancelled. ``sheltered`` promises that nobody cancels the
+        caller.
 
         Raises:
-            LeaseLost: it was held, and another has taken it over.
-            Conflict: it was not held, and another was quicker.
-            SessionDeleted: the session was deleted meanwhile.
+            LeaseLost: this ledger held the lease, and another worker has taken it over.
+            Conflict: this ledger did not hold the lease, and another worker wrote first.
+            SessionDeleted: the session was deleted.
         """
         if transaction is not None:
             await self._write(status, progress, rows, release=release, transaction=transaction)
@@ -188,12 +189,12 @@ class Ledger:
 
     @asynccontextmanager
     async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
-        """Open the store's transaction, for a :meth:`write`; until it ends, nothing else is written."""
+        """Open a transaction of the store for one :meth:`write`; all other writes wait until it ends."""
         async with self._writing, store.transaction() as transaction:
             yield transaction
 
     def hold(self, lost: Stop) -> Holding:
-        """Renew the lease until ``lost`` is done; if it is lost, ``lost`` gets the error."""
+        """Renew the lease until ``lost`` is done; if the lease is lost, ``lost`` gets the error."""
         return Holding(partial(self._hold, lost))
 
     async def _hold(self, lost: Stop) -> None:
@@ -201,7 +202,7 @@ class Ledger:
             try:
                 await self._renew()
             except StoreUnavailable:
-                pass  # The next write tells whether the lease is still held; until then the turn goes on.
+                pass  # The next write shows whether the lease is still held; until then the turn continues.
             except MidturnError as error:
                 fail(lost, error)
             await asyncio.wait({lost}, timeout=LEASE / 3)
@@ -250,12 +251,12 @@ class Ledger:
         )
         applied = self._apply(write, progress, self.store if transaction is None else transaction)
         try:
-            await (applied if sheltered else settled(applied))  # a task of its own costs more than it seems
+            await (applied if sheltered else settled(applied))  # settled() makes a task, which costs more than it seems
         except Conflict:
             if not owned:
                 raise
             raise LeaseLost(
-                f"session {self.session!r} was taken over by another worker, which finishes the turn",
+                f"session {self.session!r} was taken over by another worker, which will finish the turn",
                 session=self.session,
             ) from None
 
@@ -267,7 +268,7 @@ class Ledger:
         self.head, self.progress = head, progress
 
     async def _find_out(self, write: Write, unknown: OutcomeUnknown) -> Head:
-        """Return the head that a write made whose call was cut off, if it took effect."""
+        """Return the head that an interrupted write made, if the write took effect."""
         try:
             found = await self.store.head(self.session)
             seq = found.seq if found is not None else 0
@@ -285,20 +286,20 @@ class Ledger:
         raise Conflict.of(self.session)
 
     async def _has(self, rows: Sequence[Row]) -> bool:
-        """Say whether rows are there, which no other write can have added: they have its time in them."""
+        """Return whether the store has these rows. No other write can have added them: they contain the time."""
         for row in rows:
             if list(await self.store.rows(self.session, row.kind, start=row.n, stop=row.n + 1)) != [row]:
                 return False
         return bool(rows)
 
     async def read(self, kind: Kind, cls: type[RowT], n: int) -> RowT | None:
-        """Return one record, if it is there."""
+        """Return one record, if it exists."""
         for row in await self.store.rows(self.session, kind, start=n, stop=n + 1):
             return decode_record(cls, row.data, self.name(kind, n))
         return None
 
     async def key(self, key: str) -> tuple[int, KeyRow | None]:
-        """Return the number that the next record of a key gets, and its latest record if there is one."""
+        """Return the number for the next record of a key, and the latest record of that key if there is one."""
         n, latest = key_number(key), None
         while (found := await self.read(Kind.KEY, KeyRow, n)) is not None:
             if found.key == key:
@@ -307,7 +308,7 @@ class Ledger:
         return n, latest
 
     def name(self, kind: Kind, n: int) -> str:
-        """Return what errors call a row."""
+        """Return the name of a row for error messages."""
         return f"{self.session} {kind.name.lower()} {n}"
 
     def _see(self, head: Head | None) -> None:

@@ -1,1 +1,1 @@
-"""Work on many sessions: copying them to another store, bringing them to another version."""
+"""Work on many sessions: copying them to another store, and migrating them to another version."""

@@ -1,8 +1,8 @@
 """Copying a session with its whole history from one store to another: nothing lost, nothing overwritten.
 
-The rows of a session never change. So an interrupted copy continues where it stopped: it adds the rows that are not
-there yet, and removes the calls that the source has removed. Until the last row is there, the head of the copy is
-:data:`midturn.record.rows.COPYING`, and nobody can use it.
+The rows of a session never change. So an interrupted copy continues where it stopped: it adds the missing rows, and
+removes the calls that the source has removed. Until the copy has the last row, the data of its head is
+:data:`midturn.record.rows.COPYING`, and nobody can use the copy.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from midturn.store import Store
 
 CopyResult: TypeAlias = Literal["copied", "unchanged", "deletion"]
-"""What became of a session. ``deletion``: it was deleted, and now the other store knows that, too."""
+"""The outcome for a session. ``deletion``: it was deleted in the source, and now in the target, too."""
 
 CHUNK = 4_000_000
-"""Bytes of rows in one write, if there is more than one."""
+"""Limit on the bytes of a write with several rows."""
 PAGE = 250
-"""Rows read at once, about; those of one kind whose numbers do not follow each other are read all at once."""
+"""Number of rows to read at once; rows of a kind whose numbers are not consecutive are all read at once."""
 TRIES = 5
-"""How often a session is read that changes meanwhile."""
+"""Number of times that a session is read if it keeps changing."""
 TOKEN = "copy-"  # noqa: S105 - not a secret
-"""How the token of a head begins that nobody has written since it was copied."""
+"""Beginning of a head's token, which shows that nobody has written the session since it was copied."""
 
 
 class _Page(NamedTuple):
-    """Rows that are read at once."""
+    """A range of rows that are read at once."""
 
     kind: Kind
     start: int
@@ -50,7 +50,7 @@ class _Page(NamedTuple):
 
 
 class _Digest:
-    """Tells whether two sessions are the same; knows which rows it has seen."""
+    """Digest of a session, to compare two of them; it also remembers the rows that it contains."""
 
     def __init__(self) -> None:
         self._sum = sha256()
@@ -62,7 +62,7 @@ class _Digest:
         self.seen.add((row.kind, row.n))
 
     def close(self, head: Head) -> str:
-        """Return the digest of the rows and of what the head says of the session."""
+        """Return the digest of the rows and of the head's status, labels and data."""
         labels = [list(item) for item in sorted(head.labels.items())]
         self._sum.update(codec.encode([head.status, labels]))
         self._sum.update(head.data)
@@ -70,21 +70,22 @@ class _Digest:
 
 
 async def copy(source: Store, target: Store, session: str, *, on_write: Callable[[int], None]) -> CopyResult:
-    """Make the session in ``target`` what it is in ``source``, which is only read, and check that it is.
+    """Copy the session from ``source``, which is only read, to ``target``, and compare the copy with it.
 
-    ``on_write`` is told the bytes of each write.
+    ``on_write`` gets the number of bytes of each write.
 
     Raises:
-        SessionBusy: a turn runs, or somebody else copies it; nothing is lost, try again.
-        Conflict: the session has gone on in ``target``, or never rests in ``source``. Nothing was overwritten.
-        SessionDeleted: it was deleted in ``target``.
-        StateInvalid: it is damaged or half copied in ``source``, or came out of ``target`` other than it went in.
+        SessionBusy: a turn runs, or somebody else copies the session; nothing is lost, try again.
+        Conflict: the session has continued in ``target``, or keeps changing in ``source``. Nothing was overwritten.
+        SessionDeleted: the session was deleted in ``target``.
+        StateInvalid: the session is damaged or half copied in ``source``, or ``target`` returned other data than was
+            written to it.
     """
     owner = new_owner()
     for _ in range(TRIES):
         head = await source.head(session)
         if head is None:
-            raise StateInvalid("not in the source", path=f"session {session!r}", session=session)
+            raise StateInvalid("does not exist in the source", path=f"session {session!r}", session=session)
         if head.status == "deleted":
             return await _bury(target, session)
         if busy := holder(head):
@@ -97,13 +98,14 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         if result is not None:
             return result
     raise Conflict(
-        f"session {session!r} changed in the source each of {TRIES} times it was read; run again when it rests",
+        f"session {session!r} changed in the source each of the {TRIES} times that it was read; "
+        "run again when its turn has ended",
         session=session,
     )
 
 
 async def _bury(target: Store, session: str) -> CopyResult:
-    """Let the target know that the session was deleted."""
+    """Delete the session in the target, because it was deleted in the source."""
     there = await target.head(session)
     if there is not None and there.status == "deleted":
         return "unchanged"
@@ -111,7 +113,7 @@ async def _bury(target: Store, session: str) -> CopyResult:
         await target.write(Write(session=session, seq=0, epoch=1, status="idle", token=_token(), data=BURYING))
     elif there.data != BURYING:
         raise Conflict(
-            f"session {session!r} was deleted in the source and is left as it is in the destination; "
+            f"session {session!r} was deleted in the source and still exists in the destination; "
             f"to delete it there, too: midturn rm {shlex.quote(session)} --store DST_URL",
             session=session,
         )
@@ -120,7 +122,7 @@ async def _bury(target: Store, session: str) -> CopyResult:
 
 
 class _Transfer:
-    """One session on its way, as its head in the source said when it was read."""
+    """The transfer of one session, in the state of the head that was read from the source."""
 
     def __init__(self, source: Store, target: Store, head: Head, owner: str, on_write: Callable[[int], None]) -> None:
         self._source = source
@@ -143,7 +145,7 @@ class _Transfer:
         }
 
     async def run(self) -> CopyResult | None:
-        """Copy it and return what became of it; ``None`` if it changed in the source before all of it was read."""
+        """Copy the session and return the outcome; ``None`` if it changed in the source during the reading."""
         there = self._there = await self._target.head(self._session)
         if there is not None and there.status == "deleted":
             raise SessionDeleted(
@@ -158,17 +160,17 @@ class _Transfer:
             )
         self._epoch = max(self._head.epoch, there.epoch if there is not None else 0) + 1
         if there is not None:
-            # All of it before the first write: that takes the place of the head.
+            # Compare everything before the first write, which replaces the head.
             same = await self._compare(there)
             if same is not False:
                 return "unchanged" if same else None
         return await self._add(fresh=there is None)
 
     async def _compare(self, there: Head) -> bool | None:
-        """Say whether the copy is complete; ``None`` if the source changed meanwhile, so that nobody can tell.
+        """Return whether the copy is complete; ``None`` if the source changed during the comparison.
 
         Raises:
-            Conflict: it is not a copy of an earlier time, so to complete it would lose something.
+            Conflict: the target is not an earlier state of the source, so completing it would lose something.
         """
         missing = False
         differs: Row | None = None
@@ -201,9 +203,10 @@ class _Transfer:
         return False
 
     def _own_call(self, gone: Sequence[Row], first: int | None, *, followed: bool) -> Row | None:
-        """Return one of the calls that only the copy has, unless the source has removed them; then the copy will, too.
+        """Return a call that only the copy has; ``None`` if the source has removed such calls, so the copy will, too.
 
-        ``first`` is the first call in the source. ``followed``: it has gone on, or nobody has used the copy.
+        ``first`` is the first call in the source. ``followed`` is true if the source has continued, or nobody has used
+        the copy.
         """
         if not gone:
             return None
@@ -211,28 +214,28 @@ class _Transfer:
         return None if followed and (first is None or gone[-1].n < first) else gone[-1]
 
     def _conflict(self, there: Head, row: Row | None, *, ahead: bool) -> Conflict:
-        """Return the error; ``row`` is one that differs from the source, without it only the head differs."""
+        """Return the error for a session that differs from the source in a ``row``, or without one only in its head."""
         name, id_ = f"session {self._session!r}", shlex.quote(self._session)
         what = f"{row.kind.name.lower()} {row.n}" if row else "its status or labels"
         if there.data == COPYING:
             text = (
-                f"{name} was half copied to the destination from another source ({what} differs); finish it from "
-                f"there, or copy this one to another store: midturn copy SRC_URL OTHER_URL --session {id_}"
+                f"{name} was half copied to the destination from another source ({what} differs); finish the copy from "
+                f"there, or copy this session to another store: midturn copy SRC_URL OTHER_URL --session {id_}"
             )
         elif ahead:
             text = (
-                f"{name} has gone on in the destination ({what} is not in the source), nothing was overwritten; "
+                f"{name} has continued in the destination ({what} is not in the source), nothing was overwritten; "
                 f"to bring the source up to date: midturn copy DST_URL SRC_URL --session {id_}"
             )
         else:
             text = (
-                f"{name} has gone on in both stores ({what} differs), nothing was overwritten; go on with one of "
+                f"{name} has continued in both stores ({what} differs), nothing was overwritten; continue one of "
                 f"them, or keep both in different stores: midturn copy SRC_URL OTHER_URL --session {id_}"
             )
         return Conflict(text, session=self._session)
 
     async def _add(self, *, fresh: bool) -> CopyResult | None:
-        """Write the rows that are not there yet, then the head."""
+        """Write the missing rows, then the head."""
         digest = _Digest()
         chunk: list[Row] = []
         size = 0
@@ -273,14 +276,14 @@ class _Transfer:
             )
         except Conflict:
             raise Conflict(
-                f"session {self._session!r} was written in the destination by somebody else meanwhile; run again",
+                f"session {self._session!r} was written in the destination by somebody else during the copy; run again",
                 session=self._session,
             ) from None
         self._on_write(sum(len(row.data) for row in rows))
         return self._there
 
     async def _verify(self, digest: _Digest, written: Head) -> None:
-        """Read the copy back. Somebody may use it already, so rows may have come after those that were written."""
+        """Read the copy back and compare it. Somebody may use it already, so it may have further rows."""
         found, more = _Digest(), False
         for page in self._pages():
             for row in await page.read(self._target, self._session):
@@ -297,14 +300,14 @@ class _Transfer:
             good = found.close(self._head) == digest.close(self._head)
         if not good:
             raise StateInvalid(
-                "what was read back from the destination is not what was written there; the source is as it was: "
+                "the destination returned other data than was written to it; the source is unchanged: "
                 "check the destination's disk, and copy to another store",
                 path=f"session {self._session!r}",
                 session=self._session,
             )
 
     async def _moved(self) -> bool:
-        """Say whether the source has changed, so that what was read of it may not belong together."""
+        """Return whether the source has changed, so that the rows that were read may not belong together."""
         head = await self._source.head(self._session)
         return head is None or head.seq != self._head.seq
 

@@ -1,4 +1,4 @@
-"""Migrating many sessions to a blueprint's version, each in one write, and undoing that."""
+"""Migrating many sessions to a blueprint's version, each in one write, and rolling such a run back."""
 
 from __future__ import annotations
 
@@ -28,29 +28,31 @@ if TYPE_CHECKING:
     from midturn.versions.blueprint import Blueprint
 
 Became: TypeAlias = Literal["changed", "unchanged", "open", "busy", "failed"]
-"""``open``: its last turn is not finished, so it is migrated when that goes on. ``busy``: a worker holds it."""
+"""The outcome for a session. ``open``: its last turn is not finished, so it is migrated when that turn continues.
+``busy``: a worker holds it."""
 
 AGAIN, PAUSE = 5, 1.0
-"""How often the busy ones are tried again at the end, and after how many seconds."""
+"""Number of times that busy sessions are tried again at the end, and seconds before each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one session."""
+    """The outcome for one session."""
 
     session: str
     became: Became
     reason: str = ""
     before: Json = None
-    """The state that was there, if it is changed; ``after`` is the one that is there now, or would be."""
+    """The state before a change."""
     after: Json = None
+    """The state after the change; in a dry run, the state that the change would make."""
 
 
 Worker: TypeAlias = "Callable[[str], Coroutine[Any, Any, Result]]"
 
 
 class MigrationRun:
-    """A run that brings sessions to a blueprint's version. Each worker of a run has its own."""
+    """A run that migrates sessions to a blueprint's version. Each worker of a run has its own."""
 
     def __init__(
         self,
@@ -69,12 +71,12 @@ class MigrationRun:
         self._run = run
         self._dry_run = dry_run
         self._adopt = adopt
-        """Whether sessions without a blueprint's name are taken for this one's."""
+        """True if sessions without a blueprint's name count as sessions of this blueprint."""
         self._live: Any = None
         self._built: dict[str, Json] = {}
 
     async def __call__(self, session: str) -> Result:
-        """Migrate one session, if it has to be."""
+        """Migrate one session, if it needs a migration."""
         return await _settle(session, self._migrate(Ledger(self._store, session)))
 
     async def _migrate(self, ledger: Ledger) -> Result:
@@ -83,11 +85,11 @@ class MigrationRun:
         if row is None:
             return await self._without_a_state(ledger)
         if row.blueprint != blueprint.name and not (self._adopt and not row.blueprint):
-            nobodys = "is of no blueprint; --session names those that are meant"
-            what = f"is of the blueprint {row.blueprint!r}" if row.blueprint else nobodys
+            nobodys = "without a blueprint; name each one that you want to migrate with --session"
+            what = f"of the blueprint {row.blueprint!r}" if row.blueprint else nobodys
             return Result(session=session, became="unchanged", reason=what)
         if row.version > blueprint.version:
-            return Result(session=session, became="unchanged", reason=f"is of version {row.version}, which is newer")
+            return Result(session=session, became="unchanged", reason=f"of version {row.version}, which is newer")
         if row.version == blueprint.version:
             return Result(session=session, became="unchanged")
         if (held := _held(ledger)) is not None:
@@ -111,13 +113,13 @@ class MigrationRun:
         return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
 
     async def _without_a_state(self, ledger: Ledger) -> Result:
-        """Leave a session without a state alone; report it if a first turn of an earlier version is open."""
+        """Return the outcome for a session without a state: unchanged, or open in a turn of an earlier version."""
         turn = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
         mine = turn is not None and turn.blueprint == self._blueprint.name and turn.version < self._blueprint.version
         return (_held(ledger) if mine else None) or Result(session=ledger.session, became="unchanged")
 
     async def build(self) -> Any:
-        """Build what the states have to fit; it is never run."""
+        """Build the agent or team that the states have to fit; it is never run."""
         if self._live is None:
             live = await build(self._blueprint, self._framework)
             self._built = await fingerprint_of(live, self._framework)
@@ -126,17 +128,17 @@ class MigrationRun:
 
 
 class RollbackRun:
-    """A run that undoes another one: sessions have the state from before it again."""
+    """A run that rolls a migration run back: sessions get the state that they had before it."""
 
     def __init__(self, store: Store, *, run: str, dry_run: bool = False) -> None:
         if not run:
-            raise StateInvalid("is empty; midturn migrate has said how it is called", path="run")
+            raise StateInvalid("is empty; give the name that midturn migrate printed", path="run")
         self._store = store
         self._run = run
         self._dry_run = dry_run
 
     async def __call__(self, session: str) -> Result:
-        """Undo the migration of one session, if it was migrated in the run and has not gone on since."""
+        """Undo the migration of one session, if the run migrated it and it has not continued since."""
         return await _settle(session, self._undo(Ledger(self._store, session)))
 
     async def _undo(self, ledger: Ledger) -> Result:
@@ -147,7 +149,7 @@ class RollbackRun:
         row = await line.of(number)
         if row is None or row.run != self._run:
             since = await self._went_on(line, row)
-            reason = since and f"has gone on since to turn {number}; fork() it from checkpoint {since} to go back"
+            reason = since and f"has continued since to turn {number}; fork() it from checkpoint {since} to go back"
             return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
         if (held := _held(ledger)) is not None:
             return held
@@ -162,7 +164,7 @@ class RollbackRun:
         return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 
     async def _went_on(self, line: _Line, row: CheckpointRow | None) -> int | None:
-        """Return the checkpoint from before the run, if a session was migrated in it and has continued since."""
+        """Return the checkpoint before the run, if the run migrated the session and it has continued since."""
         while row is not None:
             if row.run == self._run:
                 return row.parent
@@ -171,14 +173,14 @@ class RollbackRun:
 
 
 class _Line:
-    """The checkpoints that lead to the latest one; those that were rolled back are not among them."""
+    """The checkpoints that lead to the latest one, without those that were rolled back."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._rows: dict[int, Row] = {}
 
     async def of(self, number: int) -> CheckpointRow | None:
-        """Return a checkpoint, or the one that it is the same as."""
+        """Return a checkpoint, or the older one that it restores."""
         while number:
             if number not in self._rows:
                 start = max(0, number + 1 - PAGE)
@@ -203,10 +205,10 @@ async def in_bulk(
     *,
     limit: int | None = None,
 ) -> None:
-    """Give each session to one of the workers, and ``tell`` what became of it; busy ones are tried again at the end.
+    """Give each session to one of the workers, and call ``tell`` with the result; try busy sessions again at the end.
 
-    It stops when ``limit`` sessions are changed. The first error of the store ends it: what was done is done, and
-    another run goes on from there. When it is cancelled, what has begun is done to its end and told.
+    It stops when ``limit`` sessions are changed, or with the first error of the store; another run continues from
+    there. When it is cancelled, it completes and reports the sessions that it has begun.
     """
     bulk = _Bulk(workers, tell, limit)
     busy = await bulk.spread(sessions)
@@ -223,7 +225,7 @@ async def _each(sessions: Sequence[str]) -> AsyncGenerator[str, None]:
 
 
 class _Bulk:
-    """Sessions on their way through the workers."""
+    """The distribution of sessions to the workers."""
 
     def __init__(self, workers: Sequence[Worker], tell: Callable[[Result], None], limit: int | None) -> None:
         self._free = list(workers)
@@ -233,7 +235,7 @@ class _Bulk:
         self._busy: list[str] = []
 
     async def spread(self, sessions: AsyncGenerator[str, None], *, last: bool = False) -> list[str]:
-        """Give out all sessions and return those that are busy; on the ``last`` round they are reported instead."""
+        """Give all sessions to the workers and return the busy ones; the ``last`` round reports them instead."""
         self._busy = []
         running: dict[asyncio.Task[Result], Worker] = {}
         more = True
@@ -258,7 +260,7 @@ class _Bulk:
         return self._busy
 
     def _may(self, running: int) -> bool:
-        """Say whether one more may be changed."""
+        """Return whether the limit allows one more session to change."""
         return self._limit is None or self._changed + running < self._limit
 
     def _count(self, result: Result, *, last: bool) -> None:
@@ -270,7 +272,7 @@ class _Bulk:
 
 
 async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what became of a session; errors that are its own do not end the run."""
+    """Return the outcome for a session; an error of this session does not end the run."""
     try:
         return await work
     except SessionDeleted:
@@ -279,7 +281,7 @@ async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
         return Result(session=session, became="busy", reason="is being written by somebody else")
     except (StoreUnavailable, StoreFull):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one session, the others are done
+    except Exception as error:  # noqa: BLE001 - an error of one session must not stop the others
         text = str(error) if isinstance(error, MidturnError) else f"{type(error).__name__}: {error}"
         return Result(session=session, became="failed", reason="\n".join([text, *getattr(error, "__notes__", ())]))
 
@@ -291,7 +293,7 @@ async def _latest(ledger: Ledger) -> CheckpointRow | None:
 
 
 def _held(ledger: Ledger) -> Result | None:
-    """Return why a session is left alone for now, if it is."""
+    """Return the outcome for a session that cannot be migrated now, if it is busy or open."""
     session, progress = ledger.session, ledger.progress
     if owner := ledger.busy():
         return Result(session=session, became="busy", reason=f"is held by {owner}")

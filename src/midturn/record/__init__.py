@@ -1,1 +1,1 @@
-"""What is stored: the codec, the head of a session, its rows, and how a state is packed into them."""
+"""The storage format: the codec, the head of a session, its rows, and the packing of a state into rows."""

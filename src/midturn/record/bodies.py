@@ -1,6 +1,6 @@
-"""The bodies of a session as they are read: messages get their keys and their long strings back.
+"""Reading the bodies of a session: messages get their keys and their long strings back.
 
-What a body looks like is told in :mod:`midturn.record.packing`, which writes them.
+:mod:`midturn.record.packing` writes the bodies and documents their format.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ NESTED = (dict, list)
 
 
 class _Form(NamedTuple):
-    """How the messages of one form are made again."""
+    """The keys and shared values from which the messages of one form are rebuilt."""
 
     whole: dict[str, Json]
     """All keys in their order, with the values that every message has."""
     empty: list[tuple[str, type[Any]]]
-    """Those whose value is an empty list or object, of which each message has its own."""
+    """The keys whose value is an empty list or object; each message gets a new one."""
     varying: list[str]
+    """The keys whose values each message stores itself."""
 
 
 class Bodies:
@@ -41,10 +42,10 @@ class Bodies:
         self._forms: dict[int, _Form] = {}
 
     def extend(self, rows: Sequence[Row]) -> None:
-        """Add the bodies in the rows that come next.
+        """Add the bodies of the next rows.
 
         Raises:
-            StateInvalid: one is missing.
+            StateInvalid: a body is missing.
         """
         for row in rows:
             found = versioned(row.data, f"body {row.n}").get("bodies")
@@ -60,7 +61,7 @@ class Bodies:
         return self.outline(found, path)
 
     def outline(self, array: list[Any], path: str) -> dict[str, Json]:
-        """Return the object that :meth:`midturn.record.packing.Archive.inline` made an array of."""
+        """Return the object that :meth:`midturn.record.packing.Archive.inline` turned into this array."""
         number = array[0] if array else None
         form = self._forms.get(number) if type(number) is int else None
         if form is None:
@@ -75,7 +76,7 @@ class Bodies:
         return found
 
     def whole(self, value: Any, path: str) -> Any:
-        """Return a value with its long strings back in it."""
+        """Return a value with its long strings back in place."""
         if class_of(value) is dict:
             if BODY in value:
                 return self._long(value[BODY], path)
@@ -113,10 +114,10 @@ class Bodies:
 
 @contextmanager
 def gc_paused() -> Generator[None]:
-    """Pause Python's garbage collector while many objects are made that all stay, in a block that awaits nothing.
+    """Pause Python's garbage collector in a block that creates many lasting objects and awaits nothing.
 
-    While thousands are made, Python looks again and again through all that there are for cycles that nobody needs. By
-    measurement that takes a third of the time in which a long session is restored.
+    While thousands of objects are created, Python searches all existing ones for unused cycles again and again. By
+    measurement that takes a third of the time that restoring a long session needs.
     """
     if not gc.isenabled():
         yield
@@ -129,14 +130,14 @@ def gc_paused() -> Generator[None]:
 
 
 def escape(key: str) -> str:
-    """Return a key of an object as it is stored, so that none is taken for a sign of ours."""
+    """Return the stored form of an object's key, which no reader mistakes for one of our markers."""
     return f"${key}" if key.startswith("$") else key
 
 
 def unescape(key: str) -> str:
-    """Return a stored key as it was."""
+    """Return the key that :func:`escape` was given."""
     return key.removeprefix("$")
 
 
 def _formless(path: str) -> StateInvalid:
-    return StateInvalid("is an object whose form is missing", path=path)
+    return StateInvalid("is an object whose form is missing or damaged", path=path)

@@ -23,16 +23,16 @@ class_of: Callable[[object], Any] = type
 KEYS = {str}
 MAX_DEPTH = 100
 MAX_BYTES = 64 * 1024 * 1024
-"""The largest single value: four copies of it fit into a small worker's memory while it is written."""
+"""Size limit of one value: a small worker's memory holds four copies of the value while it is written."""
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Say whether a JSON value is an object."""
+    """Return whether a JSON value is an object."""
     return type(value) is dict
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Say whether a JSON value is an array."""
+    """Return whether a JSON value is an array."""
     return type(value) is list
 
 
@@ -40,14 +40,14 @@ def encode(value: object, path: str = "$") -> bytes:
     """Return the JSON bytes of a plain value.
 
     Raises:
-        StateInvalid: the value would not come back exactly as it is; ``path`` names the part.
+        StateInvalid: JSON cannot represent the value exactly; ``path`` names the part.
     """
     check(value, path)
     return encode_checked(value, path)
 
 
 def encode_checked(value: object, path: str = "$") -> bytes:
-    """Return the JSON bytes of a value whose parts were checked already."""
+    """Return the JSON bytes of a value that the caller has checked already."""
     data = orjson.dumps(value)
     if len(data) > MAX_BYTES:
         raise too_long(data, path)
@@ -60,7 +60,7 @@ def too_long(data: bytes, path: str) -> StateInvalid:
 
 
 def decode(data: bytes, what: str) -> Any:
-    """Return the value of JSON bytes that midturn wrote; ``what`` names them in the error."""
+    """Return the value of JSON bytes that midturn wrote; ``what`` names the bytes in the error."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -69,13 +69,16 @@ def decode(data: bytes, what: str) -> Any:
 
 
 def decode_foreign(data: bytes, what: str) -> Any:
-    """Return the value of JSON bytes from outside; refuse what a lenient reader would repair: NaN, duplicate keys."""
+    """Return the value of JSON bytes from outside.
+
+    Unlike a lenient reader, this one rejects NaN and duplicate keys.
+    """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) != len(items):
             [(twice, _)] = Counter(name for name, _ in items).most_common(1)
-            message = f"the key {twice!r} stands twice in one object"
+            message = f"the key {twice!r} occurs twice in one object"
             raise StateInvalid(message, path=what)
         return found
 
@@ -96,10 +99,10 @@ def decode_foreign(data: bytes, what: str) -> Any:
 
 
 def check(value: object, path: str = "$") -> None:
-    """Refuse a value that JSON cannot carry exactly, naming the part.
+    """Check that JSON can represent a value exactly.
 
     Raises:
-        StateInvalid: with the path of the part and the reason.
+        StateInvalid: it cannot; the error has the path of the wrong part and the reason.
     """
     if not _good(value, MAX_DEPTH):
         part, problem = next(iter(_problems(value, path, MAX_DEPTH)))
@@ -107,7 +110,7 @@ def check(value: object, path: str = "$") -> None:
 
 
 def difference(one: Json, other: Json, path: str = "$") -> str | None:
-    """Return where two values differ first, if they do."""
+    """Return the path of the first difference between two values, if they differ."""
     if is_object(one) and is_object(other):
         for key in sorted({*one, *other}):
             if key not in one or key not in other:

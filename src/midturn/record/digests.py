@@ -1,4 +1,4 @@
-"""What tells one request from another, and a request as people read it."""
+"""Digests that identify requests, and the text of a request for people to read."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 
 SHOWN = 200
-"""Characters of a call's arguments that are kept for people."""
+"""Number of characters of a call's arguments that are kept for people to read."""
 
 
 def digest(*parts: Any) -> str:
-    """Return a digest that tells one request from another."""
+    """Return a digest that identifies a request by its parts."""
     return blake2b(shown(parts, sort=True).encode(), digest_size=12).hexdigest()
 
 
 def shown(value: Any, *, sort: bool = False) -> str:
-    """Return a value as JSON, whatever it is: models ask for numbers and characters that cannot be stored."""
+    """Return any value as JSON text, also one that the codec rejects: models send such numbers and characters."""
     try:
         return orjson.dumps(
             value, option=orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0), default=_foreign
@@ -28,10 +28,10 @@ def shown(value: Any, *, sort: bool = False) -> str:
 
 
 def _foreign(value: Any) -> str:
-    """Return what stands for a value that is not JSON; it is the same in every process."""
+    """Return a substitute for a value that is not JSON; it is the same in every process."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def about(arguments: Any) -> str:
-    """Return the beginning of a call's arguments, for people."""
+    """Return the beginning of a call's arguments, for people to read."""
     return shown(arguments)[:SHOWN]

@@ -1,4 +1,4 @@
-"""What is stored: the head of a session, its rows, and the write that changes both at once."""
+"""The stored records: the head of a session, its rows, and the write that changes both at once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FORMAT = 1
 """The version that every record written by this code carries."""
 
 ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
-"""How a record is encoded whose first byte is this one. A plain record is a JSON object and begins with a brace."""
+"""Encodings of records by their first byte. A plain record is a JSON object, so it begins with a brace."""
 
 MAX_ID = 200
 
 Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "cancelled", "deleted"]
-"""What a store keeps. ``running``: a turn is open; the lease tells whether its worker is alive. For what the words mean
-to users, see :data:`midturn.history.session_info.SessionStatus`."""
+"""Status as a store keeps it. ``running``: a turn is open; the lease shows whether its worker is alive. For the status
+that users see, read :data:`midturn.history.session_info.SessionStatus`."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -35,17 +35,17 @@ class Kind(IntEnum):
     BODY = 1
     """Long strings, messages and states, each stored once; ``n`` is the number of the first one in the row."""
     DECISION = 2
-    """What somebody answered to a question of a turn; ``n`` counts them."""
+    """The answer that somebody gave to a question of a turn; ``n`` counts the answers."""
     TURN = 3
     """An accepted input; ``n`` is the turn."""
     CHECKPOINT = 4
     """The state and the result after a turn, and what it appended to the growing lists; ``n`` is the turn."""
     FAILURE = 5
-    """A turn that ended without a checkpoint; ``n`` counts them."""
+    """A turn that ended without a checkpoint; ``n`` counts the failures."""
     KEY = 6
-    """Which turn a caller's key belongs to; ``n`` is derived from the key."""
+    """The turn that a caller's key belongs to; ``n`` is derived from the key."""
     CALL = 7
-    """One call inside a turn: what was asked and what came back; ``n`` counts the calls of a session."""
+    """One call inside a turn, with its request and its result; ``n`` counts the calls of a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +63,24 @@ class Head:
 
     session: str
     seq: int
-    """Rises by one with every write; a writer names the one it saw, so an old owner can never write."""
+    """Rises by one with every write. A writer names the seq that it saw, so a former owner can never write."""
     epoch: int
     """Rises by one each time the lease goes to another owner."""
     status: Status
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     owner: str | None = None
     expires: float = 0.0
-    """When the owner's lease ends, on the store's clock."""
+    """The time at which the owner's lease ends, on the store's clock."""
     token: str
-    """Names the write that made this head, so that a writer whose connection broke can tell whether it was its own."""
+    """The name of the write that made this head. A writer whose connection broke recognises its own write by it."""
     created: float
     updated: float
     now: float
     data: bytes
-    """What the layers above keep here; opaque to the store."""
+    """Data of the layers above the store, which the store does not read."""
 
     def deleted(self, *, now: float) -> Head:
-        """Return what is left of the session after its deletion."""
+        """Return the head that remains after the session was deleted."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -104,27 +104,27 @@ class Write:
     session: str
     seq: int
     after: str | None = None
-    """The token of the head that the writer saw. A server that has lost writes may come to the same seq again."""
+    """The token of the head that the writer saw: a server that has lost writes may reach the same seq again."""
     epoch: int
     status: Status
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     owner: str | None = None
     lease: float = 0.0
-    """For how many seconds from now the owner holds the session; the store's clock counts them."""
+    """Seconds from now, on the store's clock, for which the owner holds the session."""
     token: str
     data: bytes
     rows: tuple[Row, ...] = ()
     prune: int = 0
-    """``CALL`` rows with a lower number are removed by this write, after its own were added; 0 removes nothing."""
+    """The write removes ``CALL`` rows with a lower number, after adding its own rows; 0 removes nothing."""
 
     def follows(self, head: Head | None) -> bool:
-        """Say whether this is the head that the writer saw."""
+        """Return whether ``head`` is the one that the writer saw."""
         if head is None:
             return self.seq == 0
         return self.seq == head.seq and self.after in (None, head.token)
 
     def head(self, *, now: float, created: float) -> Head:
-        """Return the head that this write makes at ``now``."""
+        """Return the head that this write creates at ``now``."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -142,20 +142,20 @@ class Write:
 
 
 def by_change(head: Head) -> tuple[float, str]:
-    """Return the key by which ``order="updated"`` sorts, the greatest first."""
+    """Return the sort key of ``order="updated"``, which lists the greatest first."""
     return head.updated, head.session
 
 
 def cursor(head: Head) -> str:
-    """Return what ``heads(order="updated", after=...)`` takes to continue behind this head."""
+    """Return the value of ``after`` with which ``heads(order="updated")`` continues after this head."""
     return f"{head.updated!r} {head.session}"
 
 
 def read_cursor(after: str) -> tuple[float, str]:
-    """Return the change and the id that a cursor names; an empty one comes before all heads.
+    """Return the time of change and the id that a cursor names; an empty cursor comes before all heads.
 
     Raises:
-        StateInvalid: it is no cursor.
+        StateInvalid: this is not a cursor.
     """
     updated, _, session = after.partition(" ")
     try:
@@ -163,15 +163,15 @@ def read_cursor(after: str) -> tuple[float, str]:
     except ValueError:
         start = (math.nan, "")
     if after and not math.isfinite(start[0]):
-        raise StateInvalid("not what cursor() has returned", path="after")
+        raise StateInvalid("is not a value that cursor() returned", path="after")
     return start
 
 
 def check_id(session: object) -> str:
-    """Return the id, if it is one that every store can keep.
+    """Return the id of a session, if every store can keep it.
 
     Raises:
-        StateInvalid: it is empty, too long, or has characters that not every store can keep.
+        StateInvalid: the id is empty, too long, or has characters that some stores cannot keep.
     """
     where = "session id"
     if not isinstance(session, str):
@@ -184,7 +184,7 @@ def check_id(session: object) -> str:
         message = f"{len(session):,} characters; the limit is {MAX_ID}"
         raise StateInvalid(message, path=where)
     if "\0" in session:
-        message = f"{session!r} has a NUL character, which not every store can keep"
+        message = f"{session!r} has a NUL character, which some stores cannot keep"
         raise StateInvalid(message, path=where)
     try:
         session.encode()
@@ -195,18 +195,19 @@ def check_id(session: object) -> str:
 
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the labels, if they are strings that every store can keep."""
+    """Return the labels, if all names and values are strings that every store can keep."""
     for text in (*labels, *labels.values()):
         if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
-            raise StateInvalid(f"names and values are strings of up to {MAX_ID} characters without NUL", path="labels")
+            message = f"names and values must be strings of up to {MAX_ID} characters without NUL"
+            raise StateInvalid(message, path="labels")
         codec.check(text, "labels")
     return dict(labels)
 
 
 def versioned(data: bytes, what: str) -> dict[str, Any]:
-    """Return the object in JSON bytes, if its version is one that this code reads."""
+    """Return the object in a record's bytes, if this code can read its version."""
     if encoding := ENCODINGS.get(data[:1]):
-        raise UnknownVersion(f"{what} is {encoding}, and this midturn reads plain records: upgrade midturn")
+        raise UnknownVersion(f"{what} is {encoding}, and this midturn reads only plain records: upgrade midturn")
     raw = codec.decode(data, what)
     if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
         raise StateInvalid("not a record of midturn", path=what)

@@ -1,17 +1,17 @@
-"""How a state is stored: every body once, growing lists as logs, a small skeleton for the rest.
+"""Packing a state for storage: every body once, growing lists as logs, a small skeleton for the rest.
 
-A state is a tree of JSON values. Packing it takes it apart:
+A state is a tree of JSON values. Packing splits it into three kinds of parts:
 
-* a **body** is a value stored once for the whole session, known by its number: each long string, each message, each
-  skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the number
-  of its form, a body, then its values. A form lists the keys, with the values that most messages share. An object of
-  numbers is stored likewise: ``{"$": [8, 12, 5]}``;
-* a **log** is a list of messages that only grows, kept as the numbers of its bodies. When a list no longer begins with
-  what the log has, a new log is begun that shares the common beginning with the old one;
-* the **skeleton** is what remains: in it ``{"$log": 0}`` stands for the first list of the checkpoint, and the
-  checkpoint says which log that is and how long it was.
+* A **body** is a value that is stored once for the whole session and has a number: each long string, each message,
+  each skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the
+  number of its form, which is a body, then its values. A form lists the keys, with the values that most messages
+  share. An object of numbers is stored in the same way: ``{"$": [8, 12, 5]}``.
+* A **log** is a list of messages that only grows. It is stored as the numbers of its bodies. When a list no longer
+  begins with the items of its log, a new log begins, which shares the common beginning with the old one.
+* The **skeleton** is the rest. In it ``{"$log": 0}`` stands for the first list of the checkpoint. The checkpoint says
+  which log that is, and how long the list was.
 
-So a checkpoint costs what is new since the one before, and any one is restored by reading, without replaying others.
+So a checkpoint costs only what is new since the previous one, and any checkpoint is restored without replaying others.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 MAX_SHARING = 8
-"""A log that would take its beginning from a longer row of others is written whole instead."""
+"""Longest chain of logs that share their beginnings; a log that would extend it is written whole."""
 
 MAX_ROW = 2000
-"""Bytes of bodies in one row, if there is more than one: the pages of databases are filled best by small rows."""
+"""Limit on the bytes of a row with several bodies: small rows fill the pages of databases best."""
 STEADY = {"source", "type"}
-"""Keys whose values are few in a session."""
+"""Keys that have few different values in a session."""
 NUMBERS = {int, float}
 NOTHING: tuple[Json, ...] = (None, {}, [])
 """Values that many messages share."""
 
 LONG = 48
-"""A string of this length or more is a body of its own: the same text stands in contexts, threads and results."""
+"""Length from which a string is a body of its own: the same text occurs in contexts, threads and results."""
 
 DIGEST = 16
 """Bytes of the digest by which a body is recognized."""
@@ -54,18 +54,18 @@ DIGEST = 16
 LOG = "$log"
 
 Path: TypeAlias = tuple[str, ...]
-"""Where in a state something is, by the keys that lead to it."""
+"""Position in a state: the keys that lead to it."""
 ROOT: Path = ("$",)
 
 Span: TypeAlias = "Sequence[int]"
-"""A log's number and how much of it belongs to a checkpoint."""
+"""A log's number, and the number of its items that belong to a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A live list inside a captured state, whose items are turned into JSON only when they are new.
+    """A live list inside a captured state; packing turns only its new items into JSON.
 
-    Equal items must stay equal in what ``dump`` returns for them.
+    ``dump`` must return equal JSON for equal items.
     """
 
     items: list[Any]
@@ -73,7 +73,7 @@ class Grown:
 
 
 class Append(NamedTuple):
-    """Bodies added to a log from ``start`` on; a log with a ``parent`` has its first ``start`` items from there."""
+    """Bodies added to a log from ``start`` on; with a ``parent``, the first ``start`` items are those of that log."""
 
     log: int
     start: int
@@ -83,39 +83,39 @@ class Append(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A state taken apart: the number of its skeleton, its logs, and what they gained."""
+    """A packed state: the number of its skeleton, its logs, and the additions to them."""
 
     skeleton: int
     spans: Sequence[Span]
     appends: Sequence[Append]
     lists: dict[Path, _Log]
-    """For :meth:`Archive.keep`."""
+    """The lists of the state, which :meth:`Archive.keep` remembers."""
     logs: int
-    """How many logs were ever begun."""
+    """Number of logs ever begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A list as it was packed.
+    """A packed list.
 
-    Where it has only grown, the log after it goes on in its ``bodies`` and ``items``, so that what is old is neither
-    copied nor dumped. What they have beyond ``length`` is not of this log.
+    If the list has only grown since, the next ``_Log`` uses the same ``bodies`` and ``items`` lists, so old items are
+    neither copied nor dumped. Entries beyond ``length`` do not belong to this one.
     """
 
     number: int
     bodies: list[int]
     length: int
     depth: int
-    """How many logs it takes its beginning from, one from the other."""
+    """Number of logs in the chain from which it takes its beginning."""
     items: list[Any] | None = None
-    """The live items as they were seen, to tell without dumping them that they are still the same."""
+    """The live items at the time of packing, to see without dumping whether they are still the same."""
 
     def begins(self, items: list[Any]) -> bool:
-        """Say whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
+        """Return whether live items begin with those of this log; if so, ``self.items`` has all of them afterwards."""
         if self.items is None or len(items) < self.length:
             return False
         self.items[self.length :] = items[self.length :]
-        return self.items == items  # whole lists, since Python compares them without touching what is the same object
+        return self.items == items  # whole lists: Python does not compare the contents of identical objects
 
 
 class Archive:
@@ -125,14 +125,14 @@ class Archive:
         self._numbers: dict[bytes, int] = {}
         self._new, self._taken = list[bytes](), list[bytes]()
         self.stored = 0
-        """How many bodies are stored."""
+        """Number of stored bodies."""
         self._lists: dict[Path, _Log] = {}
         self.logs = 0
-        """How many logs were ever begun."""
+        """Number of logs ever begun."""
 
     @property
     def bodies(self) -> int:
-        """Count the bodies, stored or about to be."""
+        """Return the number of bodies, including those that are not stored yet."""
         return self.stored + len(self._new)
 
     def message(self, value: Json, path: str) -> int:
@@ -144,9 +144,9 @@ class Archive:
         return self._add(self.inline(value, path), path)
 
     def inline(self, value: Json, path: str) -> list[Any]:
-        """Return an object as an array, for a record of its own: the number of its form, then its values.
+        """Return an object as an array that a record can contain: the number of its form, then its values.
 
-        Long texts in it are bodies.
+        Long texts in it become bodies.
 
         Raises:
             StateInvalid: the object cannot be stored; ``path`` names the part.
@@ -166,7 +166,7 @@ class Archive:
         return [self._add(form, path), *values]
 
     def new_bodies(self) -> list[Row]:
-        """Return the rows of the bodies that are not stored yet, if there are any; they count as stored from now on."""
+        """Return rows with the bodies that are not stored yet, and count these bodies as stored."""
         groups: list[list[bytes]] = []
         size = MAX_ROW
         for body in self._new:
@@ -184,13 +184,13 @@ class Archive:
         return rows
 
     def take_back(self) -> None:
-        """Count the bodies of the last rows as not stored: their write had no effect."""
+        """Count the bodies of the last rows as not stored again, because their write had no effect."""
         self.stored -= len(self._taken)
         self._new[:0] = self._taken
         self._taken = []
 
     def pack(self, tree: Any) -> Packed:
-        """Take a state apart, by what is known of the lists of the state that was kept last."""
+        """Pack a state, relative to the lists of the state that was kept last."""
         lists: dict[Path, _Log] = {}
         appends: list[Append] = []
         logs = self.logs
@@ -220,11 +220,11 @@ class Archive:
         return Packed(skeleton=root, spans=spans, appends=appends, lists=lists, logs=logs)
 
     def keep(self, packed: Packed) -> None:
-        """Go on from the lists of this state, since it is stored."""
+        """Remember the lists of this state, which is stored now, for the next :meth:`pack`."""
         self._lists, self.logs = packed.lists, packed.logs
 
     def adopt(self, tree: Any) -> None:
-        """Take the live lists of a state for those of the equal state that was read."""
+        """Remember the live lists of a state that equals the stored one, so that their items need not be dumped."""
 
         def walk(value: Any, path: Path) -> None:
             if is_object(value):
@@ -236,17 +236,17 @@ class Archive:
         walk(tree, ROOT)
 
     def learn(self, path: Path, span: Span, bodies: list[int], depth: int) -> None:
-        """Know a stored list, so that the next state can go on from it."""
+        """Remember a stored list, so that the next state can extend it."""
         self._lists[path] = _Log(span[0], bodies, span[1], depth)
 
     def learn_bodies(self, bodies: Bodies) -> None:
-        """Know the stored bodies."""
+        """Remember the stored bodies, so that none of them is stored again."""
         for number, value in enumerate(bodies.values):
             self._numbers.setdefault(blake2b(orjson.dumps(value), digest_size=DIGEST).digest(), number)
         self.stored = len(bodies.values)
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
-        """Return a list as it is now, in its log or in a ``new`` one, and what is added to that log, if anything."""
+        """Return a list in its log, or in the ``new`` one, and the addition to that log, if there is one."""
         live = isinstance(value, Grown)
         items, dump = (value.items, value.dump) if isinstance(value, Grown) else (value, _as_is)
 
@@ -258,7 +258,7 @@ class Archive:
         if live and old.begins(items):
             old.bodies[start:] = numbers(start)
             log = replace(old, length=len(items))
-        else:  # Plain JSON may have been changed in place since, so it is looked at again.
+        else:  # Plain JSON may have been changed in place since then, so all of it is compared.
             bodies = numbers(0)
             log = _Log(old.number, bodies, len(bodies), old.depth, list(items) if live else None)
             start = _common(old.bodies[: old.length], bodies)
@@ -296,9 +296,9 @@ class Archive:
 def restore(
     *, skeleton: int, spans: Sequence[Span], bodies: Bodies, logs: Sequence[Sequence[Append]], archive: Archive
 ) -> Any:
-    """Put a state together again, and let ``archive`` know its lists.
+    """Return the state of a checkpoint, and let ``archive`` remember its lists.
 
-    ``bodies`` are all of them and ``logs`` all appends up to the checkpoint, in order.
+    ``bodies`` has all bodies, and ``logs`` all appends up to the checkpoint in order.
     """
     lists = _read_logs(logs, spans)
 
@@ -313,7 +313,7 @@ def restore(
                 name = _name(path)
                 try:
                     return [bodies.message(number, name) for number in numbers]
-                except StateInvalid:  # which of them it was
+                except StateInvalid:  # read again with the index in the path, so that the error names the item
                     return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
             if BODY not in value:
                 return {unescape(key): whole(item, (*path, unescape(key))) for key, item in value.items()}
@@ -325,7 +325,7 @@ def restore(
 
 
 def as_json(tree: Any, without: Collection[int] = ()) -> Any:
-    """Return a captured state as JSON alone; lists whose ``id()`` is in ``without`` are empty."""
+    """Return a captured state as plain JSON; lists whose ``id()`` is in ``without`` become empty."""
     if isinstance(tree, Grown):
         return [] if id(tree.items) in without else [tree.dump(item) for item in tree.items]
     if is_object(tree):
@@ -334,7 +334,7 @@ def as_json(tree: Any, without: Collection[int] = ()) -> Any:
 
 
 def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
-    """Return the body numbers of each span, in its order, and in how many logs they stand."""
+    """Return for each span the numbers of its bodies, in order, and the depth of its chain of logs."""
     found: dict[int, list[Append]] = {}
     for appends in logs:
         for append in appends:
@@ -358,7 +358,7 @@ def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[
 
 
 def _is_messages(value: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Say whether a plain list is worth a log: it is made of objects."""
+    """Return whether a plain list should become a log: it is not empty and has only objects."""
     return class_of(value) is list and set(map(class_of, value)) == {dict}
 
 
@@ -367,7 +367,7 @@ def _as_is(value: Json) -> Json:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the items that two lists have in common from their beginning."""
+    """Return the length of the common beginning of two lists."""
     if other[: len(one)] == one:  # the usual case, without a loop
         return len(one)
     for index, (left, right) in enumerate(zip(one, other, strict=False)):

@@ -1,4 +1,4 @@
-"""The rows of a session as the layers above the store see them, and what its head says of its progress."""
+"""The rows of a session as the layers above the store see them, and the progress that its head keeps."""
 
 from __future__ import annotations
 
@@ -25,62 +25,65 @@ if TYPE_CHECKING:
     from midturn.record.packing import Span
 
 Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
-"""What made a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside, a migration run, or one
-that was undone."""
+"""The origin of a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside, a migration run, or
+the rollback of a migration run."""
 Ended: TypeAlias = Literal["failed", "cancelled"]
 Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
 What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
-"""What was called. ``approval`` and ``doubt`` are questions about a tool, ``tools`` is a workbench's list of tools."""
+"""The kind of a call. ``approval`` and ``doubt`` are questions about a tool; ``tools`` asks a workbench for its list
+of tools."""
 Stage: TypeAlias = Literal["started", "asked", "done"]
 Asked: TypeAlias = Literal["human", "approval", "doubt"]
-"""``human``: an agent that stands for a person. ``approval``: may this tool act? ``doubt``: did it?"""
+"""The kind of a question. ``human``: an agent that stands for a person asks for an answer. ``approval``: may this tool
+act? ``doubt``: did this tool act before the crash?"""
 Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
-"""``read``: may be repeated. ``idempotent``: may be repeated with the same :func:`midturn.call_key`. ``unsafe``: is
-never repeated on its own. ``transactional``: works in the store's own transaction, so it happens exactly once."""
+"""The effect of a tool. ``read``: may be repeated. ``idempotent``: may be repeated with the same
+:func:`midturn.call_key`. ``unsafe``: is never repeated automatically. ``transactional``: works in the store's own
+transaction, so it happens exactly once."""
 
 Pair: TypeAlias = "tuple[int, int]"
 
 MAX_ERROR = 500
-"""Characters of an error's message that are kept."""
+"""Number of characters of an error's message that are kept."""
 
 COPYING = codec.encode({"v": FORMAT, "copying": "session"})
-"""Stands in the head of a session instead of its progress until all of it has been copied."""
+"""Data of the head, in place of the progress, until the whole session has been copied."""
 BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
-"""Stands in the head of a session that is about to be deleted because its copy is."""
+"""Data of the head of a session that a copy is about to delete, because the original was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a session has come; kept in its head."""
+    """Progress of a session, which its head keeps."""
 
     turn: int = 0
     """The number of the last turn that was begun."""
     checkpoint: int = 0
-    """The number of the latest checkpoint, 0 before the first."""
+    """The number of the latest checkpoint; 0 before the first."""
     bodies: int = 0
     logs: int = 0
     failures: int = 0
     decisions: int = 0
     calls: int = 0
-    """How many calls were ever recorded."""
+    """Number of calls ever recorded."""
     journal: int = 0
     """The number of the first call of the last turn."""
     generation: Pair = (0, 0)
-    """The first turn of those whose calls are surely kept, and the number of its first call."""
+    """The first turn whose calls are certainly kept, and the number of its first call."""
     open: Opened | None = None
-    """How the last turn stands if it has no checkpoint."""
+    """Status of the last turn if it has no checkpoint."""
     attempts: int = 0
-    """How many times the last turn was begun."""
+    """Number of attempts at the last turn."""
     attempted: float = 0.0
-    """When its latest attempt began."""
+    """The time at which the latest attempt began."""
     blueprint: str = ""
     """The name of the blueprint that the session belongs to."""
     version: int = 1
     """The latest version of the blueprint that has worked on the last turn."""
     forked_from: str = ""
-    """The session that this one began as a fork of."""
+    """The id of the session that this one was forked from."""
     forked_at: int = 0
-    """The checkpoint of that session that it began with."""
+    """The checkpoint of that session that this one began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +93,13 @@ class TurnRow:
     at: float
     blueprint: str = ""
     version: int = 1
-    """Of the blueprint that accepted it."""
+    """Version of the blueprint that accepted the input."""
     task: Sequence[int] | None = None
     key: str | None = None
     repairs: Sequence[str] = ()
-    """What was broken in the state before it and was mended for it."""
+    """The parts of the previous state that were broken and that the turn repaired."""
     fingerprint: int | None = None
-    """The number of the body that says how the agents were built, if there is no checkpoint yet that does."""
+    """The number of the body with the agents' fingerprint, if no checkpoint has one yet."""
     trace: str = ""
     """The W3C trace context of whoever asked for the turn."""
 
@@ -109,35 +112,35 @@ class CheckpointRow:
     skeleton: int
     spans: Sequence[Span]
     appends: Sequence[Any] = ()
-    """What was added to the logs: :func:`plain_appends`."""
+    """The additions to the logs, as :func:`plain_appends` returns them."""
     bodies: int
-    """How many bodies the session had then; later ones need not be read."""
+    """Number of bodies that the session had then; a reader can ignore later ones."""
     at: float
     origin: Origin = "run"
     blueprint: str = ""
     version: int = 1
     fingerprint: int | None = None
-    """The number of the body that says how the agents were built."""
+    """The number of the body with the agents' fingerprint."""
     drift: Sequence[str] = ()
-    """What had changed in them since the checkpoint before."""
+    """Changes of the agents since the previous checkpoint."""
     run: str = ""
-    """The name of the migration run that made it."""
+    """The name of the migration run that made the checkpoint."""
     restores: int | None = None
-    """The checkpoint that it is the same as: a migration was rolled back."""
+    """The older checkpoint that has the same state, after the rollback of a migration."""
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
     calls: Sequence[int] = ()
-    """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
+    """The numbers of the turn's first call and of the call after its last; empty if calls were not recorded."""
     notes: Sequence[str] = ()
-    """What was not as it had been when the turn was finished after an interruption."""
+    """Differences that an attempt found when it continued the interrupted turn."""
     attempts: int = 1
-    """How many times the turn was begun before it was complete."""
+    """Number of attempts that the turn took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """What somebody answered to a question, with all that the question showed."""
+    """The answer that somebody gave to a question, with everything that the question showed."""
 
     turn: int
     question: str
@@ -156,50 +159,50 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """A call inside a turn. It is known by its path, what it asks, and how many equal ones came before it."""
+    """A call inside a turn, identified by its path, its request, and the number of equal calls before it."""
 
     path: str
-    """Who called what, by names: ``participants/ann/model_client``."""
+    """The names of the caller and of the called part: ``participants/ann/model_client``."""
     what: What
     key: str
     """A digest of the request."""
     nth: int = 0
     stage: Stage = "done"
     spent: float
-    """How long the turn had run until then, in seconds; the time that it waited for people is not counted."""
+    """Seconds for which the turn had run by then, without the time that it waited for people."""
     at: float
     attempt: int = 1
-    """Which attempt at the turn made it."""
+    """Number of the attempt that made the call."""
     name: str = ""
-    """The tool's."""
+    """The tool's name."""
     about: str = ""
-    """The beginning of its arguments, for people to read."""
+    """The beginning of the arguments, for people to read."""
     effect: Effect = "read"
     value: Sequence[Any] | None = None
-    """What came back, or what is asked of a human."""
+    """The result of the call, or the question to a human."""
     starts: Sequence[str] = ()
-    """The tool calls that begin with this answer of a model: the key of each, and the call for people to read."""
+    """The tool calls that this answer of a model starts: the key of each, and the call for people to read."""
     instead: Sequence[int] = ()
-    """The answers that this one replaces, because the request had changed: which rows of the turn."""
+    """The rows of the turn whose answers this one replaces, because the request has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRow:
-    """A turn that ended without a checkpoint, and why."""
+    """A turn that ended without a checkpoint, and the reason."""
 
     turn: int
     status: Ended
     error: str
     at: float
     calls: Sequence[int] = ()
-    """The numbers of the turn's first call and of the one after its last; empty if none was recorded."""
+    """The numbers of the turn's first call and of the call after its last; empty if no call was recorded."""
     attempts: int = 1
-    """How many times the turn had been begun by then."""
+    """Number of attempts at the turn by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """Which turn a key stands for, and a digest of its task."""
+    """The turn that a key stands for, and a digest of its task."""
 
     key: str
     turn: int
@@ -207,14 +210,14 @@ class KeyRow:
 
 
 def now() -> float:
-    """Return the time as rows have it: in seconds since 1970, to the millisecond."""
+    """Return the current time in the form that rows have: seconds since 1970, to the millisecond."""
     return round(time.time(), 3)
 
 
 def encode_record(record: object) -> bytes:
-    """Return a record as JSON with the format's version; what has its default is left out."""
+    """Return a record as JSON with the format's version, without the fields that have their default."""
     values = {"v": FORMAT} | _plain(record)
-    if isinstance(record, CallRow | Progress):  # written with every call; what is in them was checked or counted here
+    if isinstance(record, CallRow | Progress):  # written with every call; their values were checked or counted before
         return codec.encode_checked(values)
     return codec.encode(values)
 
@@ -223,11 +226,11 @@ T = TypeVar("T")
 
 
 def decode_record(cls: type[T], data: bytes, what: str) -> T:
-    """Return a record from JSON; ``what`` names it in errors.
+    """Return a record from JSON; ``what`` names the record in errors.
 
     Raises:
         UnknownVersion: a newer midturn wrote it.
-        StateInvalid: it is not such a record.
+        StateInvalid: the JSON is not a record of this class.
     """
     raw = versioned(data, what)
     del raw["v"]
@@ -235,11 +238,11 @@ def decode_record(cls: type[T], data: bytes, what: str) -> T:
 
 
 def progress_of(head: Head) -> Progress:
-    """Return how far the session of a head has come.
+    """Return the progress of a session from its head.
 
     Raises:
-        UnknownVersion: a newer midturn wrote it.
-        StateInvalid: it does not say so, or the session is only half copied.
+        UnknownVersion: a newer midturn wrote the head.
+        StateInvalid: the head is damaged, or the session is only half copied.
     """
     if head.data in (COPYING, BURYING):
         which = f"--session {shlex.quote(head.session)}" if head.data == COPYING else "--all"
@@ -252,7 +255,7 @@ def progress_of(head: Head) -> Progress:
 
 
 def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
-    """Return appends as a checkpoint has them."""
+    """Return appends in the form that a checkpoint stores."""
     return tuple(
         [append.log, append.start, list(append.bodies)] + ([append.parent] if append.parent is not None else [])
         for append in appends
@@ -260,7 +263,7 @@ def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:
 
 
 def decode_appends(row: Row) -> list[Append]:
-    """Return what a checkpoint appended."""
+    """Return the appends of a checkpoint from its row."""
     what = f"checkpoint row {row.n}"
     found = versioned(row.data, what).get("appends", [])
     if not is_array(found):
@@ -278,12 +281,12 @@ def decode_appends(row: Row) -> list[Append]:
 
 
 def key_number(key: str) -> int:
-    """Return the number at which the KEY row of a key is looked for first."""
+    """Return the number at which the search for a key's ``KEY`` row begins."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) >> 2
 
 
 def task_digest(task: Json) -> str:
-    """Return a digest that tells two tasks apart that were given the same key."""
+    """Return a digest of a task, which shows whether two tasks with the same key are the same."""
     codec.check(task, "task")
     return blake2b(orjson.dumps(task), digest_size=12).hexdigest()
 

@@ -1,1 +1,1 @@
-"""The stores that come with midturn; each knows only the contract in :mod:`midturn.store` and the records."""
+"""The stores that come with midturn; each uses only the contract in :mod:`midturn.store` and the records."""

@@ -1,4 +1,4 @@
-"""``memory://``: sessions in this process, gone with it. For tests and for trying things out."""
+"""``memory://``: sessions in the memory of this process, lost when it ends. For tests and first experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStore:
-    """A store in two dicts."""
+    """Sessions in two dicts."""
 
     profile: Profile = "volatile"
 

@@ -1,4 +1,4 @@
-"""From a URL to a store: the schemes that are known, and what opens each."""
+"""From a URL to a store: the registered schemes, and the function that opens each."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ SCHEMES = (
 )
 
 _LIKE_A_SERVER = re.compile(r"^(postgres|redis|sqlite:|file:|memory:)\w*[:/+]|@|password=", re.IGNORECASE)
-"""What nobody calls a file, but many a URL with a slip of the pen."""
+"""Matches a mistyped URL of a server, which is unlikely to be the name of a file."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 _openers: dict[str, Opener] = {}
-"""What opens the stores of each scheme."""
+"""The function that opens the stores of each scheme."""
 
 
 def register_store(scheme: str, opener: Opener) -> None:
     """Let URLs that begin with ``scheme://`` open stores of your own, here and in the command line.
 
-    ``opener`` is an async function that gets the whole URL and returns a :class:`midturn.store.Store`. Register at the
-    top of a module that every worker imports; a command such as ``midturn resume app:support`` imports yours.
+    ``opener`` is an async function that gets the whole URL and returns a :class:`midturn.store.Store`. Register it at
+    the top of a module that every worker imports. A command such as ``midturn resume app:support`` imports your app.
 
     Raises:
         StateInvalid: the scheme is taken, or is not a scheme: lower-case letters, then also digits and ``+ . -``.
     """
     if not _SCHEME.fullmatch(scheme):
-        raise StateInvalid(f"{scheme!r} cannot stand before :// in a URL; write it like 'mystore'", path="scheme")
+        raise StateInvalid(f"{scheme!r} cannot come before :// in a URL; write it like 'mystore'", path="scheme")
     if scheme in _openers:
         raise StateInvalid(f"{scheme}:// is taken; choose another name", path="scheme")
     _openers[scheme] = opener
 
 
 def locate(url: str) -> tuple[str, Path | None]:
-    """Return the scheme of a URL, and where its store is if that is a path.
+    """Return the scheme of a URL, and the path of its store if it has one.
 
     Raises:
-        StoreUnavailable: no store is known for it.
+        StoreUnavailable: no store is registered for the URL.
     """
     scheme, sep, rest = url.partition("://")
     if not sep:
-        if _LIKE_A_SERVER.search(url):  # It is not repeated: there may be a password in it.
+        if _LIKE_A_SERVER.search(url):  # The message does not repeat the URL: there may be a password in it.
             raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {_known()}")
         scheme, rest = "sqlite", "/" + url
     elif scheme in PATHS:
@@ -86,11 +86,11 @@ def _known() -> str:
 
 
 def without_secrets(url: str) -> str:
-    """Return the URL as it may be shown: without what stands in it for a password."""
+    """Return the URL with *** in place of its passwords, so that it can be shown."""
     scheme, sep, rest = url.partition("://")
     if not sep or scheme in WITHOUT_OPTIONS:
         return url
-    user, at, place = rest.rpartition("@")  # the last one: also where it was forgotten that a password may have some
+    user, at, place = rest.rpartition("@")  # the last @: a password may have others that nobody escaped
     name, colon, _ = user.partition(":")
     host, mark, query = place.partition("?")
     query = re.sub(r"((?:^|&)[a-z_]*password=)[^&]*", r"\1***", query)
@@ -98,28 +98,28 @@ def without_secrets(url: str) -> str:
 
 
 async def open_store(url: str) -> Store:
-    """Open the store behind a URL; it is made if there is none yet."""
+    """Open the store behind a URL, and create it if it does not exist yet."""
     scheme, _ = locate(url)
     return check_store(await _openers[scheme](url))
 
 
 def check_store(store: Store) -> Store:
-    """Return the store, if it has what the contract asks for.
+    """Return the store, if it has all methods of the contract.
 
     Raises:
-        StateInvalid: it lacks something, or is a class or a URL.
+        StateInvalid: it lacks a method, or is a class or a URL.
     """
     kind = type(store).__name__
     if isinstance(store, type):
-        raise StateInvalid(f"{store.__name__} is a class; a store is an instance of one", path="store")
+        raise StateInvalid(f"{store.__name__} is a class; pass an instance of it", path="store")
     asked = ["profile", *(name for name in vars(contract.Store) if not name.startswith("_"))]
     if missing := [name for name in asked if not hasattr(store, name)]:
-        raise StateInvalid(f"a {kind} is no midturn.store.Store: it lacks {', '.join(missing)}", path="store")
+        raise StateInvalid(f"a {kind} is not a midturn.store.Store: it lacks {', '.join(missing)}", path="store")
     return store
 
 
 async def exists(url: str) -> bool:
-    """Return whether there is a store: opening it would not make one. Of a registered scheme nobody can tell."""
+    """Return whether the store of a URL exists already; ``True`` where that cannot be checked."""
     scheme, path = locate(url)
     if path is not None:
         if path.is_dir():
@@ -141,7 +141,7 @@ def postgres() -> type[PostgresStore]:
     return PostgresStore
 
 
-# Each imports its backend when the first store of that kind is opened, not before.
+# Each opener imports its backend only when the first store of that kind is opened.
 
 
 async def _open_memory(_url: str) -> Store:

@@ -1,7 +1,7 @@
-"""What stores behind a network have in common: tries until a deadline, and writes whose outcome is found out.
+"""The common part of stores behind a network: tries until a deadline, and writes whose outcome has to be found out.
 
-A write carries a token, and a server that finds the token of the write in the session's head answers as it did the
-first time. So a write whose connection broke is simply tried again, and takes effect once.
+A write has a token. A server that finds this token in the session's head answers as it did the first time. So a write
+whose connection broke is simply tried again, and takes effect once.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 durability = logging.getLogger("midturn.durability")
-"""Tells, when a store is opened, what its server may lose."""
+"""Log that reports, when a store is opened, what its server may lose."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 
 
 class Unreached(Exception):
-    """A try that failed in a way that may pass.
+    """A try that failed, where another try may succeed.
 
-    ``sent`` if it may have taken effect all the same, ``absent`` if there was nobody to answer.
+    ``sent`` is true if the try may still have taken effect, ``absent`` if no server answered.
     """
 
     def __init__(self, message: str, *, sent: bool = False, absent: bool = False) -> None:
@@ -53,11 +53,11 @@ class Unreached(Exception):
 
 
 class Slow(Unreached):
-    """A try whose time was up."""
+    """A try that took too long."""
 
 
 class MovedOn(Conflict):
-    """Others have written since a try of ours that may have come through; nobody can tell any more."""
+    """Others have written since a try that may have taken effect, so its outcome can no longer be found out."""
 
 
 @dataclass(slots=True)
@@ -65,13 +65,13 @@ class Tries:
     """The tries of one call."""
 
     until: float
-    """When the call gives up, by the clock of the event loop."""
+    """The time at which the call gives up, on the clock of the event loop."""
     sent: bool = False
-    """Whether one that failed may have taken effect."""
+    """True if a failed try may have taken effect."""
 
 
 class ServerStore(ABC):
-    """A store behind a network; what it does on the server is up to its subclass."""
+    """A store behind a network. Subclasses implement the work on the server."""
 
     profile: Profile
 
@@ -83,11 +83,11 @@ class ServerStore(ABC):
         self._closed = False
         self._unsettled: dict[str, list[Write]] = {}
         self.risks: list[str] = []
-        """What the server may lose, in sentences."""
+        """Sentences that say what the server may lose."""
 
     @property
     def address(self) -> str:
-        """The server, without secrets."""
+        """Return the name of the server, without secrets."""
         return self._address
 
     @abstractmethod
@@ -97,12 +97,11 @@ class ServerStore(ABC):
     async def _write(self, write: Write, tries: Tries) -> Head: ...
 
     @abstractmethod
-    async def close(self) -> None:
-        """Give the connections back."""
+    async def close(self) -> None: ...
 
     @abstractmethod
     async def _delete(self, session: str, by: str, tries: Tries) -> bool:
-        """Delete; ``by`` is the same in every try of a deletion."""
+        """Delete the session; ``by`` is the same in every try of one deletion."""
 
     async def head(self, session: str) -> Head | None:
         until = await self._settle(session)
@@ -115,7 +114,7 @@ class ServerStore(ABC):
         except StoreFull as full:
             if not tries.sent:
                 raise
-            # Perhaps there is not even space for the answer that it was written before.
+            # The server may be too full even to confirm that an earlier try was written.
             self._unsettled.setdefault(write.session, []).append(write)
             raise OutcomeUnknown(str(full), session=write.session) from None
         except MovedOn:
@@ -128,7 +127,7 @@ class ServerStore(ABC):
             raise
 
     async def delete(self, session: str) -> bool:
-        until = await self._settle(session)  # what is given up must not come back after it
+        until = await self._settle(session)  # no abandoned write may take effect after the deletion
         by = uuid.uuid4().hex
         return await self._try(lambda tries: self._delete(session, by, tries), session, Tries(until))
 
@@ -136,20 +135,20 @@ class ServerStore(ABC):
         return await self._try(lambda tries: self._write(write, tries), write.session, tries)
 
     async def _settle(self, session: str) -> float:
-        """Find out about writes of unknown outcome; when the call that wants to know gives up."""
+        """Find out the outcome of unsettled writes, and return the time at which the call gives up."""
         until = self._loop.time() + self._deadline
         while unsettled := self._unsettled.get(session):
             write = unsettled[0]
-            with suppress(Conflict, SessionDeleted, StoreFull, StateInvalid, UnknownVersion):  # no more effect than now
+            with suppress(Conflict, SessionDeleted, StoreFull, StateInvalid, UnknownVersion):  # the outcome is final
                 await self._apply(write, Tries(until, sent=True))
-            if write in unsettled:  # no other call was quicker
+            if write in unsettled:  # no other call was faster
                 unsettled.remove(write)
                 if not unsettled:
                     self._unsettled.pop(session, None)
         return until
 
     async def _open(self, work: Callable[[Tries], Awaitable[None]]) -> None:
-        """What makes the store ready. A server that is not there is an error at once, and not waited for."""
+        """Make the store ready. An absent server is an error at once; this call does not wait for it."""
         try:
             await self._try(work, patient=False)
         except BaseException:
@@ -164,7 +163,7 @@ class ServerStore(ABC):
         *,
         patient: bool = True,
     ) -> T:
-        """The result of ``work``, tried until it gets through to the server or the deadline has come."""
+        """Return the result of ``work``, which is tried until it reaches the server or the deadline has passed."""
         self._check_usable()
         tries = tries or Tries(self._loop.time() + self._deadline)
         pause, problem = FIRST_PAUSE, ""
@@ -175,20 +174,20 @@ class ServerStore(ABC):
                 if error.absent and not patient and not problem:
                     raise StoreUnavailable(f"{self._address} cannot be used: {error}") from None
                 tries.sent |= error.sent
-                # That time was up says less than what was wrong before.
+                # A timeout explains less than the problem of an earlier try.
                 problem = problem if problem and isinstance(error, Slow) else str(error)
             except StoreUnavailable as error:
                 if not tries.sent:
                     raise
                 raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
-            # Not in step with the other workers whose server came back at the same moment.
+            # Random, so that not all workers try at the same moment when their server comes back.
             rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
             if self._loop.time() + rest < tries.until:
                 await asyncio.sleep(rest)
             else:
                 self._give_up(problem, session, tries)
             if self._closed:
-                self._give_up("the store was closed meanwhile", session, tries)
+                self._give_up("the store was closed during the call", session, tries)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _warn(self, risk: str) -> None:

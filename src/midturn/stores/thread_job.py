@@ -10,20 +10,23 @@ from midturn.errors import StoreUnavailable
 
 @dataclass(slots=True)
 class Job:
-    """What the two know of each other. Each sets its own mark before it looks at the other's, so none is missed."""
+    """Shared state of the loop and the worker.
+
+    Each of the two sets its own field before it reads the other's, so neither misses a change.
+    """
 
     until: float
-    """Set to 0 by the loop when the caller has gone."""
+    """Deadline of the worker; the loop sets it to 0 when the caller stops waiting."""
     writing: bool = False
-    """Set by the worker just before its change takes effect."""
+    """True from just before the worker's change takes effect."""
 
     def drop(self) -> bool:
-        """The caller goes; whether its write may take effect all the same."""
+        """Note that the caller stops waiting, and return whether its write may still take effect."""
         self.until = 0.0
         return self.writing
 
     def check(self, *, writing: bool = False) -> None:
-        """Stop the worker if its caller has gone."""
+        """Stop the worker if its caller has stopped waiting."""
         self.writing = writing
         if time.monotonic() >= self.until:
-            raise StoreUnavailable("nobody waits for this call any more")
+            raise StoreUnavailable("the caller has stopped waiting for this call")

@@ -30,9 +30,9 @@ Wrapper = TypeVar("Wrapper", bound="StoreWrapper")
 
 
 class StoreWrapper:
-    """Forwards every call of the contract to the store ``inner``.
+    """A store that forwards every call of the contract to the store ``inner``.
 
-    A transaction's writes do not pass :meth:`write`. A wrapper that changes what is written also overrides
+    Writes of a transaction do not go through :meth:`write`. A wrapper that changes writes also overrides
     :meth:`wrap_transaction`.
     """
 
@@ -75,7 +75,10 @@ class StoreWrapper:
     def wrap_transaction(
         self, transaction: AbstractAsyncContextManager[Transaction]
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Return what a caller gets for a transaction of the inner store; called only if that has transactions."""
+        """Return the transaction that a caller gets for one of the inner store.
+
+        It is called only if the inner store has transactions.
+        """
         return transaction
 
 
@@ -86,7 +89,7 @@ def wrap(wrapper: type[Wrapper], inner: Store, **options: Any) -> Wrapper:
 
 
 def _with_transactions(wrapper: type[StoreWrapper]) -> type[StoreWrapper]:
-    """Return the class with the one method more. That a store has it is what says that it is Transactional."""
+    """Return a subclass with the method ``transaction``, whose presence makes a store ``Transactional``."""
 
     def transaction(self: StoreWrapper) -> AbstractAsyncContextManager[Transaction]:
         return self.wrap_transaction(cast("Transactional", self.inner).transaction())

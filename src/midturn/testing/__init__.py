@@ -1,8 +1,9 @@
-"""The proof that a store keeps its contract, shipped for the stores of others.
+"""Tests that prove that a store keeps its contract; users run them on stores of their own.
 
-Needs pytest, pytest-asyncio and hypothesis. :class:`StoreConformance` is a class of tests, :class:`StoreMachine` drives
-a store at random against a plain model; both are told only how the store is opened.
+They need pytest, pytest-asyncio and hypothesis. :class:`StoreConformance` is a class of tests. :class:`StoreMachine`
+makes random calls to a store and compares it with a plain model. Both only need to know how to open the store.
 """
+# ruff: noqa: E402 - pytest rewrites the asserts of a module only if it is imported after its registration
 
 import pytest
 
@@ -14,9 +15,9 @@ pytest.register_assert_rewrite(
     "midturn.testing.writes",
 )
 
-from midturn.testing.conformance import StoreConformance  # noqa: E402 - rewritten only if imported afterwards
-from midturn.testing.samples import a_row, a_write  # noqa: E402
-from midturn.testing.state_machine import StoreMachine  # noqa: E402
-from midturn.testing.subject import Subject  # noqa: E402
+from midturn.testing.conformance import StoreConformance
+from midturn.testing.samples import a_row, a_write
+from midturn.testing.state_machine import StoreMachine
+from midturn.testing.subject import Subject
 
 __all__ = ["StoreConformance", "StoreMachine", "Subject", "a_row", "a_write"]

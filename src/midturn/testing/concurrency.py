@@ -1,4 +1,4 @@
-"""Concurrency: calls at the same time, calls that are cancelled, and calls after the end."""
+"""Concurrency: calls at the same time, cancelled calls, and calls after the store was closed."""
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ KINDS = (Kind.BODY, Kind.DECISION, Kind.CHECKPOINT)
 
 
 async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: int = 8) -> None:
-    """Let many writers race from the same seq: in each round one of them wins, and only its rows are there."""
+    """Let many writers race from the same seq, and check that one wins each round and only its rows are stored."""
     winners: list[int] = []
     for seq in range(rounds):
-        # Rows of their own, so that only the seq can decide.
+        # Each writer has rows of its own, so that only the seq can cause a conflict.
         own = [[a_row(seq * writers + writer, kind=kind) for kind in KINDS] for writer in range(writers)]
         writes = [a_write(session, seq, rows=rows) for rows in own]
         calls = (handles[writer % len(handles)].write(write) for writer, write in enumerate(writes))
@@ -48,7 +48,7 @@ async def race(handles: Sequence[Store], session: str, *, rounds: int, writers: 
 
 
 async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
-    """Read while another writes: a head is never there without its rows, nor half of a write."""
+    """Read while another handle writes, and check that no read sees a head without its rows, or half of a write."""
     done = asyncio.Event()
 
     async def write() -> None:
@@ -69,7 +69,7 @@ async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
                 assert at >= last, "a newer head was seen before"
                 last = at
             seen = last
-            # Whatever an earlier answer showed is complete in a later one.
+            # A later read has everything that an earlier one showed.
             for kind in KINDS:
                 found = list(await reader.rows("case-42", kind))
                 assert found == [a_row(n, kind=kind) for n in range(len(found))]
@@ -84,7 +84,7 @@ async def watch(writer: Store, reader: Store, *, turns: int = 40) -> None:
 
 
 async def interrupt(work: Coroutine[object, object, object], *, after: int) -> None:
-    """Start the work, cancel it some way in, and wait until it has ended."""
+    """Start the work, cancel it after some time, and wait until it has ended."""
     task = asyncio.ensure_future(work)
     for tick in range(after):
         await asyncio.sleep(0 if tick < 4 else 0.0005)
@@ -94,7 +94,7 @@ async def interrupt(work: Coroutine[object, object, object], *, after: int) -> N
 
 
 async def settle(store: Store, session: str, seq: int, token: str) -> Head:
-    """Find out what became of a cancelled write, as its writer would; afterwards it can no longer happen."""
+    """Return the head after a cancelled write, as its writer would find it; afterwards that write cannot happen."""
     try:
         return await store.write(a_write(session, seq))
     except Conflict:
@@ -105,7 +105,7 @@ async def settle(store: Store, session: str, seq: int, token: str) -> Head:
 
 
 class Racing(Suite):
-    """Many at once."""
+    """Many calls at once."""
 
     async def test_a_race_from_one_seq_has_one_winner(self, store: Store) -> None:
         await race([store], "case-42", rounds=5)

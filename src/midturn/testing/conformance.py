@@ -1,4 +1,4 @@
-"""The proof of a store: one class of tests that every store passes unchanged."""
+"""The conformance suite: one class of tests that every store passes unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midturn.testing.writes import Deleting, Pruning, Writing
 
 
 class StoreConformance(Writing, Reading, Pruning, Listing, Deleting, Racing, Sharing, Lasting):
-    """Subclass it in a test file, say how the store is opened, and run pytest.
+    """All tests of the suite: subclass it in a test file, override ``open_store``, and run pytest.
 
         class TestMyStore(StoreConformance):
             @asynccontextmanager
@@ -20,8 +20,8 @@ class StoreConformance(Writing, Reading, Pruning, Listing, Deleting, Racing, Sha
                 finally:
                     await store.close()
 
-    A store that only lives in one handle says ``shared = False``, one that keeps nothing ``durable = False``; the tests
-    of what it does not claim are then not collected.
+    Set ``shared = False`` for a store that lives in one handle only, and ``durable = False`` for one that keeps nothing
+    after it is closed. Then pytest does not collect the tests of that property.
     """
 
     def __init_subclass__(cls) -> None:

@@ -1,4 +1,4 @@
-"""Handles: several at once on one store, and one after another."""
+"""Handles: several on one store, at once or one after another."""
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sharing(Suite):
 
     @pytest_asyncio.fixture
     async def other(self, where: Path) -> AsyncIterator[Store]:
-        """Return a second handle on the same data."""
+        """Yield a second handle on the same data."""
         async with self.open_store(where) as other:
             yield other
 
@@ -66,7 +66,7 @@ class Sharing(Suite):
         assert await store.delete("case-42") is False
 
     async def test_another_handle_sees_a_prune_at_once(self, store: Store, other: Store) -> None:
-        """Also one that makes a store tidy up: there is much to remove."""
+        """Prune so much that a store also reclaims the space."""
         large = encode("x" * 40_000)
         handles = (store, other)
         for number in range(6):
@@ -243,5 +243,5 @@ class Lasting(Suite):
 
 
 def _size(where: Path) -> int:
-    """Return how many bytes a store has in files."""
+    """Return the number of bytes in a store's files."""
     return sum(path.stat().st_size for path in where.parent.rglob("*") if path.is_file())

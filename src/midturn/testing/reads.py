@@ -1,7 +1,7 @@
 """Reads: the rows of a session, and lists of sessions.
 
-Rows come back byte for byte, in order, and only those that were asked for. Sessions are listed in order, page by page,
-and by exactly the filters that were given.
+Rows are returned byte for byte, in order, and only the requested ones. Sessions are listed in order, page by page, with
+exactly the given filters.
 """
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
@@ -56,7 +56,7 @@ PREFIXES = (
 )
 
 _TICK = 0.002
-"""Seconds after which the clock of any store shows another time."""
+"""Seconds after which every store's clock has advanced."""
 
 
 async def _write_all(store: Store, sessions: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ async def _matching(store: Store, labels: Mapping[str, str], status: Status | No
 
 
 async def _paged(store: Store, *, limit: int, prefix: str = "", status: Status | None = None) -> list[list[str]]:
-    """Return page after page until one is empty; stop a store that never ends."""
+    """Return all pages until an empty one; stop if a store never returns an empty one."""
     pages: list[list[str]] = []
     after = ""
     while len(pages) <= len(HOSTILE_IDS):
@@ -81,7 +81,7 @@ async def _paged(store: Store, *, limit: int, prefix: str = "", status: Status |
 
 
 async def _by_change(store: Store, limit: int) -> list[str]:
-    """All ids, page by page, the last change first."""
+    """Return all ids, read page by page with the latest change first."""
     heads = await store.heads(limit=1_000)
     expected = [head.session for head in sorted(heads, key=by_change, reverse=True)]
     found: list[str] = []
@@ -96,7 +96,7 @@ async def _by_change(store: Store, limit: int) -> list[str]:
 
 
 class Reading(Suite):
-    """Rows, and whose they are."""
+    """Rows, and the sessions that they belong to."""
 
     async def test_rows_come_back_as_the_very_bytes(self, store: Store) -> None:
         rows = [a_row(n, data) for n, data in enumerate([*SAMPLE_BYTES, b""])]
@@ -172,7 +172,7 @@ class Reading(Suite):
             assert (head.session, head.seq, head.data) == (session, 1, encode(session))
             assert found == (a_row(1, encode(number)), a_row(number + 2, encode(session)))
         assert await ids(store) == sorted(HOSTILE_IDS)
-        # Whatever the store keeps in files stands at ``where`` or beside it under the same name.
+        # All files of the store are at ``where``, or beside it with names that begin in the same way.
         inner = where.parent
         assert [path.name for path in inner.parent.parent.iterdir()] == [inner.parent.name]
         assert [path.name for path in inner.parent.iterdir()] == [inner.name]
@@ -202,7 +202,7 @@ class Reading(Suite):
 
 
 class Listing(Suite):
-    """Which sessions there are."""
+    """Lists and counts of sessions."""
 
     async def test_a_new_store_lists_nothing(self, store: Store) -> None:
         assert list(await store.heads()) == []
@@ -333,7 +333,7 @@ class Listing(Suite):
     async def test_of_equal_changes_the_greater_id_comes_first(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # For a store with a clock of its own, this is only one more order.
+        # A store with a clock of its own does not use this time, but must also pass.
         moment = time.time()
         monkeypatch.setattr(time, "time", lambda: moment)
         await _write_all(store, HOSTILE_IDS)

@@ -1,4 +1,4 @@
-"""Samples: rows and writes to begin with, and the ids, labels and bytes that stores have tripped over."""
+"""Samples: simple rows and writes, and ids, labels and bytes that are difficult for stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _tokens = count(1)
 
 
 def a_row(n: int, data: bytes | None = None, *, kind: Kind = Kind.BODY) -> Row:
-    """Return a row that says its number, unless told otherwise."""
+    """Return a row; without ``data``, it contains its number."""
     return Row(kind=kind, n=n, data=encode({"n": n}) if data is None else data)
 
 
@@ -39,7 +39,7 @@ def a_write(
     rows: Iterable[Row] = (),
     prune: int = 0,
 ) -> Write:
-    """Return a write with a token of its own, by default the first one of ``case-42``."""
+    """Return a write with a unique token, by default the first write of ``case-42``."""
     return Write(
         session=session,
         seq=seq,
@@ -68,10 +68,10 @@ HOSTILE_IDS = (
     *("\\%", "\\_", "_", "__", "a:b", "a::b", "{a}:b", "a,b", "%s", "%(a)s"),
     # control characters and line ends
     *("\n", "a\nb", "a\r\nb", "a\tb", "\x01", "\x1b[31m", "\x7f", "\x85", "\u2028", "a\u202eb", "\ufeff", "a\u200bb"),
-    # one to the eye, or to a case-blind, normalising or trimming store
+    # the same to the eye, or to a store that ignores case, normalises or trims
     *("case", "Case", "CASE", "caf\u00e9", "cafe\u0301", "\u212b", "\u00c5", "A\u030a", "stra\u00dfe", "strasse"),
     *("STRASSE", "i", "I", "\u0130", "\u0131", "K", "\u212a", "k", "\uff21", "\u0430", "1", "01", "1.0", "\u0661"),
-    # both sides of the surrogates, and the last character there is: what comes after them is easily got wrong
+    # both sides of the surrogates, and the last character of Unicode: the order around them is easy to get wrong
     *("\ud7ff", "\ud7ffa", "\ue000", "\uffff", "\uff5e", "\U00010000", "\U0010ffff", "\U0010ffff\U0010ffff"),
     # reserved names
     *("con", "NUL", "nul.txt", "aux", "com1", "lost+found", "index", "null", "None", "true", "undefined", "NaN"),
@@ -80,7 +80,7 @@ HOSTILE_IDS = (
     *("\N{GRINNING FACE}" * 200, "\N{GRINNING FACE}" * 199 + "\N{GRINNING FACE WITH SMILING EYES}"),
     *("x" * 200, "x" * 199 + "y", "../" * 66, "%" * 200, "'" * 200, "\U0010ffff" * 200),
 )
-"""Ids that are each their own session."""
+"""Ids that are all different sessions."""
 
 NEIGHBOURS = (
     ("case", "Case", "CASE", "cas", "case ", "case-1"),
@@ -90,7 +90,7 @@ NEIGHBOURS = (
     ("\ud7ff", "\ud7ffa", "\ue000", "\uff5e", "\U00010000", "\U0010ffff", "\U0010ffff\U0010ffff"),
     ("x" * 200, "x" * 199 + "y", "x" * 199, "X" * 200),
 )
-"""Ids that a careless store takes for each other."""
+"""Groups of ids that a careless store confuses."""
 
 HOSTILE_LABELS = (
     *(("team", "claims"), ("team", "Claims"), ("team", "claim"), ("team", "claims "), ("team", ""), ("", "claims")),
@@ -108,7 +108,7 @@ HOSTILE_LABELS = (
     *(("caf\u00e9", "caf\u00e9"), ("cafe\u0301", "cafe\u0301"), ("\N{GRINNING FACE}", "\N{GRINNING FACE}")),
     *(("a\nb", "c\nd"), ("n", "1"), ("n", "1.0"), ("n", "true"), ("n", "null"), ("x" * 200, "y" * 200)),
 )
-"""Pairs of a key and a value of which none matches another."""
+"""Pairs of a key and a value; no pair matches another."""
 
 SAMPLE_BYTES = (
     *(b"{}", b"[]", b"null", b"0", b"-0.0", b'""', b"true", b"9223372036854775807", b"1e-320"),
@@ -118,4 +118,4 @@ SAMPLE_BYTES = (
     b'"' + b"x" * 70_000 + b'"',
     b"[" * 100 + b"]" * 100,
 )
-"""JSON that means the same as other JSON, and must still come back as these bytes."""
+"""JSON texts that a store must return byte for byte, even where another text has the same meaning."""

@@ -1,4 +1,4 @@
-"""A state machine: a store against a plain dict, in every order of calls that Hypothesis can think of."""
+"""A state machine that compares a store with a plain dict, with calls in the random order that Hypothesis chooses."""
 # ruff: noqa: S101, PLR2004 - a state machine asserts, and its numbers are limits
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ id_lists = st.sampled_from([HOSTILE_IDS, *NEIGHBOURS]).flatmap(
 )
 # Few keys and values, so that filters find something.
 label_sets = st.dictionaries(st.sampled_from(["team", "tier", "a.b"]), st.sampled_from(["claims", "gold", "", "'%"]))
-# Short ones: what a store does with bytes hardly depends on them, and Hypothesis prints them.
+# Short payloads, because Hypothesis prints them, and a store hardly treats long ones differently.
 payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000]) | text.map(encode)
 # Few kinds and numbers, so that rows collide.
 numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
@@ -62,14 +62,14 @@ anything = st.integers(0, 1_000)
 
 @dataclass(slots=True)
 class Known:
-    """What the model knows of a session."""
+    """A session in the model."""
 
     head: Head
     rows: dict[tuple[Kind, int], Row]
 
 
 class StoreMachine(Subject, RuleBasedStateMachine):
-    """Subclass it, say how the store is opened, and give its ``TestCase`` to pytest.
+    """State machine for a store: subclass it, override ``open_store``, and give its ``TestCase`` to pytest.
 
     class MyMachine(StoreMachine):
         @asynccontextmanager
@@ -85,7 +85,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        # A loop of its own, never the thread's current one: the machine is driven by synchronous code.
+        # A loop of its own, never the thread's current one: synchronous code drives the machine.
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._folder = tempfile.TemporaryDirectory(prefix="midturn-machine-")
         self._handles: list[tuple[Store, AsyncExitStack]] = []
@@ -104,27 +104,27 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             self._race([self._planned(plan, which)], 0)
 
     def teardown(self) -> None:
-        """Leave nothing behind."""
+        """Close all handles and remove the files."""
         for stack in [*self._abandoned, *(stack for _, stack in self._handles)]:
             self._run(stack.aclose())
         self._runner.close()
         self._folder.cleanup()
 
-    # What the store is asked to do
+    # Writes and deletions
 
     @rule(which=anything, handle=anything, plan=plans, off=st.sampled_from([0, 0, 0, 0, 0, -1, 1, -1_000]))
     def write(self, which: int, handle: int, plan: Write, off: int) -> None:
-        """Write with the right seq, or another; with new rows, or rows that are there."""
+        """Write with the right seq or another one, and with new or existing rows."""
         self._race([self._planned(plan, which, off=off)], handle)
 
     @rule(which=anything, handle=anything, rivals=st.lists(plans, min_size=2, max_size=4))
     def race(self, which: int, handle: int, rivals: list[Write]) -> None:
-        """Write several times from the same seq, each on a handle of its own if there are so many."""
+        """Write several times from the same seq, each on another handle if there are enough."""
         self._race([self._planned(plan, which) for plan in rivals], handle)
 
     @rule(which=anything, handle=anything, other=anything, plan=plans, after=st.integers(0, 7))
     def interrupted_write(self, which: int, handle: int, other: int, plan: Write, after: int) -> None:
-        """Cancel a writer, and let another find out what became of its write."""
+        """Cancel a writer, and let another handle find out the outcome of its write."""
         write = self._planned(plan, which)
         if self._verdict(write) is not None:
             return
@@ -152,11 +152,11 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             assert timeless(head) == timeless(known.head.deleted(now=head.updated))
             self._known[session] = Known(timeless(head), {})
 
-    # What the store is asked
+    # Reads
 
     @rule(which=anything, handle=anything, row=anything, start=st.integers(-1, 1), length=st.none() | st.integers(0, 3))
     def read_rows(self, which: int, handle: int, row: int, start: int, length: int | None) -> None:
-        """Read rows in a range that begins or ends beside a row."""
+        """Read rows in a range that begins or ends next to a row."""
         session = self._session(which)
         known = self._known.get(session)
         there = _in_order(known) if known else ()
@@ -173,7 +173,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         limit=st.integers(1, 5),
     )
     def list_by_prefix(self, handle: int, prefix: str | tuple[int, int], after: int | None, limit: int) -> None:
-        """List from a given id on, by the beginning of an id or by what a pattern would match."""
+        """List from an id on, with the beginning of an id or the characters of a pattern as the prefix."""
         start = "" if after is None else self._session(after)
         literal = prefix if isinstance(prefix, str) else self._session(prefix[0])[: prefix[1]]
         expected = [head for head in self._listed(None) if head.session > start and head.session.startswith(literal)]
@@ -187,7 +187,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         limit=st.integers(1, 5),
     )
     def list_by_labels(self, handle: int, of: list[int], status: Status | None, limit: int) -> None:
-        """List by the labels of a session, or by those of two."""
+        """List by the labels of one session, or of two."""
         labels: dict[str, str] = {}
         for which in of:
             known = self._known.get(self._session(which))
@@ -203,7 +203,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         limit=st.integers(1, 5),
     )
     def list_by_change(self, handle: int, after: int | None, status: Status | None, limit: int) -> None:
-        """From the last change or from that of any session on."""
+        """List by change, from the latest one or from that of any session on."""
         known = None if after is None else self._known.get(self._session(after))
         expected = sorted(self._listed(status), key=by_change, reverse=True)
         if known:
@@ -212,25 +212,25 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         found = self._run(self._store(handle).heads(after=start, limit=limit, status=status, order="updated"))
         assert [timeless(head) for head in found] == expected[:limit]
 
-    # What happens to its handles
+    # Handles
 
     @precondition(lambda self: self.shared and len(self._handles) < MAX_HANDLES)
     @rule()
     def another_handle(self) -> None:
-        """Open another handle: a second process comes."""
+        """Open another handle, as a second process would."""
         self._open()
 
     @precondition(lambda self: len(self._handles) > 1)
     @rule(handle=anything)
     def close_a_handle(self, handle: int) -> None:
-        """Close a handle: one process of several ends."""
+        """Close a handle, as at the end of one of several processes."""
         _, stack = self._handles.pop(handle % len(self._handles))
         self._run(stack.aclose())
 
     @precondition(lambda self: self.durable)
     @rule()
     def reopen(self) -> None:
-        """Close all handles and open one: all processes end, and one starts."""
+        """Close all handles and open one, as after the end of all processes."""
         while self._handles:
             self._run(self._handles.pop()[1].aclose())
         self._open()
@@ -239,17 +239,17 @@ class StoreMachine(Subject, RuleBasedStateMachine):
     @precondition(lambda self: self.durable and self.shared)
     @rule()
     def crash(self) -> None:
-        """Open a handle and close none: all processes die, and one starts."""
+        """Open a handle without closing the others, as after a crash of all processes."""
         self._abandoned += [stack for _, stack in self._handles]
         self._handles.clear()
         self._open()
         self._compare_all()
 
-    # What always holds
+    # Invariants
 
     @invariant()
     def every_head_is_as_the_model_says(self) -> None:
-        """Compare all heads on every handle."""
+        """Compare the heads on every handle with the model."""
         for store, _ in self._handles:
             for status in (None, "deleted"):
                 found = self._run(store.heads(limit=1_000, status=status))
@@ -259,7 +259,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
     @invariant()
     def the_last_session_is_as_the_model_says(self) -> None:
-        """Compare its head and all its rows."""
+        """Compare the head and all rows of the last session with the model."""
         if self._touched:
             self._compare(self._touched)
 
@@ -280,7 +280,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         return [head for head in heads if (head.status == status if status else head.status != "deleted")]
 
     def _planned(self, plan: Write, which: int, *, off: int = 0) -> Write:
-        """Return the plan as a write of one of the sessions, with a token of its own."""
+        """Return the plan as a write of one of the sessions, with a unique token."""
         session = self._session(which)
         known = self._known.get(session)
         self._tokens += 1
@@ -297,7 +297,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         return Conflict if collides or write.seq != (known.head.seq if known else 0) else None
 
     def _race(self, writes: list[Write], handle: int) -> None:
-        """Start all writes at once; one of those that may succeed does, and the others say why not."""
+        """Start all writes at once, and check that one valid write succeeds and all others raise the right error."""
         verdicts = [self._verdict(write) for write in writes]
 
         async def calls() -> list[Head | BaseException]:
@@ -318,7 +318,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             self._accept(write, head)
 
     def _accept(self, write: Write, head: Head) -> None:
-        """Take a write that the store acknowledged into the model, if its head is the one that the write makes."""
+        """Check the head of an acknowledged write, and apply the write to the model."""
         known = self._known.get(write.session)
         created = known.head.created if known else head.updated
         assert timeless(head) == timeless(write.head(now=head.updated, created=created))

@@ -1,4 +1,4 @@
-"""The store that is being proved, and how the tests look at it."""
+"""The store under test, and the functions with which the tests read it."""
 
 from __future__ import annotations
 
@@ -20,47 +20,48 @@ if TYPE_CHECKING:
 
 
 class Subject:
-    """Says how the store is opened and what it claims; a store's own tests override only this."""
+    """The properties of the store under test, and how to open it; a store's own tests override only these."""
 
     shared: ClassVar[bool] = True
-    """Whether two handles that are opened at the same path work on the same data."""
+    """True if two handles that are opened at the same path work on the same data."""
     durable: ClassVar[bool] = True
-    """Whether what was acknowledged is there when the store is opened again."""
+    """True if acknowledged writes are still there when the store is opened again."""
 
     def open_store(self, where: Path) -> AbstractAsyncContextManager[Store]:
-        """Return a handle on the data at ``where``, closed on leaving; the first one makes an empty store there.
+        """Return a handle on the data at ``where``, which is closed on leaving the block.
 
-        ``where`` does not exist yet, its folder does. A store that keeps nothing in files derives a name from it.
+        The first handle creates an empty store. ``where`` does not exist yet, but its folder does. A store that does
+        not use files derives a name from it.
         """
         raise NotImplementedError
 
 
 class Suite(Subject):
-    """What every topic of the suite has at hand."""
+    """Base of all topics of the suite, with their fixtures."""
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def where(self, tmp_path: Path) -> Path:
-        """Return a new path, deep enough that an id can try to climb out of it."""
+        """Return a new path, deep enough to notice an id that leads out of it with ``..``."""
         folder = tmp_path / "outer" / "inner"
         folder.mkdir(parents=True)
         return folder / "store"
 
     @pytest_asyncio.fixture
     async def store(self, where: Path) -> AsyncIterator[Store]:
-        """Return a handle on a new store."""
+        """Yield a handle on a new store."""
         async with self.open_store(where) as store:
             yield store
 
 
 def timeless(head: Head) -> Head:
-    """Return the head without the moment at which it was read."""
+    """Return the head without the time at which it was read."""
     return replace(head, now=0.0)
 
 
 async def snapshot(store: Store, session: str) -> tuple[Head | None, tuple[Row, ...]]:
-    """Return all that a store says about a session, for comparing."""
+    """Return the head and all rows of a session, for comparison."""
     head = await store.head(session)
     rows = [row for kind in Kind for row in await store.rows(session, kind)]
     return head and timeless(head), tuple(rows)
@@ -72,5 +73,5 @@ async def ids(store: Store, *, prefix: str = "") -> list[str]:
 
 
 async def calls(store: Store, session: str = "case-42") -> list[int]:
-    """Return the numbers of the calls that a session has."""
+    """Return the numbers of a session's calls."""
     return [row.n for row in await store.rows(session, Kind.CALL)]

@@ -1,7 +1,7 @@
-"""Writes, and what they and deletions remove.
+"""Writes, pruning and deletions.
 
-A write is whole or nothing, names the seq it saw, and comes back exactly. It prunes the calls that nobody needs any
-more: exactly those, and only if it takes effect. A deleted session stays deleted, whoever wants to write it.
+A write happens as a whole or not at all, names the seq that it saw, and is read back exactly. It prunes exactly the
+calls that it names, and only if it takes effect. A deleted session stays deleted, whoever tries to write it.
 """
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
@@ -26,7 +26,7 @@ STATUSES: tuple[Status, ...] = ("idle", "running", "waiting", "failed", "cancell
 
 
 async def _is_refused(store: Store, write: Write) -> None:
-    """Check that the write is a conflict, and that the store looks as before it."""
+    """Check that the write is a conflict, and that the store does not change."""
     before, listed = await snapshot(store, write.session), await ids(store)
     with pytest.raises(Conflict) as caught:
         await store.write(write)
@@ -129,7 +129,7 @@ class Writing(Suite):
         await _is_refused(store, a_write("case-42", seq=1, rows=[a_row(0)]))
 
     async def test_a_write_after_another_head_is_a_conflict(self, store: Store) -> None:
-        """As many writes, but not the same: the store has lost some, and others have come in their place."""
+        """Reject a write whose seq matches by chance: the store has lost writes, and others took their place."""
         first = await store.write(a_write(rows=[a_row(1)]))
         await _is_refused(store, a_write(seq=1, after="token of a lost write", rows=[a_row(2)]))
         second = await store.write(a_write(seq=1, after=first.token, rows=[a_row(2)]))
@@ -194,7 +194,7 @@ class Writing(Suite):
 
 
 class Pruning(Suite):
-    """What a write removes, and what it leaves."""
+    """The calls that a write removes, and the rows that it leaves."""
 
     async def test_a_prune_removes_the_calls_with_a_lower_number(self, store: Store) -> None:
         numbers = [0, 1, 2, 9, 10, 255, 256, 2**53, 2**53 + 1, 2**62]
@@ -251,14 +251,14 @@ class Pruning(Suite):
             await store.write(a_write(seq=3, rows=[a_call(5)]))
         await store.write(a_write(seq=3, prune=100, rows=[a_call(8), a_call(99), a_call(100), a_row(8)]))
         assert await calls(store) == [100]
-        # A number that is free again is a number like any other.
+        # A number whose call was pruned can be used again.
         await store.write(a_write(seq=4, rows=[a_call(2, b"[]"), a_call(101)]))
         await store.write(a_write(seq=5, prune=1))
         assert (await snapshot(store, "case-42"))[1] == (a_row(8), a_call(2, b"[]"), a_call(100), a_call(101))
 
 
 class Deleting(Suite):
-    """What is left of a session, and what is not."""
+    """Deletion of sessions, and the heads that remain."""
 
     async def test_a_deleted_session_leaves_only_a_head_that_says_so(self, store: Store) -> None:
         rows = [a_row(n, kind=kind) for kind in Kind for n in range(3)]

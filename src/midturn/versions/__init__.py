@@ -1,1 +1,1 @@
-"""When code changes: blueprints and their versions, migrations, and what differs from a checkpoint."""
+"""Changes of the code: blueprints and their versions, migrations, and the differences from a checkpoint."""

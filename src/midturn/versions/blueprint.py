@@ -1,4 +1,4 @@
-"""How to build what a session runs, and how states of its earlier versions become states of this one."""
+"""Blueprints: how to build an agent or team, and the migrations from states of its earlier versions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MigrationT = TypeVar("MigrationT", bound="Callable[[Any], Any]")
 
 
 class Blueprint:
-    """A factory for an agent or a team, with a name, a version, and the migrations that lead to it.
+    """A factory for an agent or a team, with a name, a version, and the migrations that lead to that version.
 
-    The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: one is built in
-    each process, and another after each turn that failed. ``effects`` says by name what tools do to the world, also
-    those of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
+    The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: midturn builds one
+    in each process, and another after each turn that failed. ``effects`` declares by name what tools do to the world,
+    including tools of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Blueprint:
         effects: Mapping[str, Effect | tool] | None = None,
     ) -> None:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise StateInvalid(f"the name of a blueprint is a string, not a {type(name).__name__}", path="name")
+            raise StateInvalid(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
         if not callable(factory):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
-            raise StateInvalid(f"needs a function that builds it, not a {type(factory).__name__}", path=name)
+            raise StateInvalid(f"needs a function that builds an agent, not a {type(factory).__name__}", path=name)
         if not _is_version(version):
-            raise StateInvalid(f"version {version!r} is not a whole number from 1 on", path=name)
+            raise StateInvalid(f"version {version!r} must be a whole number from 1 on", path=name)
         self.name = name
         self.version = version
         self.effects = declared(effects or {})
@@ -61,41 +61,39 @@ class Blueprint:
         return made
 
     def migration(self, start: int, end: int) -> Callable[[MigrationT], MigrationT]:
-        """Decorate the function that makes a state of version ``start`` one of version ``end``.
+        """Decorate the function that turns a state of version ``start`` into one of version ``end``.
 
-        The function gets a :class:`~midturn.State` and returns one. It must be pure, because it may be run
-        twice or only be tried: it changes nothing in place, and uses no network, files, other programs, clock or random
-        numbers. midturn checks its input and its result, not what it does besides.
+        The function gets a :class:`~midturn.State` and returns one. It must be pure, because midturn may run it twice
+        or only try it: it changes nothing in place, and uses no network, files, other programs, clock or random
+        numbers. midturn checks the input and the result of the function, not its other actions.
 
         Raises:
-            StateInvalid: it leads nowhere, or beside another one.
+            StateInvalid: the versions are not in order, or another migration covers them already.
         """
         at = f"{variable(self.name)}.migration({start!r}, {end!r})"
         if not (_is_version(start) and _is_version(end) and start < end <= self.version):
             raise StateInvalid(
-                f"leads from a version to a later one, and this blueprint is version {self.version}", path=at
+                f"must lead from a version to a later one, and this blueprint has version {self.version}", path=at
             )
 
         def add(function: MigrationT) -> MigrationT:
             for other in self._migrations.values():
                 if other.start < end and start < other.end:
-                    raise StateInvalid(
-                        f"{other} covers the same versions; there is one way from each to the next", path=at
-                    )
+                    raise StateInvalid(f"{other} covers the same versions; remove one of the two", path=at)
             if not callable(function):
-                raise StateInvalid(f"is a function, not a {type(function).__name__}", path=at)
+                raise StateInvalid(f"must be a function, not a {type(function).__name__}", path=at)
             if inspect.iscoroutinefunction(function):
-                raise StateInvalid("is an ordinary function, not an async one: it waits for nothing", path=at)
+                raise StateInvalid("must be an ordinary function, not an async one: remove `async`", path=at)
             self._migrations[start] = Migration(start, end, function)
             return function
 
         return add
 
     def check(self) -> None:
-        """See that the migrations lead, one after the other, to this version.
+        """Check that the migrations lead, one after the other, to this version.
 
         Raises:
-            MissingMigration: there is a gap between them, or after the last one.
+            MissingMigration: there is a gap between two of them, or after the last one.
         """
         if self._migrations:
             self.migrations(min(self._migrations))
@@ -112,8 +110,8 @@ class Blueprint:
             if migration is None:
                 later = min((start for start in self._migrations if start > version), default=self.version)
                 raise MissingMigration(
-                    f"blueprint {self.name!r} is version {self.version}, and no migration leads from version {version} "
-                    f"to {later}; write it, or one that has nothing to change:\n\n"
+                    f"blueprint {self.name!r} has version {self.version}, and no migration leads from version "
+                    f"{version} to {later}; write one, or this one if the states need no change:\n\n"
                     f"@{variable(self.name)}.migration({version}, {later})\n"
                     f"def from_{version}_to_{later}(state):\n"
                     f"    return state"
@@ -128,24 +126,24 @@ def _is_version(value: object) -> bool:
 
 
 async def build(blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
-    """Return a fresh agent or team.
+    """Return a fresh agent or team of the blueprint.
 
     Raises:
         StateInvalid: the factory returned something else.
     """
     live = await blueprint.build()
     if live is None:
-        raise StateInvalid("returned None; is its return missing?", path="factory")
+        raise StateInvalid("returned None; is its return statement missing?", path="factory")
     if not framework.is_live(live):
         raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
     return live
 
 
 async def fingerprint_of(live: Any, framework: Framework[Any, Any]) -> dict[str, Json]:
-    """Return how an agent or a team is built.
+    """Return the fingerprint of an agent or a team: how it is built.
 
     Raises:
-        StateInvalid: that cannot be stored.
+        StateInvalid: the fingerprint cannot be stored.
     """
     found = await framework.fingerprint(live)
     codec.check(found, "fingerprint")

@@ -1,4 +1,4 @@
-"""Loading a stored state: its version is checked, it is migrated, compared with what was built, and fitted to it."""
+"""Loading a stored state: check its version, migrate it, compare it with the built agents, and fit it to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Policy: TypeAlias = Literal["warn", "raise", "ignore"]
 OnDrift: TypeAlias = Policy | Callable[[Drift], Any]
-"""What to do when agents are built otherwise than those that a checkpoint is of: warn, refuse, go on, or ask this."""
+"""Policy for agents that are built differently from those of the checkpoint: warn, raise, ignore, or call this."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,18 +33,18 @@ class Fitted:
     """A stored state that can be loaded."""
 
     plan: Any
-    """The framework's, by which to load it."""
+    """The framework's plan for loading the state."""
     tree: Json
     migrated: bool
     drift: Drift
     touched: Mapping[int, frozenset[str]]
-    """The agents and tools that migrations have changed in it, by the versions that they led from."""
+    """The agents and tools that migrations changed in the state, by the version that each migration starts from."""
     changes: Sequence[str]
-    """What has changed since it was stored, in words."""
+    """The changes since the state was stored, as text."""
 
 
 def check_policy(policy: object) -> None:
-    """See that this is something to do about drift.
+    """Check that this is a policy for drift.
 
     Raises:
         StateInvalid: it is not.
@@ -54,10 +54,10 @@ def check_policy(policy: object) -> None:
 
 
 def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
-    """See that a session is run by the blueprint that began it.
+    """Check that a session belongs to this blueprint.
 
     Raises:
-        StateInvalid: it is another one's.
+        StateInvalid: another blueprint began the session.
     """
     if stored and blueprint.name and stored != blueprint.name:
         raise StateInvalid(
@@ -68,7 +68,7 @@ def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
 
 
 def check_version(stored: int, mine: int, session: str) -> None:
-    """See that what is stored is not of a later version than what is built.
+    """Check that the stored version is not later than the version of this blueprint.
 
     Raises:
         UnknownVersion: it is.
@@ -76,7 +76,7 @@ def check_version(stored: int, mine: int, session: str) -> None:
     if stored > mine:
         raise UnknownVersion(
             f"session {session!r} was written by version {stored} of the blueprint, and this worker has version "
-            f"{mine}: deploy version {stored} here, and leave the session to the others until then",
+            f"{mine}: deploy version {stored} here; until then, other workers can run the session",
             session=session,
         )
 
@@ -94,11 +94,11 @@ async def fit_stored(
     """Migrate a stored state to the blueprint's version and fit it to ``live``, whose fingerprint is ``built``.
 
     Raises:
-        UnknownVersion: a newer version of the blueprint wrote it.
-        MissingMigration: no migration leads from its version to the blueprint's.
-        MigrationFailed: one failed, or led to a state that does not fit.
-        Drifted: it fits other agents than these, or the policy refuses what has changed.
-        StateInvalid: it is no state.
+        UnknownVersion: a newer version of the blueprint wrote the state.
+        MissingMigration: no migration leads from the state's version to the blueprint's.
+        MigrationFailed: a migration failed, or led to a state that does not fit.
+        Drifted: the state belongs to other agents, or the policy rejects the changes.
+        StateInvalid: this is not a valid state.
     """
     check_owner(blueprint, stored.row.blueprint, session)
     check_version(stored.row.version, blueprint.version, session)
@@ -132,10 +132,10 @@ async def _fit_migrated(
     try:
         tree = await framework.fill(live, tree)
         return tree, await framework.fit(live, tree)
-    except Exception as error:  # what agents of a user's own raise is without limit
+    except Exception as error:  # a user's own agents may raise anything
         raise MigrationFailed(
             f"session {session!r}: after its migration from version {start} to {end} the state does not fit what was "
-            f"built; the session is as it was.\n{error}",
+            f"built; the session is unchanged.\n{error}",
             session=session,
             versions=(start, end),
         ) from error
@@ -152,7 +152,7 @@ async def _fit(stored: Stored, live: Any, drift: Drift, blueprint: Blueprint, fr
 
 
 async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: str) -> None:
-    """Do what the policy says about differences that do no harm."""
+    """Apply the policy to changes that are not breaking."""
     if policy == "ignore" or all(change.what == "version" for change in drift.changes):
         return
     if policy == "raise":
@@ -166,12 +166,12 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
 async def accept(
     gained: Sequence[str], fitted: Fitted, blueprint: Blueprint, session: str, policy: OnDrift
 ) -> list[str]:
-    """Do what the policy says about users' own objects that have more than was stored; return all changes in words.
+    """Apply the policy to fields of users' own objects that the state does not have; return all changes as text.
 
-    It may be a field that is new in them, or one that the state has lost. A migration says that it is meant.
+    Such a field may be new in the code, or lost from the state. After a migration, midturn takes it for new.
 
     Raises:
-        Drifted: the policy refuses it.
+        Drifted: the policy rejects the fields.
     """
     drift = Drift(tuple(more(path) for path in gained))
     if not fitted.migrated:
@@ -182,10 +182,10 @@ async def accept(
 
 
 async def changes_since(begun: Json, built: Json, blueprint: Blueprint, session: str, policy: OnDrift) -> Sequence[str]:
-    """Do what the policy says about changes since a session's first turn was begun; return them in words.
+    """Apply the policy to changes since a session's first turn was begun; return the changes as text.
 
     Raises:
-        Drifted: the policy refuses it.
+        Drifted: the policy rejects the changes.
     """
     drift = compare(begun, built, mentions=lambda _: 0)  # there is no state yet
     if drift:
@@ -194,7 +194,7 @@ async def changes_since(begun: Json, built: Json, blueprint: Blueprint, session:
 
 
 def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateInvalid:
-    """Return an error about a state that does not fit, with what has changed, if that is why, and the code to write."""
+    """Return the error for a state that does not fit, with the changes that explain it and the code to write."""
     drift = drift.failing()
     if not drift.breaking and not isinstance(error, Drifted):
         return error
@@ -214,4 +214,4 @@ def _refused(drift: Drift, blueprint: Blueprint) -> Drifted:
 
 def _advice(drift: Drift, blueprint: Blueprint) -> str:
     code = migration_code(drift, name=blueprint.name, version=blueprint.version)
-    return f"To go on with what is stored, raise the version and say what becomes of it:\n\n{code}"
+    return f"To continue with the stored state, raise the version and add this migration:\n\n{code}"

@@ -1,4 +1,4 @@
-"""Migrations: functions that make a state of an earlier version one of a later version, run before it is loaded."""
+"""Migrations: functions that turn a state of an earlier version into one of a later version, before it is loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A function that makes a state of one version one of a later version."""
+    """A function that turns a state of one version into one of a later version."""
 
     start: int
     end: int
@@ -36,14 +36,14 @@ class Migrated:
 
     tree: Json
     touched: dict[int, frozenset[str]]
-    """The agents and tools that each migration has changed, by the version it led from."""
+    """The agents and tools that each migration changed, by the version that the migration starts from."""
 
 
 def migrate(tree: Json, migrations: Sequence[Migration], framework: Framework[Any, Any], session: str) -> Migrated:
-    """Run migrations on a state and return the new one; the given one stays as it is.
+    """Run migrations on a state and return the new state; the given one does not change.
 
     Raises:
-        MigrationFailed: one raised, returned something else, or changed its input.
+        MigrationFailed: a migration raised, returned something that is not a state, or changed its input.
     """
     touched: dict[int, frozenset[str]] = {}
     for migration in migrations:
@@ -54,7 +54,7 @@ def migrate(tree: Json, migrations: Sequence[Migration], framework: Framework[An
 def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], session: str) -> tuple[Json, frozenset[str]]:
     def failed(what: str) -> MigrationFailed:
         return MigrationFailed(
-            f"session {session!r}: {migration} {what}. The session is as it was",
+            f"session {session!r}: {migration} {what}. The session is unchanged",
             session=session,
             versions=(migration.start, migration.end),
         )
@@ -62,29 +62,29 @@ def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], sessi
     try:
         view = framework.view(tree)
         before = orjson.dumps(view.tree)
-    except Exception as error:  # what was stored by hand may be anything
-        raise failed(f"has nothing to work on: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a state that was stored by hand may be anything
+        raise failed(f"cannot read the stored state: {type(error).__name__}: {error}") from error
     try:
         found = migration.function(view)
     except (Exception, SystemExit) as error:
         raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
     if type(found) is not type(view):
-        hint = " (is its return missing?)" if found is None else ""
+        hint = " (is its return statement missing?)" if found is None else ""
         raise failed(f"returned a {type(found).__name__}, not a state{hint}")
     try:
         same = orjson.dumps(view.tree) == before
-    except (TypeError, ValueError):  # it is not even JSON any more
+    except (TypeError, ValueError):  # no longer JSON
         same = False
     if not same:
-        raise failed("changed its input in place; state.edit(function) gives a copy to change")
+        raise failed("changed its input in place; use state.edit(function), which changes a copy")
     try:
         found.check()
     except MidturnError as error:
-        raise failed(f"returned what is no state: {error}") from error
+        raise failed(f"returned something that is not a valid state: {error}") from error
     return found.tree, found.touched
 
 
 def _where(error: BaseException) -> str:
-    """Return where in a user's own code an error was raised."""
+    """Return the line of the user's own code that raised an error."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "midturn" not in Path(frame.filename).parts]
     return f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

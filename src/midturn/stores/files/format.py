@@ -1,20 +1,20 @@
-"""What stands in the file of a session: a header line, then one line for each write.
+"""Format of a session's file: a header line, then one line for each write.
 
     {"crc":"16a0b5c2","v":1,"session":"case-42","created":1763236800.25}
     {"crc":"8d7f03b9","v":1,"seq":1,"epoch":1,"at":1763236800.25,"token":"9f1c","rows":[["TURN",1,14]],
      "data":[{"task":"Hi."}],"head":{"turn":1}}
 
-(The second is one line, too.) ``crc`` is the CRC-32 of the bytes from ``"v"`` to the newline. A line says the whole
-head, less what has its default, so that the last line alone tells it. ``rows`` lists kind, number and size in bytes of
-each item of ``data``: a row is found without parsing those before it and comes back as the very bytes that were
-written. What cannot stand in a line as JSON becomes a string with one character for each byte, marked by a fourth item
-``"bytes"`` in ``rows``, or by the key ``bytes`` in the place of ``head``.
+(The second is one line, too.) ``crc`` is the CRC-32 of the bytes from ``"v"`` to the newline. Each line has the whole
+head, without the fields that have their default, so a reader of the head needs only the last line. ``rows`` lists the
+kind, the number and the size in bytes of each item of ``data``. So a reader finds a row without parsing those before
+it, and gets exactly the bytes that were written. Bytes that are not JSON in one line become a string with one character
+for each byte. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``, marks such a string.
 
-``"prune":7`` in a line says that the ``CALL`` rows below 7 are gone, those of the line itself as well. When much of the
-file is of no use any more, it is written anew: after the header come lines with ``"kept":true``, which have the rows
-that are left and no head, and then the line of the write, which may have any ``seq``.
+``"prune":7`` in a line removes the ``CALL`` rows below 7, also those of the line itself. When much of the file is no
+longer needed, it is rewritten: after the header come lines with ``"kept":true``, which have the remaining rows and no
+head, and then the line of the write, which may have any ``seq``.
 
-Only a line with a newline was written; what follows the last newline is the rest of a write that was cut off.
+Only a line with a newline counts. Bytes after the last newline belong to a write that was interrupted.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 SUFFIX = ".jsonl"
 MAX_NAME = 128
-"""Characters in the name of a file before its suffix; file systems that encrypt names allow 143 in all."""
+"""Largest number of characters in a file's name before its suffix; file systems that encrypt names allow 143 in all."""
 CHECKSUM = len('{"crc":"00000000",')
-"""Bytes at the beginning of a line that have its checksum."""
+"""Number of bytes at the beginning of a line that contain its checksum."""
 
-_DATA = b',"data":['  # stands nowhere before the data: quotes inside of strings are escaped, and no label is a list
+_DATA = b',"data":['  # occurs nowhere before the data: quotes inside strings are escaped, and no label is a list
 _DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0}
 _TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float}
 _KINDS = {kind.name: kind for kind in Kind}
@@ -57,11 +57,11 @@ _log = logging.getLogger(__name__)
 
 
 class Damaged(MidturnError):
-    """These bytes are not a line that was written here; the text says why."""
+    """These bytes are not a line that midturn wrote; the text says why."""
 
 
 def name_of(session: str) -> str:
-    """The name of a session's file, of characters that every file system keeps apart."""
+    """Return the name of a session's file, in characters that every file system distinguishes."""
     name = re.sub(rb"^\.|[^a-z0-9._-]", lambda found: b"%%%02X" % found[0][0], session.encode()).decode()
     if len(name) > MAX_NAME:
         digest = blake2b(session.encode(), digest_size=16).hexdigest()
@@ -70,12 +70,12 @@ def name_of(session: str) -> str:
 
 
 def header_line(session: str, created: float) -> bytes:
-    """The first line of a session's file."""
+    """Return the first line of a session's file."""
     return _with_checksum([encode({"v": FORMAT, "session": session, "created": created})[1:]])
 
 
 def read_header(line: bytes) -> tuple[str, float]:
-    """The id of the session, and when it was created."""
+    """Return the id of the session, and the time of its creation."""
     match _members(line, len(line) - 2):
         case {"session": str(session), "created": float(created)}:
             return session, created
@@ -84,10 +84,10 @@ def read_header(line: bytes) -> tuple[str, float]:
 
 
 def change_line(head: Head, rows: Iterable[Row] = (), prune: int = 0) -> bytes:
-    """The line of the write that makes a head, adds rows and removes calls.
+    """Return the line of a write that makes a head, adds rows and removes calls.
 
     Raises:
-        StateInvalid: it could not be read again, so it must not be written.
+        StateInvalid: the line could not be read back, so it must not be written.
     """
     members: dict[str, object] = {"v": FORMAT, "seq": head.seq, "epoch": head.epoch, "at": head.updated}
     optional = {name: getattr(head, name) for name in _DEFAULTS} | {"labels": dict(head.labels)}
@@ -101,11 +101,11 @@ def change_line(head: Head, rows: Iterable[Row] = (), prune: int = 0) -> bytes:
     with suppress(Damaged):
         if read_change(line).head(head.session, head.created) == head:
             return line
-    raise StateInvalid("cannot be stored so that it comes back exactly", path=where, session=head.session)
+    raise StateInvalid("has values that cannot be stored exactly", path=where, session=head.session)
 
 
 def kept_lines(rows: Iterable[Row]) -> Iterator[bytes]:
-    """Lines of rows that were written before, without a head; at least one, which says that the file is a new one."""
+    """Yield lines with rows of an earlier file and no head; at least one, which marks the file as rewritten."""
     batch: list[Row] = []
     size = 0
     for row in rows:
@@ -131,7 +131,7 @@ def _line(members: dict[str, object], rows: Iterable[Row], rest: bytes, where: s
 
 
 class Extent(NamedTuple):
-    """Where the data of a row is, counted from the start of its line or of its file."""
+    """Position of a row's data, counted from the start of its line or of its file."""
 
     kind: Kind
     n: int
@@ -142,31 +142,31 @@ class Extent(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What the line of a write says."""
+    """Content of the line of a write."""
 
     members: dict[str, Any]
     extents: list[Extent]
     rest: bytes
-    """What follows the rows."""
+    """The bytes after the rows."""
 
     def prune(self) -> int:
-        """The number below which there are no calls any more."""
+        """Return the number below which the write removes calls."""
         prune = self.members.get("prune", 0)
         if not isinstance(prune, int):
-            raise Damaged("it does not tell which calls are gone")
+            raise Damaged("it does not say which calls it removes")
         return prune
 
     def head(self, session: str, created: float) -> Head:
-        """The head that the write made."""
+        """Return the head that the write made."""
         told = _DEFAULTS | self.members
-        # What was damaged by chance fails its checksum; this is for what was made up.
+        # Accidental damage fails the checksum; this check is for forged lines.
         if not (
             all(isinstance(told.get(name), kind) for name, kind in _TYPES.items())
             and isinstance(told["owner"], str | NoneType)
             and all(isinstance(value, str) for value in told["labels"].values())
             and told["status"] in _STATUSES
         ):
-            raise Damaged("it does not tell a head")
+            raise Damaged("it does not have a valid head")
         return Head(
             session=session,
             seq=told["seq"],
@@ -180,7 +180,7 @@ class Change(NamedTuple):
 
 
 def read_change(line: bytes) -> Change:
-    """What the line of a write says."""
+    """Return the content of the line of a write."""
     at = line.find(_DATA, CHECKSUM)
     members = _members(line, at)
     at += len(_DATA)
@@ -198,7 +198,7 @@ def read_change(line: bytes) -> Change:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Generator[int]:
-    """A file, open by the flags of :func:`os.open`; never one that a link leads to, but for directories."""
+    """Open a file with flags of :func:`os.open`; it follows a symbolic link only to a directory."""
     file = os.open(path, flags if flags & os.O_DIRECTORY else flags | os.O_NOFOLLOW, 0o660)
     try:
         yield file
@@ -207,9 +207,9 @@ def opened(path: Path, flags: int) -> Generator[int]:
 
 
 def last_head(path: Path) -> Head | None:
-    """Return the head that the last readable line of a file tells, or ``None``; read no more than is needed.
+    """Return the head from the last readable line of a file, or ``None``; read no more than needed.
 
-    For listings, hence without the session's lock: nobody holds up all others.
+    This is for lists, so it does not take the session's lock: one locked session must not delay the whole list.
     """
     try:
         with opened(path, os.O_RDONLY) as file:
@@ -217,7 +217,7 @@ def last_head(path: Path) -> Head | None:
     except FileNotFoundError:
         return None
     except (Damaged, UnknownVersion) as error:
-        _log.warning("%s is left out of the list of sessions: %s", path, error)
+        _log.warning("%s is omitted from the list of sessions: %s", path, error)
         return None
 
 
@@ -234,7 +234,7 @@ def _latest(file: int, name: str) -> Head | None:
     window = _WINDOW
     lines: list[bytes] = []
     while begin > first:
-        # A line is complete between two newlines, and the header's is the first.
+        # A complete line is between two newlines; the first newline is the header's.
         begin = max(first, size - window)
         lines = os.pread(file, size - begin, begin).split(b"\n")[1:-1]
         for line in reversed(lines):
@@ -254,7 +254,7 @@ def _with_checksum(parts: list[bytes]) -> bytes:
 
 
 def _members(line: bytes, stop: int) -> dict[str, Any]:
-    """What the line says before ``stop``, if it is as it was written."""
+    """Return the members of a line before ``stop``, if the line is undamaged."""
     if line[:CHECKSUM] != b'{"crc":"%08x",' % zlib.crc32(memoryview(line)[CHECKSUM:-1]):
         raise Damaged("its checksum is wrong")
     try:
@@ -263,14 +263,14 @@ def _members(line: bytes, stop: int) -> dict[str, Any]:
         raise Damaged(f"it is not JSON: {error}") from None
     version = members.get("v")
     if not isinstance(version, int):
-        raise Damaged("it says no format version")
+        raise Damaged("it has no format version")
     if version > FORMAT:
-        raise UnknownVersion(f"written in format {version} by a newer midturn; this one knows {FORMAT}: upgrade it")
+        raise UnknownVersion(f"written in format {version} by a newer midturn; this one reads {FORMAT}: upgrade it")
     return members
 
 
 def _head_data(rest: bytes) -> bytes:
-    """The data of the head, from what follows the rows."""
+    """Return the data of the head, from the bytes after the rows."""
     if rest == b"]}":
         return b""
     if rest.startswith(b'],"head":'):
@@ -281,7 +281,7 @@ def _head_data(rest: bytes) -> bytes:
 
 
 def _fits(data: bytes) -> bool:
-    """Whether any bytes are JSON that can stand in a line."""
+    """Return whether bytes are JSON without a newline, so that they can be part of a line."""
     try:
         orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -298,4 +298,4 @@ def unescaped(text: bytes) -> bytes:
     try:
         return str(orjson.loads(text)).encode("latin-1")
     except ValueError:  # of JSON or of the character set
-        raise Damaged("its bytes are not told by a string") from None
+        raise Damaged("its bytes are not in the form of a string") from None

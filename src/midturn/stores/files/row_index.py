@@ -1,4 +1,4 @@
-"""What is known of a session's file: its head, and where its rows are."""
+"""Index of a session's file: its head, and the positions of its rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from midturn.stores.files.format import Change
 
 
+HEADER_AND_FIRST_CHANGE = 2
+"""Number of lines in a new file after its first write. In a rewritten file, lines of kept rows come between the two."""
+
+
 class Index:
-    """What the file of a session says up to ``end``: the head, and where the rows are."""
+    """Index of a session's file up to ``end``: the head, and the positions of the rows."""
 
     def __init__(self, path: Path, session: str) -> None:
         self.lock = threading.Lock()
@@ -31,21 +35,23 @@ class Index:
         self.clear()
 
     def clear(self) -> None:
-        """Know nothing."""
+        """Forget everything, so that the next :meth:`catch_up` reads the whole file."""
         self.head: Head | None = None
         self.end = 0
         self.lines = 0
         self.changes = 0
-        """How many of the lines are writes."""
+        """Number of lines that are writes."""
         self.live = 0
-        """How many bytes the rows have."""
+        """Number of bytes in the rows."""
         self._created = 0.0
         self._seq = 0
         self._mark = (0, b"")
         self._extents = {kind: Extents() for kind in Kind}
 
     def catch_up(self, file: int) -> bool:
-        """Read what was written since the last time, or everything if that is no longer there; whether there was any.
+        """Read the lines that were added since the last time, and return whether there were any.
+
+        If the file no longer has the last known line, read all of it.
 
         Raises:
             StateInvalid: a line is damaged.
@@ -53,7 +59,7 @@ class Index:
         """
         at, mark = self._mark
         size = os.fstat(file).st_size
-        # The file may have been replaced, cut or restored: the last line, known by its checksum, must still be there.
+        # The file may have been replaced, cut or restored: the checksum of the last known line must still be there.
         if size < self.end or os.pread(file, len(mark), at) != mark:
             self.clear()
         known = self.end
@@ -71,12 +77,12 @@ class Index:
                     raise UnknownVersion(f"{where}: {error}", session=self.session) from None
                 message = f"this line is damaged: {error}; restore the file from a backup"
                 if changes:
-                    message += ", or remove this line and all after it to go back to what the session was before"
+                    message += ", or remove this line and all lines after it to return to the session before them"
                 raise StateInvalid(message, path=where, session=self.session) from None
         return self.end > known
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Take in the next lines of the file."""
+        """Add the next lines of the file to the index."""
         newest: Change | None = None
         for line in lines:
             self.lines += 1
@@ -93,35 +99,36 @@ class Index:
             self.head = newest.head(self.session, self._created)
 
     def has_any(self, rows: Iterable[Row]) -> bool:
-        """Whether one of the rows is there already."""
+        """Return whether the file has one of the rows already."""
         return any(self._extents[row.kind].has(row.n) for row in rows)
 
     def dead(self, prune: int) -> int:
-        """How many bytes of the file are neither rows nor anything that they need, once calls are pruned."""
+        """Return the number of bytes in the file that are not rows, once calls below ``prune`` are removed."""
         return self.end - self.live + self._extents[Kind.CALL].size(prune)
 
     def left(self, file: int, prune: int) -> Iterator[Row]:
-        """All rows but the calls that are pruned."""
+        """Yield all rows except the calls below ``prune``."""
         for kind in Kind:
             yield from self.rows(file, kind, prune if kind is Kind.CALL else 0, None)
 
     def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> Iterator[Row]:
-        """The rows with ``start <= n < stop``, in order."""
+        """Yield the rows with ``start <= n < stop``, in order."""
         for extent in self._extents[kind].extents(kind, start, stop):
             data = os.pread(file, extent.size, extent.at)
             if zlib.crc32(data) != extent.crc:
                 self.clear()
-                self.catch_up(file)  # tells the line that was damaged since it was first read
+                self.catch_up(file)  # raises with the number of the line that was damaged since the first reading
                 raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
             yield Row(kind=kind, n=extent.n, data=unescaped(data) if extent.escaped else data)
 
     def _follow(self, new: Change) -> None:
         if "kept" in new.members:
             if self.changes:
-                raise Damaged("it keeps the rows of lines that are there")
+                raise Damaged("it has kept rows, which are allowed only before the first write")
         else:
             seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
-            anew = not self.changes and (last or self.lines > 2)  # noqa: PLR2004 - a deletion, or after lines of rows
+            # A rewritten file has only a deletion, or its first write comes after lines of kept rows.
+            anew = not self.changes and (last or self.lines > HEADER_AND_FIRST_CHANGE)
             if not isinstance(seq, int) or (seq != self._seq + 1 and not anew):
                 raise Damaged("it does not follow from the line before it")
             # Nothing follows a deletion.
@@ -138,7 +145,7 @@ class Index:
 
 
 class Extents:
-    """Where the rows of one kind are, ordered by number: four integers a row, because there are many rows."""
+    """Positions of the rows of one kind, ordered by number: four integers a row, because there are many rows."""
 
     def __init__(self) -> None:
         self._data = array("q")
@@ -153,7 +160,7 @@ class Extents:
         self._data[at:at] = array("q", (extent.n, line + extent.at, size, extent.crc))
 
     def size(self, below: int) -> int:
-        """How many bytes the rows with lower numbers have."""
+        """Return the number of bytes in the rows with lower numbers."""
         return sum(abs(self._data[4 * number + 2]) for number in range(self._find(below)))
 
     def drop(self, below: int) -> None:
@@ -168,6 +175,6 @@ class Extents:
 
     def _find(self, n: int) -> int:
         count = len(self._data) // 4
-        if count == 0 or self._data[-4] < n:  # as most are when they are added
+        if count == 0 or self._data[-4] < n:  # true for most rows when they are added
             return count
         return bisect_left(range(count), n, key=lambda number: self._data[4 * number])

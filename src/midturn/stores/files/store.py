@@ -47,22 +47,22 @@ T = TypeVar("T")
 
 MARKER = "midturn.json"
 MAX_INDEXES = 64
-"""How many sessions' indexes are kept in memory, at 32 bytes a row."""
+"""Number of sessions whose indexes are kept in memory, at 32 bytes a row."""
 WASTE = 65_536
-"""Bytes that a prune may leave in a file, or half of it, before the file is written anew without them."""
+"""Unneeded bytes after a prune, or half of the file if that is more, beyond which the file is rewritten."""
 
 _CHANGE = os.O_RDWR | os.O_APPEND
 
 
 class _Busy(Exception):
-    """Somebody else has locked the session just now."""
+    """Somebody else has locked the session at the moment."""
 
 
 class FileStore:
-    """Sessions in the files of a directory; made by :meth:`open`. All file work runs in the store's own threads.
+    """Sessions in the files of a directory; :meth:`open` makes one. All file work runs in the store's own threads.
 
-    A listing shows a damaged session as its last readable line tells it, and leaves it out with a warning in the log if
-    there is none: the damage of one session hides no other, and whoever uses the damaged one is told.
+    A list shows a damaged session with the head of its last readable line. Without such a line it omits the session,
+    with a warning in the log. So damage to one session hides no other, and whoever uses the damaged one gets an error.
     """
 
     profile: Profile = "strict"
@@ -79,12 +79,12 @@ class FileStore:
 
     @classmethod
     async def open(cls, root: str | Path, *, deadline: float = DEADLINE) -> FileStore:
-        """Open the directory, or make it if there is none.
+        """Open the directory, and create it if it does not exist.
 
         Raises:
             UnknownVersion: a newer midturn made it.
-            StoreUnavailable: it is another program's, cannot be written or is out of reach.
-            StoreFull: there is no space to make it.
+            StoreUnavailable: it belongs to another program, or cannot be written or reached.
+            StoreFull: there is no space to create it.
         """
         if sys.platform == "win32":
             raise StoreUnavailable("the file store needs the file locks of POSIX; on Windows use sqlite:///midturn.db")
@@ -164,7 +164,7 @@ class FileStore:
             raise self._late(None) from None
 
     async def _run(self, work: Callable[[Job], T], session: str | None = None) -> T:
-        """The result of ``work``, done by a worker thread unless the caller stops waiting before it takes effect."""
+        """Return the result of ``work`` in a worker thread, which drops it if the caller stops waiting in time."""
         if os.getpid() != self._pid:
             raise StoreUnavailable(f"{self._root} was opened by the parent process; open the store again in this one")
         job = Job(time.monotonic() + self._deadline)
@@ -179,7 +179,7 @@ class FileStore:
                     try:
                         return await asyncio.wrap_future(future)
                     except _Busy:
-                        # Waiting here and not in the thread: sessions that are locked for long must not use them up.
+                        # Wait here and not in the thread: sessions that stay locked must not occupy all threads.
                         await asyncio.sleep(pause)
                         pause = min(pause * 2, 0.02)
         except TimeoutError:
@@ -201,13 +201,13 @@ class FileStore:
             root.mkdir(0o770)
         if not root.is_dir():
             raise StoreUnavailable(f"{root} is not a directory; name one, such as {root.with_name('midturn')}")
-        # Listed before the marker is looked for, because whoever makes a store at this moment makes the marker first.
+        # List the files before checking for the marker: another process that creates the store creates it first.
         others = {path.name for path in root.iterdir() if not path.name.startswith(MARKER)} - {"lost+found"}
         if not marker.exists():
             if others:
                 raise StoreUnavailable(f"{root} is not empty and not a store of midturn; choose another directory")
             job.check()
-            with suppress(PermissionError):  # whoever cannot read the parent has not made the directory in it
+            with suppress(PermissionError):  # a user who cannot read the parent did not create the directory in it
                 _sync_directory(root.parent)
             spare = _spare(marker.with_name(f"{MARKER}.{uuid4().hex}"), [encode({"midturn": "files", "v": FORMAT})])
             spare.replace(marker)
@@ -217,21 +217,21 @@ class FileStore:
             case {"midturn": "files", "v": int(version)}:
                 raise UnknownVersion(f"{root} has format {version}, of a newer midturn; upgrade midturn to use it")
             case _:
-                raise StateInvalid("it does not say which format the store has; restore it", path=str(marker))
+                raise StateInvalid("it does not name the format of the store; restore it", path=str(marker))
         _sync_directory(root)
         if not os.access(self._sessions, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
 
     @contextmanager
     def _locked(self, job: Job, session: str, flags: int) -> Generator[tuple[int, Index] | None]:
-        """The session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
+        """Yield the session's file, open and locked, and an index that is up to date; ``None`` if there is no file.
 
-        Readers take the lock too: they never see a write that may still be taken back, and whoever asks what became of
-        a write that was cut off waits until that is certain.
+        Readers take the lock too, so they never see a write that may still be undone. Whoever asks for the outcome of
+        an interrupted write waits until it is final.
         """
         path = self._sessions / name_of(session)
         if not flags & os.O_CREAT and not path.exists():
-            self._sessions.stat()  # raises if the whole store is gone: no session must look as if it had never been
+            self._sessions.stat()  # raises if the whole store is gone: its sessions must not look as if never written
             yield None
             return
         with opened(path, flags) as file:
@@ -248,11 +248,11 @@ class FileStore:
                         self._secure(file, index)
                     yield file, index
             finally:
-                # Closing would not do: a child that was forked meanwhile shares the open file, and its lock.
+                # Closing is not enough: a child process forked since then shares the open file and its lock.
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def _secure(self, file: int, index: Index) -> None:
-        """Make durable what another process wrote, because it may have died before it did so, and we rely on it."""
+        """Make the lines of another process durable: it may have died before it did, and we rely on them."""
         try:
             _sync(file)
             if index.changes == 1:  # the file is new, or was replaced
@@ -277,7 +277,7 @@ class FileStore:
             header = header_line(write.session, head.created)
             spare: Path | None = None
             if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
-                with suppress(OSError):  # then the file grows instead, if there is space for that
+                with suppress(OSError):  # then the line is appended instead, if there is space for it
                     spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
             job.check(writing=True)
             if spare:
@@ -287,16 +287,16 @@ class FileStore:
             return head
 
     def _replace(self, index: Index, spare: Path) -> None:
-        """Put a new file in the place of the session's."""
+        """Replace the session's file with a new one."""
         index.clear()
-        spare.replace(index.path)  # whoever waits for the lock of the old file will notice
+        spare.replace(index.path)  # a process that waits for the lock of the old file will notice
         _sync_directory(self._sessions)
 
     def _append(self, file: int, index: Index, lines: Sequence[bytes]) -> None:
         end = index.end if index.head else 0
         try:
             if os.fstat(file).st_size > end:
-                os.ftruncate(file, end)  # what a crash left of an earlier write
+                os.ftruncate(file, end)  # removes the rest of a write that a crash interrupted
             for line in lines:
                 _write_all(file, line)
             _sync(file)
@@ -309,7 +309,7 @@ class FileStore:
         index.add(lines)
 
     def _undone(self, index: Index, end: int, error: OSError) -> MidturnError:
-        """Take a failed write back; what to raise."""
+        """Undo a failed write, and return the error to raise."""
         index.clear()
         undone = False
         with suppress(OSError, MidturnError), opened(index.path, _CHANGE) as file:
@@ -330,7 +330,7 @@ class FileStore:
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:
-        """The ids and files of all sessions; only the file itself tells a long id."""
+        """Yield the ids and files of all sessions; a long id is read from the file itself."""
         with os.scandir(self._sessions) as entries:
             for entry in entries:
                 if not entry.name.endswith(SUFFIX) or not entry.is_file(follow_symlinks=False):
@@ -343,7 +343,7 @@ class FileStore:
                         yield session, path
 
     def _late(self, session: str | None, *, unknown: bool = False) -> StoreUnavailable:
-        slow = f"{self._root} gave no answer in {self._deadline:g} s"
+        slow = f"{self._root} did not respond within {self._deadline:g} s"
         message = f"{slow}: another process has locked it, or the disk is slow"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
@@ -363,7 +363,7 @@ def _beside(index: Index) -> Path:
 
 
 def _spare(path: Path, content: Iterable[bytes]) -> Path:
-    """A whole and durable file, to be put in the place of another."""
+    """Write a complete and durable file, which will replace another, and return its path."""
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
             for piece in content:
@@ -392,7 +392,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 def _sync(file: int) -> None:
     os.fsync(file)
-    if sys.platform == "darwin":  # where fsync leaves the data in the memory of the disk
+    if sys.platform == "darwin":  # there, fsync leaves the data in the disk's cache
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
 
 
@@ -402,7 +402,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _reread(file: int, index: Index) -> None:
-    """Know only what the disk has: after a failed fsync, what is in memory may never get there."""
+    """Read the index from the disk again: after a failed fsync, data in memory may never get there."""
     if sys.platform != "darwin":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     index.clear()

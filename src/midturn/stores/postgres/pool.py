@@ -1,7 +1,7 @@
-"""Connections to Postgres: a few that are kept open, and calls on them that end when they must.
+"""Connections to Postgres: a few that stay open, and calls on them that keep their deadline.
 
-Not psycopg's own pool: that connects in the background, so a call that cannot connect only learns that time is up and
-not why, and it waits for a server that does not answer longer than a deadline allows.
+midturn does not use psycopg's own pool. That pool connects in the background, so a call that cannot connect gets a
+timeout and not the reason, and it waits longer for a server that does not answer than a deadline allows.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIZE = 10
-"""How many connections one store has at most."""
+"""Largest number of connections of one store."""
 RESERVED = SIZE // 2
-"""How many of them transactions may have, so that something is left for all other calls."""
+"""Largest number of connections for transactions, so that some remain for all other calls."""
 MAX_IDLE = 60.0
-"""Seconds after which a connection that nobody used is not trusted any more: firewalls forget such ones."""
+"""Seconds for which an idle connection is trusted: firewalls silently drop idle ones."""
 PREPARED_AFTER = 5
-"""How often a connection gives a statement before it prepares it, as psycopg does: most processes give it once."""
+"""Number of times that a connection sends a statement before it prepares it, as in psycopg: most are sent only once."""
 LOCK_TIMEOUT = "5s"
-"""How long the server waits for a lock: who gave up must not leave a connection behind that waits for one."""
+"""Longest time that the server waits for a lock: a caller that gave up must not leave a waiting connection behind."""
 PASSING = (
     pg.SerializationFailure,
     pg.DeadlockDetected,
@@ -49,13 +49,13 @@ PASSING = (
     pg.TooManyConnections,
     pg.ReadOnlySqlTransaction,  # a primary that has become a standby
 )
-"""Answers of a server that did nothing, and may do it when asked again."""
+"""Errors of a server that did nothing; another try may succeed."""
 ALREADY_THERE = (pg.UniqueViolation, pg.DuplicateSchema, pg.DuplicateTable, pg.DuplicateObject, pg.DuplicateFunction)
-"""Answers whose meaning depends on what was asked."""
+"""Errors whose meaning depends on the request."""
 UNPREPARED = (pg.InvalidSqlStatementName, pg.DuplicatePreparedStatement)
-"""Answers by way of a pooler: the statement was prepared on another of its connections."""
+"""Errors behind a pooler: the statement was prepared on another of the pooler's connections."""
 GONE = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.StatementCompletionUnknown)
-"""Answers of a server that goes, and of a pooler whose server has gone: class 08 of SQL's codes."""
+"""Errors of a server that shuts down, and of a pooler that has lost its server; SQL codes of class 08 mean the same."""
 
 SOON = (
     "starting up",
@@ -67,24 +67,24 @@ SOON = (
     "slots",
     "no more connections",
 )
-"""What a server says that will let one in a little later."""
+"""Words in the message of a server that will accept connections a little later."""
 
 
 class Connection(PreparingConnection):
-    """A connection that ends at once when its user goes; psycopg's own would ask the server to stop, and wait."""
+    """A connection on which a cancelled call ends at once; psycopg's own asks the server to cancel, and waits."""
 
     limited = False
-    """Whether the server knows how long it may wait for locks; a pooler would tell it so for other clients, too."""
+    """True if the server limits waiting for locks; behind a pooler the limit would also affect other clients."""
 
     def __init__(self, pgconn: PGconn, row_factory: AsyncRowFactory[tuple[Any, ...]] = tuple_row) -> None:
         super().__init__(pgconn, row_factory)
         self._asked: dict[bytes, int] = {}
 
     async def ask(self, name: bytes, query: bytes, values: Sequence[bytes | None]) -> list[bytes] | None:
-        """The row that one statement gives, if any; values go and come in the server's own form.
+        """Run one statement and return its row, if it has one; all values are in the server's binary form.
 
-        By measurement, a write by way of psycopg's cursor takes a fifth longer. The name is that of this text alone:
-        what a hidden pooler has prepared for another client under it is the same.
+        By measurement, a write with psycopg's cursor takes a fifth longer. The name belongs to this text alone, so a
+        hidden pooler that prepared it for another client has prepared the same statement.
         """
         times = self._asked.get(name, 0)
         if times == PREPARED_AFTER:
@@ -101,13 +101,13 @@ class Connection(PreparingConnection):
 
     async def _answer(self) -> PGresult:
         found: PGresult
-        *_, found = await self.wait(execute(self.pgconn))  # the row comes before an error of the commit
+        *_, found = await self.wait(execute(self.pgconn))  # an error of the commit comes after the row
         if found.status == ExecStatus.FATAL_ERROR:
             raise pg.error_from_result(found)
         return found
 
     def forget_prepared(self) -> None:
-        self._asked.clear()  # what psycopg gives up is ours as well
+        self._asked.clear()  # psycopg drops our statements together with its own
 
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ARG002, ASYNC109 - psycopg's
         return await wait_async(gen, self.pgconn.socket, interval)
@@ -127,16 +127,16 @@ class Pool:
         self._options: dict[str, Any] = {}
         hosts = str(conninfo_to_dict(conninfo).get("host") or "").count(",") + 1
         if hosts > 1 and "connect_timeout" not in conninfo:
-            # Else a host that does not answer would use up the time of the others.
+            # Otherwise a host that does not answer would use up the time of the others.
             self._options["connect_timeout"] = max(2, int(deadline / 2 / hosts))
 
     async def run(
         self, tries: Tries, query: bytes, values: Params | None = None, *, writes: bool = False
     ) -> list[tuple[Any, ...]]:
-        """The rows that one statement gives, as a transaction of its own.
+        """Run one statement as a transaction of its own, and return its rows.
 
         Raises:
-            Unreached: the server is not there, or asks to try again.
+            Unreached: the server cannot be reached, or asks for another try.
         """
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
@@ -146,12 +146,12 @@ class Pool:
         return await self.use(tries, work, writes=writes)
 
     async def use(self, tries: Tries, work: Callable[[Connection], Awaitable[T]], *, writes: bool = False) -> T:
-        """The result of ``work`` with a connection of its own, which is cut if it takes too long."""
+        """Return the result of ``work`` on a connection of its own, which is closed if the work takes too long."""
         now = asyncio.get_running_loop().time()
         connection: Connection | None = None
         lost = False
         try:
-            # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
+            # Half of the remaining time: a dead connection must leave enough time for another one.
             async with asyncio.timeout_at(now + (tries.until - now) / 2), self._slots:
                 if self._closed:
                     raise StoreUnavailable.closed()
@@ -174,10 +174,10 @@ class Pool:
 
     @asynccontextmanager
     async def reserve(self, until: float) -> AsyncGenerator[Connection]:
-        """A connection for somebody who takes his time; it is cut if he leaves a transaction open.
+        """Reserve a connection for longer use; it is closed if the block leaves a transaction open.
 
         Raises:
-            Unreached: there is none until then.
+            Unreached: no connection is free until then.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -189,11 +189,11 @@ class Pool:
                     connection = self._take() or await self._connect()
                     stack.callback(self._give_back, connection)
             except TimeoutError:
-                raise Slow("it does not answer in time, or other transactions have all connections") from None
+                raise Slow("it does not answer in time, or other transactions use all connections") from None
             yield connection
 
     def forget(self) -> None:
-        """Close the connections that nobody uses; the next calls make new ones."""
+        """Close the idle connections; the next calls make new ones."""
         for connection, _ in self._idle:
             connection.pgconn.finish()
         self._idle.clear()
@@ -203,7 +203,7 @@ class Pool:
         self.forget()
 
     def _take(self) -> Connection | None:
-        # The one that was used last: so those that a peak has left behind grow old and are dropped.
+        # The one that was used last, so that the extra connections of a peak grow old and are dropped.
         oldest = asyncio.get_running_loop().time() - MAX_IDLE
         while self._idle:
             connection, since = self._idle.pop()
@@ -213,7 +213,7 @@ class Pool:
         return None
 
     def _give_back(self, connection: Connection) -> None:
-        if connection.broken:  # The server has gone, so the others are of no use either.
+        if connection.broken:  # The server is gone, so the other connections are useless too.
             self.forget()
         if self._closed or connection.closed or connection.pgconn.transaction_status:
             connection.pgconn.finish()
@@ -242,7 +242,7 @@ class Pool:
         except (psycopg.ProgrammingError, UnicodeError):
             raise not_a_url() from None
         except psycopg.OperationalError as error:
-            # The driver gives no code for what a server says before it lets one in.
+            # The driver has no error code for messages that a server sends before it accepts the connection.
             _, fatal, said = message_of(error).rpartition("FATAL:")
             passing = any(word in said for word in SOON)
             hint = "; check the user, the password and the database in the URL" if fatal and not passing else ""
@@ -250,7 +250,7 @@ class Pool:
             raise Unreached(said.strip() + hint, absent=not passing) from None
 
     def translated(self, error: psycopg.Error) -> Exception:
-        """What a server's answer means."""
+        """Return the error to raise for an error of the server."""
         if isinstance(error, pg.ReadOnlySqlTransaction):
             self.forget()
         if isinstance(error, UNPREPARED):
@@ -270,7 +270,7 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[MidturnError], str]
     (
         (pg.InsufficientPrivilege,),
         StoreUnavailable,
-        "does not let this role do that; its owner types midturn db upgrade, then GRANTs: docs/how-to/postgres.md",
+        "does not allow this role to do that; its owner types midturn db upgrade, then GRANTs: docs/how-to/postgres.md",
     ),
     (
         (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName),
@@ -281,27 +281,27 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[MidturnError], str]
 
 
 async def _is_pooled(connection: Connection) -> bool:
-    """Whether a pooler is between: it tells its clients of a process that the server does not have.
+    """Return whether a pooler is between: it reports a process id that the server does not have.
 
-    A statement that is prepared there may be unknown to the connection that it lends next.
+    A statement that is prepared behind a pooler may be unknown to the server's connection that it uses next.
     """
     cursor = await connection.execute("SELECT pg_backend_pid()")
     return await cursor.fetchone() != (connection.pgconn.backend_pid,)
 
 
 def is_gone(error: psycopg.Error) -> bool:
-    """Whether it is not the server's answer to what was asked."""
+    """Return whether an error means that the server is gone, and is not its answer to the request."""
     return isinstance(error, GONE) or (error.sqlstate or "").startswith("08")
 
 
 def not_a_url() -> StoreUnavailable:
-    """For a URL that the driver does not understand; what it says of it would quote it."""
+    """Return the error for a URL that the driver cannot read; the driver's own message would quote the URL."""
     return StoreUnavailable(
-        "the URL is not one that Postgres knows; it is postgresql://user:password@host:port/database, with "
+        "the URL of the Postgres store is wrong; write postgresql://user:password@host:port/database, with "
         "@ / : ? # % in names and passwords written as %40 %2F %3A %3F %23 %25"
     )
 
 
 def message_of(error: psycopg.Error) -> str:
-    """What went wrong, without the statement and the values that an error quotes."""
+    """Return the message of an error, without the statement and the values that the error quotes."""
     return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

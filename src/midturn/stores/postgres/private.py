@@ -1,6 +1,6 @@
-"""The private names of psycopg that midturn overrides; nothing else in the package has any.
+"""All private names of psycopg that midturn overrides.
 
-``tests/stores/test_private.py`` names each of them; the extra ``postgres`` has an upper bound on the version.
+``tests/stores/test_private.py`` tests each of them. The extra ``postgres`` has an upper bound on the version.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class PreparingConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection that says when what is prepared on it is gone."""
+    """A connection that reports when its prepared statements are gone."""
 
     def forget_prepared(self) -> None:
-        """Forget the statements that were prepared; called when psycopg gives up all of them, as after a ROLLBACK."""
+        """Forget the prepared statements; psycopg has just dropped all of them, for example after a ROLLBACK."""
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
         if name is None:
@@ -26,7 +26,7 @@ class PreparingConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 
 
 class OneStatement(psycopg.AsyncCursor[tuple[Any, ...]]):
-    """A cursor that asks in a way in which the server takes one statement only: a second one might be a COMMIT."""
+    """A cursor whose protocol allows only one statement at a time, because a second one might be a COMMIT."""
 
     def _execute_send(self, *query: Any, **options: Any) -> None:
         super()._execute_send(*query, **(options | {"force_extended": True}))

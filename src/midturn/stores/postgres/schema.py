@@ -1,4 +1,4 @@
-"""The tables of midturn in a Postgres database: which version is there, and how to come to the newest."""
+"""The tables of midturn in a Postgres database: their version, and the upgrade to the newest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEWEST = 1
 
 
 async def version(pool: Pool, tries: Tries, schema: str) -> int:
-    """Return the version of the tables, 0 if there are none."""
+    """Return the version of the tables; 0 if there are none."""
 
     async def read(connection: Connection) -> int:
         cursor = await connection.execute("SELECT to_regclass(%s)::oid", (f'"{schema}".migrations',))
@@ -35,11 +35,11 @@ async def version(pool: Pool, tries: Tries, schema: str) -> int:
 
 
 def check(found: int, schema: str) -> None:
-    """Whether tables of this version can be used.
+    """Check that this midturn can use tables of this version.
 
     Raises:
         UnknownVersion: a newer midturn made them.
-        StoreUnavailable: an older one did.
+        StoreUnavailable: an older midturn made them.
     """
     if found > NEWEST:
         raise UnknownVersion(
@@ -53,14 +53,14 @@ def check(found: int, schema: str) -> None:
 
 
 async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
-    """Bring the tables to the newest version, in one transaction; the version that they had.
+    """Upgrade the tables to the newest version in one transaction, and return the version that they had.
 
-    Whoever comes second waits until the first one has finished, and finds nothing left to do.
+    If two processes upgrade at the same time, the second waits for the first, and then has nothing to do.
     """
 
     async def work(connection: Connection) -> int:
         async with connection.transaction():
-            # Functions keep it. Temporary tables come last: else one of the same name would be taken for ours.
+            # Functions keep this path. Temporary tables come last: one of the same name must not hide ours.
             await connection.execute("SELECT set_config('search_path', %s, true)", (f'"{schema}", pg_temp',))
             cursor = await connection.execute("SELECT to_regnamespace(%s)::oid", (f'"{schema}"',))
             if await cursor.fetchone() == (None,):
@@ -80,6 +80,6 @@ async def upgrade(pool: Pool, tries: Tries, schema: str) -> int:
         return await pool.use(tries, work, writes=True)
     except ALREADY_THERE as error:
         if await version(pool, tries, schema):
-            raise Unreached(f"another has made the tables in schema {schema!r}") from error
-        message = f"schema {schema!r} has tables of another program; choose another one: ?schema=..."
+            raise Unreached(f"another process has made the tables in schema {schema!r}") from error
+        message = f"schema {schema!r} has tables of another program; choose another schema: ?schema=..."
         raise StoreUnavailable(message) from error

@@ -1,4 +1,4 @@
--- The heads of sessions. Half of each page stays free, so that a new head finds its place beside the old one.
+-- The heads of sessions. Half of each page stays free, so that a new head fits into the page of the old one.
 CREATE TABLE heads (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE,
@@ -15,15 +15,15 @@ CREATE TABLE heads (
     data bytea NOT NULL
 ) WITH (fillfactor = 50);
 
--- Not of status, which every write changes.
+-- Labels only: there is no index of status, because every write changes it.
 CREATE INDEX heads_labels ON heads USING gin (labels jsonb_path_ops);
 
--- Most writes of a turn leave it as it is, and so leave all indexes alone; one of "updated" would change every time.
+-- An index of "updated" would change with every write. Most writes of a turn do not change "changed", and so no index.
 CREATE INDEX heads_changed ON heads (changed);
 
--- A row has one number for its session and its kind, the id of the head times 8 plus the kind, so that an entry of the
--- index has 24 bytes instead of 32: up to that size Postgres sees where rows are added one after the other, and leaves
--- no half of a page empty behind them.
+-- "series" is one number for the session and the kind of a row: the id of the head times 8, plus the kind. So an entry
+-- of the index has 24 bytes instead of 32. Up to that size Postgres notices that rows are added one after the other,
+-- and does not leave half of each page empty.
 CREATE TABLE rows (
     series bigint NOT NULL,
     n bigint NOT NULL,
@@ -31,11 +31,11 @@ CREATE TABLE rows (
     PRIMARY KEY (series, n)
 );
 
--- One write: a new head and new rows, and none of the calls below a number any more, if the session's seq is the one
--- that the writer saw; else nothing.
--- A function, so that its plan is kept by the server, also behind a pooler that knows no prepared statements.
--- Locks are not waited for for long: a writer that has given up must not leave its connection waiting here.
--- "repeated": the head is the one that this write has made, known by its token. "later": it is of a write after that.
+-- One write: if the session's seq is the one that the writer saw, set the new head, add the new rows, and remove the
+-- calls below a number. Otherwise change nothing.
+-- This is a function, so that the server keeps its plan, also behind a pooler that has no prepared statements.
+-- The lock timeout is short: a writer that has given up must not leave its connection waiting here.
+-- "repeated": this same write has already made the head, as its token shows. "later": a write after it made the head.
 CREATE FUNCTION write(
     a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
@@ -79,7 +79,7 @@ BEGIN
     END IF;
     SELECT * INTO found_head FROM heads WHERE name = a_session;
     IF found_head.seq = a_seq + 1 AND found_head.token = a_token THEN
-        -- Changes nothing, but is a write: where commits wait for a standby, this one waits for the first one's, too.
+        -- Changes nothing, but is a write: where commits wait for a standby, this one also waits for the first commit.
         UPDATE heads SET token = a_token WHERE id = found_head.id AND seq = a_seq + 1;
         write.verdict := 'repeated';
         write.created := found_head.created;
@@ -94,7 +94,7 @@ BEGIN
 END
 $$;
 
--- Two statements: the second one sees what a write added for which the first one had to wait.
+-- Two statements: if the first one had to wait for a write, the second one sees the rows of that write.
 CREATE FUNCTION bury(a_session text, OUT verdict text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
@@ -115,7 +115,7 @@ BEGIN
 END
 $$;
 
--- For people who look with SQL: the views sessions, turns and messages. Nothing of midturn reads them.
+-- For people who read with SQL: the views sessions, turns and messages. midturn itself does not use them.
 
 -- A record as JSON, NULL if it is damaged. Postgres cannot show a NUL character, so it becomes U+FFFD here.
 CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -126,7 +126,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- A number and a time in a record, likewise NULL if it is none.
+-- A number and a time in a record, also NULL if the value is not one.
 CREATE FUNCTION whole(value jsonb) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     RETURN (value #>> '{}')::bigint;
@@ -147,7 +147,7 @@ CREATE FUNCTION items(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END
 $$;
 
--- A body by its number: the row that begins last before it has it.
+-- A body by its number: it is in the last row that begins at or before this number.
 CREATE FUNCTION body(a_session bigint, number bigint) RETURNS jsonb
 LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
     SELECT record(data) -> 'bodies' -> least(number - n, 1000000)::int
@@ -252,7 +252,7 @@ LEFT JOIN LATERAL (
     ORDER BY rows.n DESC
     LIMIT 1
 ) AS failure ON done.n IS NULL AND NOT (
-    -- One that failed before is tried again.
+    -- An open turn that failed before is being tried again, so its failure does not count.
     found.n = whole(record(heads.data) -> 'turn') AND record(heads.data) ->> 'open' IN ('running', 'waiting')
 );
 

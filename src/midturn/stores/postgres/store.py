@@ -44,7 +44,7 @@ _STANDBY = "is a standby; name the primary, or let the URL find it: ?target_sess
 
 
 class PostgresStore(ServerStore):
-    """Sessions in one schema of a Postgres database; made by :meth:`open`."""
+    """Sessions in one schema of a Postgres database; :meth:`open` makes one."""
 
     profile: Profile = "strict"
     newest = postgres_schema.NEWEST
@@ -58,15 +58,15 @@ class PostgresStore(ServerStore):
         self.server = 0
         """The version of PostgreSQL."""
         self.version = 0
-        """The version of the tables, 0 if there are none."""
+        """The version of the tables; 0 if there are none."""
 
     @classmethod
     async def open(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:
-        """Connect to the database, and make the tables if there are none.
+        """Connect to the database, and create the tables if there are none.
 
         Raises:
             UnknownVersion: a newer midturn made the tables.
-            StoreUnavailable: the server cannot be reached or used, or the tables are of an older version.
+            StoreUnavailable: the server cannot be reached or used, or the tables have an older version.
         """
         store = cls(url, deadline)
         await store._ready(make=True)
@@ -74,13 +74,13 @@ class PostgresStore(ServerStore):
 
     @classmethod
     async def connect(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:
-        """The same, but whatever version the tables have, they are left as they are."""
+        """Connect to the database without a check or a change of the tables."""
         store = cls(url, deadline)
         await store._ready(make=False)
         return store
 
     async def upgrade(self) -> None:
-        """Bring the tables to the newest version."""
+        """Upgrade the tables to the newest version."""
         await self._try(self._upgrade)
 
     async def _ready(self, *, make: bool) -> None:
@@ -94,7 +94,7 @@ class PostgresStore(ServerStore):
         await self._open(work)
 
     async def _look(self, tries: Tries) -> None:
-        """Whether the server is one that we can use, and what it promises."""
+        """Check that midturn can use the server, and read its durability and the version of the tables."""
         [(self.server, standby, encoding, fsync, synchronous)] = await self._pool.run(tries, self._sql["server"])
         if self.server < OLDEST:
             raise StoreUnavailable(f"{self._address} is PostgreSQL {self.server}; midturn needs {OLDEST} or newer")
@@ -103,7 +103,7 @@ class PostgresStore(ServerStore):
         if encoding != "UTF8":
             raise StoreUnavailable(
                 f"the encoding of {self._address} is {encoding}, which cannot hold every text; "
-                "create the database anew: createdb -T template0 -E UTF8"
+                "create the database again: createdb -T template0 -E UTF8"
             )
         if fsync == "off" or synchronous == "off":
             self.profile = "bounded-loss"
@@ -128,7 +128,7 @@ class PostgresStore(ServerStore):
         values: dict[str, object] = {
             "after": after,
             "prefix": prefix,
-            # Every id with the prefix lies between the two, and no other.
+            # Exactly the ids with this prefix are between the prefix and this value.
             "last": prefix + "\U0010ffff" * MAX_ID,
             "status": status,
             "labels": encode(dict(labels), "labels").decode(),
@@ -167,7 +167,7 @@ class PostgresStore(ServerStore):
         while doubtful := self._doubtful.get(session):
             write = doubtful[0]
             await self._try(partial(self._fence, write), session, Tries(until))
-            if write in doubtful:  # no other call was quicker
+            if write in doubtful:  # no other call was faster
                 doubtful.remove(write)
                 if not doubtful:
                     self._doubtful.pop(session, None)
@@ -202,12 +202,15 @@ class PostgresStore(ServerStore):
             case _:
                 raise Conflict.of(write.session)
 
-    async def _delete(self, session: str, by: str, tries: Tries) -> bool:  # noqa: ARG002 - what was sent tells enough
+    async def _delete(self, session: str, by: str, tries: Tries) -> bool:  # noqa: ARG002 - tries.sent is enough
         [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
         return found == "deleted" or (found == "deleted before" and tries.sent)
 
     async def _read(self, tries: Tries, name: str, values: Params) -> list[tuple[Any, ...]]:
-        """What a query found; its first column says whether a standby answered, and then there is always a row."""
+        """Return the rows of a query without their first column, which is true if a standby answered.
+
+        Every query returns at least one row with that column.
+        """
         found = await self._pool.run(tries, self._sql[name], values)
         if found[0][0]:
             self._pool.forget()
@@ -216,7 +219,7 @@ class PostgresStore(ServerStore):
 
 
 def _split(url: str) -> tuple[str, str]:
-    """The URL as the driver takes it, and the name of the schema, which is ours: ``?schema=...``."""
+    """Return the URL for the driver, and the name of the schema from midturn's own option ``?schema=...``."""
     base, _, query = url.partition("?")
     schema = "midturn"
     others: list[str] = []
@@ -227,13 +230,13 @@ def _split(url: str) -> tuple[str, str]:
             others.append(item)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreUnavailable(
-            "schema= in the URL is a name of up to 63 letters, digits and _; it begins with a letter"
+            "schema= in the URL must be a name of up to 63 letters, digits and _ that begins with a letter"
         )
     return base + ("?" + "&".join(others) if others else ""), schema
 
 
 def _address(conninfo: str) -> str:
-    """What errors call the server: hosts, ports and database, of which none is a piece of a password."""
+    """Return the name of the server for error messages: hosts, ports and database, without any part of a password."""
     address, _, query = conninfo.partition("?")
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
     for name in (item.partition("=")[0] for item in query.split("&") if query):
@@ -258,7 +261,7 @@ def _readable(rows: Iterable[Sequence[Any]]) -> Iterable[Head]:
         try:
             yield _as_head(row)
         except StateInvalid as error:
-            _log.warning("a session is left out of the list: %s", error)
+            _log.warning("a session is omitted from the list: %s", error)
 
 
 def _as_head(row: Sequence[Any]) -> Head:

@@ -1,6 +1,6 @@
-"""Transactions of a Postgres store: statements of the caller's and one write, on one connection.
+"""Transactions of a Postgres store: statements of the caller and one write, on one connection.
 
-Nothing in one is ever tried again: what the caller's statements do is not known here.
+Nothing in a transaction is ever tried again, because midturn does not know what the caller's statements do.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from midturn.stores.retrying import Tries
 
 DIVIDING = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
-"""How statements begin that a transaction's caller may not use."""
+"""First words of the statements that the caller of a transaction may not use."""
 
 
 class PostgresTransaction:
-    """One transaction; made by :meth:`midturn.stores.postgres.store.PostgresStore.transaction`."""
+    """One transaction; :meth:`midturn.stores.postgres.store.PostgresStore.transaction` makes it."""
 
     def __init__(
         self, pool: Pool, address: str, deadline: float, sql: Mapping[str, bytes], doubt: Callable[[Write], None]
@@ -49,15 +49,15 @@ class PostgresTransaction:
         self._used = False
 
     async def begin(self, tries: Tries) -> None:
-        """One try to begin."""
-        await self._stack.aclose()  # what an earlier try has left
+        """Try once to begin the transaction."""
+        await self._stack.aclose()  # releases the connection of an earlier try
         now = asyncio.get_running_loop().time()
-        # Half of the time that is left: a connection that leads nowhere leaves enough for another one.
+        # Half of the remaining time: a dead connection must leave enough time for another one.
         until = now + (tries.until - now) / 2
         connection = await self._stack.enter_async_context(self._pool.reserve(until))
         try:
             async with self._asking(connection, until):
-                # The server ends a statement as well, since it does not always notice that its client has gone.
+                # The server also limits a statement, since it does not always notice that its client is gone.
                 limits = f"SET LOCAL statement_timeout = {self._limit}; SET LOCAL lock_timeout TO DEFAULT"
                 await connection.execute(f"BEGIN; {limits}; SAVEPOINT midturn".encode())
         except psycopg.Error as error:
@@ -67,9 +67,9 @@ class PostgresTransaction:
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         connection = self._usable()
         if first_word(sql) in DIVIDING:
-            text = "the transaction is begun and ended by midturn, and has no savepoints"
+            text = "midturn itself begins and ends the transaction; leave out BEGIN, COMMIT and SAVEPOINT"
             raise StateInvalid(text, path="statement")
-        self._over = True  # unless it is known how it went
+        self._over = True  # until the outcome is known
         try:
             async with self._asking(connection):
                 if self._used:
@@ -81,7 +81,7 @@ class PostgresTransaction:
         except Unreached as error:
             raise self._lost(error) from None
         except Exception:
-            # Else the server would take no further statement.
+            # Otherwise the server would accept no further statement.
             with suppress(Unreached, psycopg.Error):
                 async with self._asking(connection):
                     await connection.execute(b"ROLLBACK TO SAVEPOINT midturn")
@@ -95,7 +95,7 @@ class PostgresTransaction:
         self._over = True
         try:
             async with self._asking(connection):
-                # The session will be locked, so the server waits no longer than this for a client that may be gone.
+                # The write locks the session, so the server must not wait longer for a client that may be gone.
                 limits = f"SET LOCAL idle_in_transaction_session_timeout = {self._limit}"
                 await connection.execute(f"{limits}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
                 verdict = await apply(connection, self._sql, write)
@@ -116,9 +116,9 @@ class PostgresTransaction:
                 cursor = await connection.execute(b"COMMIT")
         except Unreached as error:
             self._doubt(write)
-            message = f"{self._address} was lost while it committed: {error}"
+            message = f"the connection to {self._address} was lost during the commit: {error}"
             raise OutcomeUnknown(message, session=write.session) from None
-        except pg.IntegrityError:  # a constraint of the caller's that is checked at the end
+        except pg.IntegrityError:  # a deferred constraint of the caller
             raise
         except psycopg.Error as error:
             raise self._final(error, write.session) from None
@@ -129,7 +129,7 @@ class PostgresTransaction:
             raise StoreUnavailable(f"{self._address} has rolled the transaction back", session=write.session)
 
     async def end(self) -> None:
-        """Roll back what was not committed, and give the connection back."""
+        """Roll the transaction back unless it was committed, and release the connection."""
         self._over = True
         connection, self._connection = self._connection, None
         try:
@@ -143,7 +143,7 @@ class PostgresTransaction:
 
     @asynccontextmanager
     async def _asking(self, connection: Connection, until: float | None = None) -> AsyncGenerator[None]:
-        """The deadline of a call; what is no answer of the server's is told as Unreached."""
+        """Run the block within the deadline; raise Unreached for an error that is not an answer of the server."""
         try:
             async with asyncio.timeout_at(until or asyncio.get_running_loop().time() + self._deadline):
                 yield
@@ -168,10 +168,11 @@ class PostgresTransaction:
 
 
 async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write) -> None:
-    """Wait until it is certain what became of a write whose transaction was cut off while it committed.
+    """Wait until the outcome of a write is final whose transaction was interrupted during the commit.
 
-    The same write waits for the locks that the first one holds until it has ended. It is taken back itself, because
-    what belongs to it is missing; if it finds the first one, that is as durable afterwards as any write is.
+    This applies the same write again, which waits until the first one has ended and released its locks. If the first
+    one had no effect, the new one is rolled back, because the caller's statements are missing. If the first one took
+    effect, it is now as durable as any write.
     """
 
     async def work(connection: Connection) -> None:
@@ -184,7 +185,7 @@ async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write
 
 
 def first_word(sql: str) -> str:
-    """The word that a statement begins with, in capitals; Postgres skips spaces, semicolons and comments before it."""
+    """Return the first word of a statement in capitals, after the spaces, semicolons and comments before it."""
     while True:
         sql = sql.lstrip(" \t\n\r\f\v;")
         if sql.startswith("--"):

@@ -1,4 +1,4 @@
-"""One write of a session in Postgres: one statement; a second one only to say why nothing was written."""
+"""One write of a session in Postgres: one statement, and a second one only to find out why nothing was written."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 16
-"""Beyond this a write takes the function: each number of rows is a statement of its own that connections keep."""
+"""A write with more rows uses the function: each number of rows needs a prepared statement on each connection."""
 
 HEAD_VALUES = 10
-"""How many the statement has before those of its rows."""
+"""Number of values in the statement before those of its rows."""
 
 _NUMBER, _TIMES = struct.Struct("!d"), struct.Struct("!dd")
 _BYTES = psycopg.adapters.types["bytea"]
@@ -37,13 +37,13 @@ class Datas(tuple[bytes, ...]):
 
 
 class _DatasDumper(Dumper):
-    """Writes them as the server reads them. By measurement, psycopg takes as long for a list as for all the rest."""
+    """Dumper to the server's binary form. By measurement, psycopg's takes as long for a list as for all the rest."""
 
     format = Format.BINARY
     oid = _BYTES.array_oid
 
     def dump(self, obj: Datas) -> bytes:
-        # Dimensions, no nulls, the type of the values, then of the only dimension the length and the first index.
+        # Number of dimensions, no nulls, the type of the values, then the length and first index of the only dimension.
         head = struct.pack("!iiIii", 1, 0, _BYTES.oid, len(obj), 1)
         return head + b"".join([part for data in obj for part in (len(data).to_bytes(4), data)])
 
@@ -52,7 +52,7 @@ psycopg.adapters.register_dumper(Datas, _DatasDumper)  # concerns only this clas
 
 
 class Verdict(NamedTuple):
-    """What became of a write: "written", "repeated", "deleted", "later" or "conflict"."""
+    """The outcome of a write: "written", "repeated", "deleted", "later" or "conflict"."""
 
     what: str
     created: float
@@ -60,11 +60,11 @@ class Verdict(NamedTuple):
 
 
 async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) -> Verdict:
-    """Write, if the session's head is the one that the writer saw."""
+    """Apply a write, if the session's head is the one that the writer saw, and return the outcome."""
     # In a transaction, the caller may have chosen another encoding.
     direct = connection.limited and connection.info.encoding == "utf-8"
     if direct and write.seq and not write.prune and 0 < len(write.rows) <= MOST_ROWS:
-        # Most writes. The function says why it wrote nothing, and by measurement takes longer.
+        # Most writes. The function also reports why it wrote nothing, but by measurement takes longer.
         name, query = _statement(sql["advance"], len(write.rows))
         if times := await connection.ask(name, query, _in_order(write)):
             return Verdict("written", *_TIMES.unpack(b"".join(times)))
@@ -75,7 +75,7 @@ async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) 
 
 @lru_cache(maxsize=1024)
 def _statement(text: bytes, rows: int) -> tuple[bytes, bytes]:
-    """The statement for so many rows, and a name of its own."""
+    """Return the unique name and the text of the statement for so many rows."""
     query = text.replace(_row(0), b", ".join(map(_row, range(rows))))
     return b"midturn_" + blake2b(query, digest_size=8).hexdigest().encode(), query
 
@@ -86,7 +86,7 @@ def _row(number: int) -> bytes:
 
 
 def _in_order(write: Write) -> list[bytes | None]:
-    """For the statement, in the server's own form of numbers and texts."""
+    """Return the values for the statement, in the server's binary form."""
     values = [
         write.epoch.to_bytes(8, signed=True),
         write.status.encode(),
@@ -105,7 +105,7 @@ def _in_order(write: Write) -> list[bytes | None]:
 
 
 def _by_name(write: Write) -> dict[str, object]:
-    """For the function."""
+    """Return the values for the function."""
     return {
         "session": write.session,
         "seq": write.seq,

@@ -1,4 +1,4 @@
-"""What a Redis server can promise: whether it keeps what it acknowledges, and what it may lose."""
+"""Durability of a Redis server: whether it keeps acknowledged writes, and what it may lose."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ Refuse: TypeAlias = Callable[..., NoReturn]
 
 OLDEST = (6, 2)
 WAITAOF = (7, 2)
-"""The first version that says whether a write is on the disk."""
+"""The first version that can confirm that a write is on the disk."""
 
 _SETTINGS = ("appendfsync", "save", "no-appendfsync-on-rewrite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What is known about a primary."""
+    """The result of checking a primary."""
 
     profile: Profile
     waits: tuple[str, ...] = ()
     """The commands that confirm a write in strict mode."""
     tells_role: bool
-    """It can be asked whether it still is the primary."""
+    """True if the server may be asked whether it is still the primary."""
     risk: str = ""
-    """What may be lost."""
+    """A sentence that says what the server may lose."""
 
 
 async def check(server: Server, target: Target) -> Checked:
-    """Find out what a server can promise.
+    """Check the durability of a server.
 
     Raises:
-        Trouble: it is not one that can be used as the URL says.
+        Trouble: the server cannot be used as the URL says.
     """
 
     def refuse(what: str, *, again: bool = False) -> NoReturn:
         raise Trouble(StoreUnavailable(f"the Redis server {server.name} {what}"), again=again, stale=again)
 
     info = await _info(server)
-    if info.get("loading", "0") != "0":  # what it says of its files is not true yet
+    if info.get("loading", "0") != "0":  # its report about its files is not correct yet
         raise Trouble(StoreUnavailable(f"the Redis server {server.name} is still loading its data"), soon=True)
     role = await _may(server, ("ROLE",))
     if not info and target.strict:
-        refuse("does not allow this user the command INFO, which strict=true needs; ACL SETUSER can")
+        refuse("does not allow this user the command INFO, which strict=true needs; allow it with ACL SETUSER")
     if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
         refuse("is a Sentinel; use redis+sentinel://host:26379/service")
     if info.get("cluster_enabled") == "1" and target.layout != "cluster":
@@ -83,7 +83,7 @@ def _strict(
     if info.get("aof_enabled") != "1":
         refuse("keeps no append-only file, which strict=true needs: set appendonly yes")
     if settings["appendfsync"] == "no":
-        refuse("leaves it to the system when its file is on the disk, which strict=true needs: set appendfsync always")
+        refuse("does not control when its file reaches the disk, which strict=true needs: set appendfsync always")
     always = settings["appendfsync"] == "always" and settings["no-appendfsync-on-rewrite"] == "no"
     if not always and version < WAITAOF:
         refuse(
@@ -92,13 +92,13 @@ def _strict(
         )
     online = sum(value.count("state=online") for name, value in info.items() if name.startswith("slave"))
     if online < target.replicas:
-        refuse(f"has {online} of the {target.replicas} replicas that replicas= asks for; start them", again=True)
-    # WAITAOF also where the server says "always": the setting may change while it runs.
+        refuse(f"has {online} of the {target.replicas} replicas that replicas= asks for; start the others", again=True)
+    # WAITAOF even with appendfsync always: the setting may change while the server runs.
     return tuple(name for name, used in (("WAITAOF", version >= WAITAOF), ("WAIT", target.replicas > 0)) if used)
 
 
 _RISKS = {
-    "always": "is not asked whether each write is on its disk: add ?strict=true to be sure",
+    "always": "does not have to confirm that each write is on its disk: add ?strict=true to be sure",
     "everysec": "may lose the last second or two of writes if it crashes (appendfsync everysec)",
     "no": "may lose the last half minute of writes if it crashes (appendfsync no)",
 }
@@ -128,7 +128,7 @@ async def _setting(server: Server, name: str) -> str | None:
 
 
 async def _may(server: Server, command: Command) -> Any:
-    """The reply to a command that may be forbidden; ``None`` if it is."""
+    """Return the reply to a command; ``None`` if the user may not run it."""
     try:
         [reply] = await server.run(Request(0.0), [command])
     except Forbidden:

@@ -1,4 +1,4 @@
-"""How a session lies in Redis; ``script.lua`` draws the picture."""
+"""Format of a session in Redis; the comment at the top of ``script.lua`` describes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
 class Keys:
-    """The names of a store's keys. What stands in braces decides on the slot of a cluster."""
+    """The names of a store's keys. In a cluster, the part in braces determines the slot of a key."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.translate(_ESCAPES)
@@ -34,38 +34,38 @@ class Keys:
         """For each status, the ids of its sessions by the time of their last change."""
 
     def session(self, session: str) -> bytes:
-        """The one key of a session."""
+        """Return the only key of a session."""
         return f"{self._prefix}:{{{session.translate(_ESCAPES)}}}".encode()
 
 
 def microseconds(time: list[bytes]) -> int:
-    """Return what TIME has replied as one number."""
+    """Return the reply to TIME as one number."""
     return int(time[0]) * MICROSECONDS + int(time[1])
 
 
 def quoted(token: str) -> str:
-    """A token as it stands in the head."""
+    """Return a token in the form that the head has."""
     return quote(token, safe="")
 
 
 def rest_of(write: Write) -> bytes:
-    """What of the head only this module reads."""
+    """Return the part of the head that the scripts do not read."""
     labels = dict(write.labels)
     return encode({"owner": write.owner, "lease": write.lease, "labels": labels}, "head") + b"\n" + write.data
 
 
 def as_member(row: Row) -> bytes:
-    """A row, as it is stored."""
+    """Return the stored form of a row."""
     return name_of(row.kind, row.n) + b":" + row.data
 
 
 def name_of(kind: Kind, n: int) -> bytes:
-    """What comes before the data of a row; in the order of the numbers."""
+    """Return the stored prefix of a row; prefixes sort in the order of the numbers."""
     return b"%d%016x" % (kind, n)
 
 
 def as_row(member: bytes, session: str) -> Row:
-    """The row that is stored as a member."""
+    """Return the row from its stored form."""
     match = _ROW.match(member)
     if match is None:
         raise StateInvalid("a row is damaged", path=f"rows of {session!r}", session=session)
@@ -73,7 +73,7 @@ def as_row(member: bytes, session: str) -> Row:
 
 
 def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | None:
-    """The head of a session, from what is stored of it."""
+    """Return the head of a session from its stored form."""
     if not members:
         return None
     [member] = members
@@ -103,7 +103,7 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
         status=status.decode(),  # type: ignore[arg-type]  # one of them, as was checked
         labels=labels,
         owner=owner,
-        # Stored as the lease: a sum of rounded numbers is not a rounded sum.
+        # The lease is stored and not this sum: a sum of rounded numbers is not the rounded sum.
         expires=when + lease if owner else 0.0,
         token=unquote(token.decode()),
         created=int(created) / MICROSECONDS,
@@ -114,16 +114,16 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
 
 
 def damaged(session: str) -> StateInvalid:
-    """For a head that cannot be read."""
+    """Return the error for a head that cannot be read."""
     return StateInvalid("the record is damaged", path=f"head of {session!r}", session=session)
 
 
 def foreign(session: str, key: bytes) -> StateInvalid:
-    """For a key that another program uses."""
-    message = f"the key {key.decode()!r} holds something of another program; use another prefix="
+    """Return the error for a key that another program uses."""
+    message = f"the key {key.decode()!r} belongs to another program; use another prefix="
     return StateInvalid(message, path=f"session {session!r}", session=session)
 
 
 def unknown_version(session: str) -> UnknownVersion:
-    """For a head with a format that this code does not know."""
+    """Return the error for a head whose format this code cannot read."""
     return UnknownVersion(f"session {session!r} was written by a newer midturn; upgrade midturn", session=session)

@@ -1,14 +1,14 @@
-"""Which Redis server has a key: the only one, the one that the Sentinels name, or one of a cluster.
+"""Routing: find the Redis server that has a key, whether alone, named by Sentinels, or part of a cluster.
 
-This is midturn's own, on plain connections of redis-py, and not redis-py's cluster and Sentinel clients, because of
-what a call of a store must know of each attempt:
+This is midturn's own code on plain connections of redis-py. It does not use redis-py's clients for clusters and
+Sentinels, because a call of a store must know three things about each attempt:
 
-* Whether a server may have carried it out (``Request.sent``). Only then can a write that was cut off be told from one
-  that was refused, so every attempt is one exchange on one connection, and nothing below the store tries again.
-* Which server answered. WAIT and WAITAOF confirm a write on the connection that wrote; ROLE, asked together with a
-  read, shows that the server is still a primary; durability is checked once for each server.
-* How much time is left. All attempts, redirections and questions to Sentinels share one deadline, of which a server
-  that does not answer gets a part only. A connection whose attempt was cancelled or failed is never used again.
+* Whether a server may have carried it out (``Request.sent``). Only that distinguishes an interrupted write from a
+  rejected one. So every attempt is one exchange on one connection, and nothing below the store tries again.
+* Which server answered. WAIT and WAITAOF confirm a write on the connection that wrote. ROLE, sent together with a read,
+  shows that the server is still a primary. Durability is checked once for each server.
+* How much time is left. All attempts, redirections and questions to Sentinels share one deadline, and a server that
+  does not answer gets only a part of it. A connection whose attempt was cancelled or failed is never used again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLOTS = 16_384
 
 
 class Servers:
-    """All servers that a store uses, by the slots they have."""
+    """All servers that a store uses, by their slots."""
 
     def __init__(self, target: Target, patience: float) -> None:
         self._target = target
@@ -49,16 +49,16 @@ class Servers:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Return the name of the servers for error messages."""
         return ", ".join(f"{host}:{port}" for host, port in (connector.address for connector in self._connectors))
 
     @property
     def sure(self) -> bool:
-        """Whether somebody has named the servers who knows of failovers."""
+        """Return whether a cluster or Sentinels, which notice failovers, have named the servers."""
         return self._target.layout != "server" and bool(self._primaries)
 
     async def read(self, request: Request, key: bytes, commands: list[Command]) -> list[Any]:
-        """The replies of the server that has the key, while it is the primary."""
+        """Return the replies of the server that has the key, if it is still the primary."""
         server, asking = await self._server(key, request)
         if not (await self._check(server)).tells_role:
             return await self._run(server, request, commands, asking=asking)
@@ -70,12 +70,12 @@ class Servers:
         return replies
 
     async def write(self, request: Request, key: bytes, command: Command) -> Any:
-        """The reply of the server that has the key, once what it has written is as durable as it must be."""
+        """Return the reply of the server that has the key, once its write is as durable as the store promises."""
         server, asking = await self._server(key, request)
         checked = await self._check(server)
 
         def waits(replies: list[Any]) -> list[Command]:
-            # Only now, and not with the command: a refusal must not wait for replicas that hang.
+            # Sent after the reply and not with the command: a rejection must not wait for replicas that hang.
             first: Any = replies[0]
             written = bool(type(first) is list and first[0] in {b"written", b"gone"})
             left = min(self._patience, request.until - asyncio.get_running_loop().time())
@@ -95,14 +95,14 @@ class Servers:
             which = f"{waited['WAIT']} of {self._target.replicas} replicas of the Redis server {server.name}"
             what = f"only {which} have confirmed the change in time"
         if what:
-            # With hardly any time left, another try would only end with a worse explanation.
+            # With little time left, another try would only end with a less useful message.
             again = asyncio.get_running_loop().time() + self._patience / 2 < request.until
             raise Trouble(StoreUnavailable(what), again=again)
 
     async def run_each(
         self, request: Request, commands: dict[bytes, Command], last: Command
     ) -> dict[bytes, tuple[Any, Any]]:
-        """The reply to each key's command, with the reply to ``last`` that the same server gave after it."""
+        """Return the reply to each key's command, and the reply of the same server to ``last`` after it."""
         parts: dict[tuple[Server, bool], list[bytes]] = {}
         for key in commands:
             parts.setdefault(await self._server(key, request), []).append(key)
@@ -115,22 +115,22 @@ class Servers:
         return found
 
     async def check_all(self) -> list[Checked]:
-        """What is known about every primary."""
+        """Check every primary, and return the results."""
         await self._learn()
         return [await self._check(self._at(address)) for address in dict.fromkeys(self._primaries)]
 
     def forget(self) -> None:
-        """Learn anew who has what before the next call."""
+        """Ask again which server has which slots before the next call."""
         self._stale = True
 
     async def doubt(self) -> None:
-        """Trust no connection any more, after one of them has led nowhere."""
+        """Drop all idle connections, after a server has not answered on one."""
         self.forget()
         for server in self._known.values():
             await server.drop()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await asyncio.gather(*(server.close() for server in self._known.values()))
 
     async def _run(
@@ -182,10 +182,10 @@ class Servers:
                 await self._known.pop(address).close()
 
     async def _told_by_the_cluster(self) -> list[tuple[int, Address]]:
-        # The servers that were named last come first: those in the URL may be gone one day.
+        # First the servers that were named last: those in the URL may no longer exist.
         known = dict.fromkeys([*self._primaries, *(connector.address for connector in self._connectors)])
         expected = 0
-        for rest in range(len(known)):  # one that has lost its cluster does not know it
+        for rest in range(len(known)):  # a server that was cut off from its cluster does not notice it
             asked, reply = await self._first([self._at(address) for address in [*known][rest:]], ("CLUSTER", "SLOTS"))
             slots, expected = self._slots(asked, reply)
             if expected == SLOTS:
@@ -195,14 +195,14 @@ class Servers:
 
     @staticmethod
     def _slots(asked: Server, reply: Any) -> tuple[list[tuple[int, Address]], int]:
-        """Which server has the slots from which one on, and the first that none has."""
+        """Return each server with its first slot, and the first slot that no server has."""
         found = sorted((int(start), int(end), primary) for start, end, primary, *_ in reply)
         expected = 0
         slots: list[tuple[int, Address]] = []
         for start, end, (host, port, *_) in found:
             if start != expected or not port:
                 break
-            # Without a name of its own, a server is where it was asked.
+            # A server without a name of its own has the address at which it was asked.
             name = bytes(host or b"").decode()
             slots.append((start, (asked.name.rpartition(":")[0] if name in {"", "?"} else name, int(port))))
             expected = end + 1
@@ -210,7 +210,7 @@ class Servers:
 
     async def _named_by_a_sentinel(self) -> Address:
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
-        # A Sentinel may have no password though its servers have one, and refuses one then.
+        # A Sentinel without a password rejects one, even if its servers have one.
         sentinels = [
             Server(connector, connector.address, login=login, db=0)
             for login in (False, True)
@@ -222,13 +222,13 @@ class Servers:
             for sentinel in sentinels:
                 await sentinel.drop()
         if reply is None:
-            known = f"the Sentinels at {self.name} know no service {self._target.service!r}"
-            raise Trouble(StoreUnavailable(f"{known}; SENTINEL MASTERS lists them"), stale=True)
+            known = f"the Sentinels at {self.name} have no service {self._target.service!r}"
+            raise Trouble(StoreUnavailable(f"{known}; SENTINEL MASTERS lists the services"), stale=True)
         host, port = reply
         return host.decode(), int(port)
 
     async def _first(self, servers: Iterable[Server], command: Command) -> tuple[Server, Any]:
-        """The first reply that one of the servers gives."""
+        """Return the first server that replies, and its reply."""
         servers = list(servers)
         trouble = Trouble(StoreUnavailable(f"no Redis server at {self.name} answers; check that they run"), stale=True)
         for server in servers:

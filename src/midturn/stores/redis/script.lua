@@ -2,8 +2,8 @@
 -- A session is one sorted set, all scores 0. Its members, in binary order:
 --   <kind, one digit><n, 16 hex digits>:<data>
 --   h<format> <seq> <epoch> <created> <updated> <status> =<token, quoted>\n<owner, lease, labels as JSON>\n<data>
--- Nothing is rolled back, so every script looks first and writes only when nothing can refuse it any more. Numbers that
--- may pass 2^53 stay strings.
+-- Redis rolls nothing back, so every script first checks everything, and writes only when nothing can fail.
+-- Numbers that may exceed 2^53 stay strings.
 local function read(key)
     local member = redis.call('ZRANGEBYLEX', key, '[h', '(i', 'LIMIT', 0, 1)[1]
     if not member then
@@ -33,13 +33,13 @@ local function plus_one(digits)
     return string.sub(rest, 1, -2) .. (tonumber(string.sub(rest, -1)) + 1) .. string.rep('0', #nines)
 end
 
--- Writes what is there once more, so that a WAIT on this connection covers it.
+-- Writes the existing member again, so that a WAIT on this connection covers it.
 local function touch(key, member)
     redis.call('ZREM', key, member)
     redis.call('ZADD', key, 0, member)
 end
 
--- Lists an id by the time of its last change, in the set of its status only. KEYS from "first" on: these sets.
+-- Puts an id, with the time of its last change, only into the set of its status. KEYS from "first" on are these sets.
 local function list(first, id, status, updated)
     for at = first, #KEYS do
         if string.sub(KEYS[at], -#status - 1) == ':' .. status then
@@ -50,7 +50,7 @@ local function list(first, id, status, updated)
     end
 end
 
--- A set that another program uses, if there is one.
+-- Returns a key of a set that another program uses, if there is one.
 local function taken()
     for at = 2, #KEYS do
         local kind = redis.call('TYPE', KEYS[at]).ok
@@ -63,10 +63,10 @@ local function expire(key, ttl)
 end
 
 -- name: write
--- KEYS: the session; except on a cluster, also the sets of ids by status.
--- ARGV: id, seq, the next seq, = and the token of the head that was seen or nothing, token, epoch, status, the rest of
--- the head, whether an earlier attempt may have come through, ttl, replicas, the name of the first call that stays or
--- nothing, then the rows.
+-- KEYS: the session; except in a cluster, also the sets of ids by status.
+-- ARGV: id, seq, the next seq, "=" and the token of the head that the writer saw (or nothing), token, epoch, status,
+-- the rest of the head, 1 if an earlier attempt may have taken effect, ttl, replicas, the name of the first call that
+-- stays (or nothing), then the rows.
 local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 12)
 local found = read(key)
 if found.problem then return {found.problem} end
@@ -90,7 +90,7 @@ if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tost
 local now = microseconds()
 local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
--- ZADD comes first: a server without memory refuses a script's first command, never a later one.
+-- ZADD comes first: a server without memory rejects the first command of a script, never a later one.
 local batch = {0, head}
 for at = 13, #ARGV do
     batch[#batch + 1] = 0
@@ -122,15 +122,15 @@ if taken() then return {'taken', taken()} end
 if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
 local seq, epoch, now = plus_one(found.seq), plus_one(found.epoch), microseconds()
 local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, now)
--- DEL comes first: it works on a server without memory, and so does what follows it.
+-- DEL comes first: it works on a server without memory, and so do the commands after it.
 redis.call('DEL', key)
 redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n')
 if #KEYS > 1 then list(2, id, 'deleted', now) end
 return {'written', now}
 
 -- name: list
--- KEYS: the sets of ids by status. ARGV: id, status and time of the last change, of one session after the other.
--- Nothing happens to one that is listed for this change or a later one.
+-- KEYS: the sets of ids by status. ARGV: for each session its id, its status and the time of its last change.
+-- A session that is already listed with this change or a later one stays as it is.
 for at = 1, #ARGV, 3 do
     local listed = 0
     for _, key in ipairs(KEYS) do
@@ -141,15 +141,15 @@ end
 return {'listed'}
 
 -- name: index
--- KEYS: all ids, and when somebody last began to write each. ARGV: an id, replicas.
+-- KEYS: the set of all ids, and the set of the times at which somebody last began to write each. ARGV: an id, replicas.
 if ARGV[2] ~= '0' and replicas() < tonumber(ARGV[2]) then return {'replicas', tostring(replicas())} end
 redis.call('ZADD', KEYS[1], 0, ARGV[1])
 redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
 return {'written'}
 
 -- name: unindex
--- KEYS: as above, then the sets of ids by status. ARGV: seconds, then ids that have no session. Those that nobody has
--- begun to write for so long go.
+-- KEYS: as above, then the sets of ids by status. ARGV: seconds, then ids that have no session.
+-- Removes the ids that nobody has begun to write for so many seconds.
 local before = redis.call('TIME')[1] - ARGV[1]
 for at = 2, #ARGV do
     if tonumber(redis.call('ZSCORE', KEYS[2], ARGV[at]) or 0) < before then

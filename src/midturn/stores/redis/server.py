@@ -1,4 +1,4 @@
-"""One Redis server: its connections, and what its errors mean."""
+"""One Redis server: its connections, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Command: TypeAlias = "tuple[str | bytes | float, ...]"
 Then: TypeAlias = "Callable[[list[Any]], list[Command]]"
 
 CONNECTIONS = 16
-"""How many a store keeps to one server."""
+"""Number of connections that a store keeps to one server."""
 FRESH = 60.0
-"""Seconds for which an idle connection is trusted; firewalls drop quiet ones without a word, and then a try hangs."""
+"""Seconds for which an idle connection is trusted: firewalls drop idle ones silently, and then a try hangs."""
 FAREWELL = 1.0
-"""Seconds that closing a connection politely may take."""
+"""Seconds that closing a connection properly may take."""
 
 WRONG_TYPE = object()
-"""The reply for a key that holds something of another program."""
+"""The reply for a key that belongs to another program."""
 
 
 @dataclass(slots=True)
@@ -39,17 +39,17 @@ class Request:
     """One request of a store, over all its attempts."""
 
     until: float
-    """When it gives up, on the event loop's clock."""
+    """The time at which it gives up, on the event loop's clock."""
     sent: bool = False
-    """A server may have carried it out, or may still do so."""
+    """True if a server may have carried it out, or may still do so."""
     whole: bool = False
-    """A server does not know the script yet, so it is sent whole."""
+    """True if a server does not have the script yet, so its whole text is sent."""
     detours: dict[int, Address] = field(default_factory=dict[int, Address])
-    """Slots of a cluster that are on their way to another server."""
+    """Slots of a cluster that are moving to another server."""
 
 
 class Trouble(Exception):
-    """An attempt failed; ``error`` is for the caller, if nothing better comes of another attempt."""
+    """An attempt failed; the caller gets ``error`` if no other attempt succeeds."""
 
     def __init__(
         self,
@@ -63,23 +63,23 @@ class Trouble(Exception):
         super().__init__(str(error))
         self.error = error
         self.again = again
-        """Another attempt may succeed."""
+        """True if another attempt may succeed."""
         self.soon = soon or at_once
-        """The server is there and needs a moment."""
+        """True if the server runs and only needs a moment."""
         self.stale = stale
-        """Another server may have taken over."""
+        """True if another server may have taken over."""
         self.at_once = at_once
-        """The next attempt does it differently and need not wait."""
+        """True if the next attempt takes another way and need not wait."""
 
 
 class Connector:
-    """How connections are made: what a URL says, for its own host or for another one."""
+    """Maker of connections with the options of a URL, to its own host or to another one."""
 
     def __init__(self, url: str, patience: float) -> None:
         forced = {"protocol": 2, "decode_responses": False}
         options: dict[str, Any] = {}
         try:
-            # No timeout for each command: the store has one for each try, and two of them cost a fifth of the speed.
+            # No timeout for each command: the store has one for each try, and a second one costs a fifth of the speed.
             options = {"socket_timeout": None, "socket_connect_timeout": patience, **parse_url(url), **forced}
             self._kind: Any = options.pop("connection_class", Connection)
             self.connections = int(options.pop("max_connections", CONNECTIONS))
@@ -88,7 +88,7 @@ class Connector:
         except TypeError as error:
             unknown = re.findall(r"'(\w+)'", str(error))
             names = ", ".join(name for name in unknown if name in options) or "one"
-            raise StoreUnavailable(f"the URL of the Redis store has an option that redis-py lacks: {names}") from None
+            raise StoreUnavailable(f"the URL of the Redis store has an unknown option: {names}; remove it") from None
         except (
             ValueError,
             LookupError,
@@ -100,7 +100,7 @@ class Connector:
         self.address: Address = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
 
     def connection(self, address: Address, **others: Any) -> Any:
-        """A new one, not connected yet."""
+        """Return a new connection, which is not connected yet."""
         return self._kind(**self._options | {"host": address[0], "port": address[1]} | others)
 
 
@@ -110,7 +110,7 @@ class Server:
     def __init__(self, connector: Connector, address: Address, *, login: bool = True, **others: Any) -> None:
         self.name = f"{address[0]}:{address[1]}"
         self.checked: object = None
-        """What was found out about the server; ``None`` after each trouble."""
+        """The result of checking the server; ``None`` after each trouble."""
         self._connector = connector
         self._address = address
         self._others = others if login else {**others, "username": None, "password": None}
@@ -121,10 +121,10 @@ class Server:
     async def run(
         self, request: Request, commands: Sequence[Command], *, asking: bool = False, then: Then | None = None
     ) -> list[Any]:
-        """The replies to commands that are sent at once on one connection, and to those that ``then`` adds on it.
+        """Send commands together on one connection, then those that ``then`` returns, and return all replies.
 
         Raises:
-            Trouble: there is no reply, or an error that is not about one key.
+            Trouble: there is no reply, or an error that does not concern a single key.
         """
         before = request.sent
         async with self._free:
@@ -136,7 +136,7 @@ class Server:
                 if then is not None and (more := then(replies)):
                     replies += await _exchange(connection, more)
             except BaseException as error:
-                # Whatever happened, what is still to come must not be taken for the reply to a later command.
+                # A reply that arrives late must not be taken for the reply to a later command.
                 await connection.disconnect(nowait=True)
                 if isinstance(error, failures.RedisError | OSError):
                     await self.drop()
@@ -164,13 +164,13 @@ class Server:
         return self._connector.connection(self._address, **self._others)
 
     async def drop(self) -> None:
-        """Give up the connections that nobody uses: whatever broke one of them has broken them all."""
+        """Close the idle connections: whatever broke one of them has probably broken them all."""
         self.checked = None
         while self._idle:
             await self._idle.pop()[1].disconnect(nowait=True)
 
     async def close(self) -> None:
-        """End all connections; one in use ends with its call."""
+        """Close all connections; one in use is closed after its call."""
         self._closed = True
         ending = [connection.disconnect() for _, connection in self._idle]
         self._idle.clear()
@@ -180,7 +180,7 @@ class Server:
 
 
 async def _exchange(connection: Any, commands: Sequence[Command], *, asking: bool = False) -> list[Any]:
-    """The reply to each command, which may be an error."""
+    """Return the reply to each command; a reply may be an error."""
     if asking:
         commands = [part for command in commands for part in (("ASKING",), command)]
     await connection.send_packed_command(connection.pack_commands(commands))
@@ -205,11 +205,11 @@ class Detour(Trouble):
 
 
 class NoScript(Trouble):
-    """The server does not know the script yet."""
+    """The server does not have the script yet."""
 
 
 class Forbidden(Trouble):
-    """The server does not have the command, or not for this user."""
+    """The server does not have the command, or does not allow it for this user."""
 
     def __init__(self, error: MidturnError, *, again: bool = False) -> None:
         super().__init__(error, again=again)
@@ -238,16 +238,16 @@ _CODE = re.compile(rf"\b({'|'.join([*_PASSING, 'OOM', 'MISCONF', 'NOPERM'])})\b"
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether the server has certainly done nothing; a proxy before it may say anything."""
+    """Return whether the server has certainly done nothing; an unknown error may come from a proxy."""
     known = (failures.MovedError, failures.AskError, failures.NoScriptError, failures.AuthenticationError, *_CLASSES)
     found = _CODE.search(str(error))
-    # A script that may use some commands and not others is carried out up to the first of these.
+    # If a script may not use some of its commands, it has run up to the first of these.
     half = found is not None and found[0] == "NOPERM" and "script" in str(error)
     return (isinstance(error, known) or found is not None) and not half
 
 
 def trouble(error: Exception, name: str) -> Trouble:
-    """What an error of redis-py or of the server means."""
+    """Return the trouble that an error of redis-py or of the server means."""
     server = f"the Redis server {name}"
     match error:
         case failures.MovedError():
@@ -258,9 +258,9 @@ def trouble(error: Exception, name: str) -> Trouble:
             moving = StoreUnavailable(f"{server} is handing the session to another server of its cluster")
             return Detour(moving, error.slot_id, address)
         case failures.NoScriptError():
-            return NoScript(StoreUnavailable(f"{server} forgets its scripts at once"), at_once=True)
+            return NoScript(StoreUnavailable(f"{server} does not keep scripts"), at_once=True)
         case failures.AuthenticationError() | failures.AuthorizationError():
-            refused = f"{server} refuses the user name or the password; check them in the URL"
+            refused = f"{server} rejects the user name or the password; check them in the URL"
             return Trouble(StoreUnavailable(refused), again=False)
         case failures.ResponseError() | failures.BusyLoadingError():
             return _answered(error, server)
@@ -269,7 +269,7 @@ def trouble(error: Exception, name: str) -> Trouble:
 
 
 def _answered(error: Exception, server: str) -> Trouble:
-    # Before Redis 7, what a script runs into is wrapped in a text.
+    # Before Redis 7, an error inside a script is part of a longer text.
     found = _CODE.search(str(error))
     code = _CLASSES.get(type(error)) or (found[0] if found else "")
     if code in _PASSING:
@@ -281,15 +281,16 @@ def _answered(error: Exception, server: str) -> Trouble:
         case "MISCONF" if "No space" in str(error):
             return Trouble(StoreFull(f"{server} has no space left on its disk; free some there"), again=False)
         case "MISCONF":
-            what = "takes no writes because it cannot save to its disk; see its log"
+            what = "accepts no writes because it cannot save to its disk; see its log"
             return Trouble(StoreUnavailable(f"{server} {what}"), again=False)
         case "NOPERM":
             # Not the whole message: it may name the user.
             command = re.search(r"'([\w|]+)' command", str(error))
             needed = f"the command {command[1]}" if command else "the keys under the store's prefix"
-            return Forbidden(StoreUnavailable(f"{server} does not allow this user {needed}; ACL SETUSER can"))
+            advice = "allow it with ACL SETUSER"
+            return Forbidden(StoreUnavailable(f"{server} does not allow this user {needed}; {advice}"))
         case _:
-            # No more of it: Redis quotes the arguments of a command that it does not know.
+            # Not the whole text: Redis quotes the arguments of an unknown command.
             text = str(error).partition(", with args")[0]
             unknown = "unknown command" in text.lower()
             return (Forbidden if unknown else Trouble)(StoreUnavailable(f"{server} answered: {text}"), again=False)

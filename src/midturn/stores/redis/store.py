@@ -33,15 +33,15 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 BATCH = 500
-"""How many sessions a list looks at in one go, at the most."""
+"""Largest number of sessions that a list reads at once."""
 REMEMBERED = 10_000
-"""How many ids a handle knows to be in the index."""
+"""Number of ids that a store remembers to be in the index."""
 ABANDONED = 3_600
-"""Seconds after which an id that was begun and has no session leaves the index; far longer than any write takes."""
+"""Seconds after which an id without a session leaves the index; far longer than any write takes."""
 AT_ONCE = 5
-"""How often a try goes elsewhere before it waits."""
+"""Number of times that a try goes to another server before it waits."""
 LEAVE = 1.0
-"""Seconds that closing gives to the calls under way."""
+"""Seconds that closing gives to running calls."""
 
 _PARTS = named("redis/script.lua")
 _LUA = {name: _PARTS["common"] + text for name, text in _PARTS.items() if name != "common"}
@@ -49,12 +49,12 @@ _SHA = {name: sha1(text.encode(), usedforsecurity=False).hexdigest() for name, t
 
 
 class RedisStore(ServerStore):
-    """Sessions in Redis; made by :meth:`open`."""
+    """Sessions in Redis; :meth:`open` makes one."""
 
     profile: Profile = "bounded-loss"
 
     def __init__(self, target: Target, deadline: float) -> None:
-        # A server that hangs is left early enough to find the one that has taken over.
+        # A try gives up on a hanging server early enough to find the one that has taken over.
         self._patience = deadline / 3
         self._servers = Servers(target, self._patience)
         kinds = {"server": "server", "cluster": "cluster", "sentinel": f"service {target.service!r} of the Sentinels"}
@@ -63,7 +63,7 @@ class RedisStore(ServerStore):
         self._keys = records.Keys(target.prefix)
         self._index_keys = [self._keys.ids, self._keys.begun]
         self._changed_keys = [*self._keys.changed.values()]
-        # On a cluster, a session and these are in different slots, and no script can write both.
+        # In a cluster, a session and these keys are in different slots, and no script can write both.
         self._apart = target.layout == "cluster"
         self._indexed: dict[str, None] = {}
         self._timers: set[asyncio.Timeout] = set()
@@ -72,10 +72,10 @@ class RedisStore(ServerStore):
 
     @classmethod
     async def open(cls, url: str, *, deadline: float = DEADLINE) -> RedisStore:
-        """Connect to the servers that a URL names, and find out what they promise.
+        """Connect to the servers that a URL names, and check their durability.
 
         Raises:
-            StoreUnavailable: the URL is not right, or the servers are out of reach, refuse the user, or may lose more
+            StoreUnavailable: the URL is wrong, or the servers cannot be reached, reject the user, or may lose more
                 than the URL allows.
         """
         store = cls(parse(url), deadline)
@@ -127,7 +127,7 @@ class RedisStore(ServerStore):
             nonlocal last
             more = True
             while more and len(found) < limit:
-                # Of the ids with another beginning, no more than the id is read.
+                # For ids without the prefix, nothing but the id is read.
                 size = BATCH if prefix else min(BATCH, max(20, limit - len(found)))
                 listed = await self._changes(statuses, last, size, tries)
                 more = len(listed) == size
@@ -136,7 +136,7 @@ class RedisStore(ServerStore):
                 late = [one for one in map(_listing, heads) if one[2] != ids[one[0]]]
                 if late:
                     await self._list(late, tries)
-                # One that has changed since it was listed may belong to an earlier page.
+                # A session that has changed since it was listed may belong to an earlier page.
                 found.extend(head for head in heads if by_change(head) < start and fits(head, status, labels))
                 last = listed[-1] if listed else last
 
@@ -147,7 +147,7 @@ class RedisStore(ServerStore):
         async def count(tries: Tries) -> dict[Status, int]:
             statuses, ttl = self._keys.changed, self._target.ttl
             [time] = await self._read(self._keys.ids, [("TIME",)], tries)
-            # Older ones may have expired, so they are looked at one by one.
+            # Older sessions may have expired, so each of them is read.
             old = records.microseconds(time) - ttl * 1_000 if ttl else 0
             recent = await self._in_sets(statuses, ("ZCOUNT", old, "+inf"), tries)
             found = Counter[Status](dict(zip(statuses, recent, strict=True)))
@@ -164,7 +164,7 @@ class RedisStore(ServerStore):
         low = b"[" + records.name_of(kind, start)
         high = b"(%d" % (kind + 1) if stop is None or stop > records.LAST_N else b"(" + records.name_of(kind, stop)
         key = self._keys.session(session)
-        # One command, though it may be long: a deletion between two would leave half.
+        # One command, even if it is long: between two commands, a deletion could leave half of the rows.
         [members] = await self._try(lambda tries: self._read(key, [("ZRANGEBYLEX", key, low, high)], tries), session)
         if members is WRONG_TYPE:
             raise records.foreign(session, key)
@@ -182,14 +182,14 @@ class RedisStore(ServerStore):
         await self._servers.close()
 
     async def _ended(self) -> None:
-        """Wait until no call is under way, but not for long."""
+        """Wait a short time for running calls to end."""
         if self._timers:
             self._idle.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(LEAVE, self._deadline / 4)):
                     await self._idle.wait()
 
-    # What the servers are asked to do
+    # The requests to the servers
 
     async def _start(self, tries: Tries) -> None:
         checked = await self._reach(Request(tries.until), tries, self._servers.check_all)
@@ -208,7 +208,7 @@ class RedisStore(ServerStore):
         return records.as_head(members, session, time)
 
     async def _write(self, write: Write, tries: Tries) -> Head:
-        # In another slot of a cluster, hence not in the same script; and before it, so that no list misses a session.
+        # The index is in another slot of a cluster, so another script writes it, and first: no list misses a session.
         again, index = tries.sent, write.seq == 0 or write.session not in self._indexed
         if index and not again:
             await self._index(write.session, tries)
@@ -227,7 +227,7 @@ class RedisStore(ServerStore):
         self._check_answer(answer, write.session, *values)
         if self._apart:
             await self._list([(id_, write.status, int(values[1]))], tries)
-        if index and again:  # now that it is known whether it was written: a full server refuses this
+        if index and again:  # only now that the outcome is known: a full server rejects this
             await self._index(write.session, Tries(tries.until))
         created, updated = (int(value) / records.MICROSECONDS for value in values)
         return write.head(now=updated, created=created)
@@ -244,7 +244,7 @@ class RedisStore(ServerStore):
         return bool(answer != b"gone")
 
     def _keys_of(self, session: str) -> list[bytes]:
-        """Return the keys that a script which changes the session writes."""
+        """Return the keys that a script writes when it changes the session."""
         return [self._keys.session(session), *([] if self._apart else self._changed_keys)]
 
     def _check_answer(self, answer: bytes, session: str, *values: bytes) -> None:
@@ -272,9 +272,9 @@ class RedisStore(ServerStore):
             del self._indexed[next(iter(self._indexed))]
 
     async def _list(self, changes: Sequence[tuple[bytes, Status, int]], tries: Tries) -> None:
-        """List ids with the status and the time of the last change; an error only means that it is done later.
+        """Record the status and the time of the last change of sessions, for lists.
 
-        The next write of the session does, or the next list that comes across it.
+        An error is ignored: the next write of the session does it again, or the next list that finds the session.
         """
         arguments = tuple(value for change in changes for value in change)
         with suppress(MidturnError, Unreached):
@@ -286,7 +286,7 @@ class RedisStore(ServerStore):
         """Return up to ``size`` times and ids, the latest first, that come after the ``last``."""
         count = size
         while True:
-            count *= 2  # among them are those that changed at the same moment as the last
+            count *= 2  # the reply includes sessions that changed at the same moment as the last
             command = ("ZREVRANGEBYSCORE", last[0], 0, "WITHSCORES", "LIMIT", 0, count)
             found: list[tuple[int, bytes]] = []
             missed = False
@@ -299,7 +299,7 @@ class RedisStore(ServerStore):
                 return sorted(found, reverse=True)[:size]
 
     async def _in_sets(self, statuses: Iterable[Status], command: Command, tries: Tries) -> list[Any]:
-        """Return the replies to a command, whose second word is left out, about the set of ids of each status."""
+        """Return the replies to a command on the set of ids of each status; the command comes without its key."""
         keys = [self._keys.changed[status] for status in statuses]
         replies = await self._read(self._keys.ids, [(command[0], key, *command[1:]) for key in keys], tries)
         for key, reply in zip(keys, replies, strict=True):
@@ -316,13 +316,13 @@ class RedisStore(ServerStore):
         return page
 
     async def _readable(self, ids: list[bytes], tries: Tries) -> list[Head]:
-        """The heads of those ids that have one; those that have had none for long leave the index."""
+        """Return the heads of ids that have one, and remove ids without a head from the index after some time."""
         sessions: list[str] = []
         for id_ in ids:
             try:
                 sessions.append(id_.decode())
             except UnicodeDecodeError:
-                _log.warning("an id of another program is left out of the list: %r", id_)
+                _log.warning("an id of another program is omitted from the list: %r", id_)
         keys = [self._keys.session(session) for session in sessions]
         request = Request(tries.until)
         commands = {key: _head_of(key) for key in keys}
@@ -336,28 +336,28 @@ class RedisStore(ServerStore):
                     raise records.foreign(session, key)
                 head = records.as_head(members, session, time)
             except (StateInvalid, UnknownVersion) as error:
-                _log.warning("a session is left out of the list: %s", error)
+                _log.warning("a session is omitted from the list: %s", error)
                 continue
             if head is None:
                 gone.append(session.encode())
             else:
                 heads.append(head)
         if gone:
-            with suppress(MidturnError, Unreached):  # who may only read, or a server that takes no writes: another time
+            with suppress(MidturnError, Unreached):  # a user or a server that cannot write now; a later list does it
                 await self._script(
                     "unindex", [*self._index_keys, *self._changed_keys], (ABANDONED, *gone), Tries(tries.until)
                 )
         return heads
 
-    # How they are reached
+    # The way to the servers
 
     async def _read(self, key: bytes, commands: list[Command], tries: Tries) -> list[Any]:
-        """The replies of the primary that has the key."""
+        """Return the replies of the primary that has the key."""
         request = Request(tries.until)
         return await self._reach(request, tries, lambda: self._servers.read(request, key, commands))
 
     async def _script(self, name: str, keys: list[bytes], arguments: tuple[Any, ...], tries: Tries) -> list[Any]:
-        """What a script answers, once its change is as durable as the store promises."""
+        """Return the answer of a script, once its change is as durable as the store promises."""
         request = Request(tries.until, tries.sent)
 
         async def work() -> list[Any]:
@@ -377,7 +377,7 @@ class RedisStore(ServerStore):
     async def _reach(
         self, request: Request, tries: Tries, work: Callable[[], Awaitable[T]], *, writes: bool = False
     ) -> T:
-        """One try, which may go from server to server."""
+        """Return the result of one try, which may go from server to server."""
         try:
             async with asyncio.timeout_at(min(tries.until, self._loop.time() + self._patience)) as timer:
                 self._timers.add(timer)
@@ -396,7 +396,7 @@ class RedisStore(ServerStore):
                 "no answer in time; check that it runs and can be reached, and rediss:// for TLS", absent=True
             ) from None
         except Trouble as trouble:
-            # Also before an error that is final: what was sent may have taken effect.
+            # Also before a final error: a request that was sent may have taken effect.
             tries.sent |= request.sent and writes
             if not trouble.again or not (self._ready or trouble.soon or self._servers.sure):
                 raise trouble.error from trouble.__cause__

@@ -1,4 +1,4 @@
-"""What the URL of a Redis store says."""
+"""Parsing the URL of a Redis store."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which servers, and how they are used."""
+    """The servers of a store, and the options of its URL."""
 
     layout: Layout
     urls: tuple[str, ...] = field(repr=False)
-    """One for each host, as redis-py reads them."""
+    """One URL for each host, in the form that redis-py reads."""
     service: str = ""
-    """The name under which the Sentinels know the primary."""
+    """The Sentinels' name for the primary."""
     prefix: str = "midturn"
     strict: bool = False
     replicas: int = 0
     ttl: int | None = None
-    """Milliseconds after its last write at which a session expires."""
+    """Milliseconds from a session's last write until it expires."""
 
 
 def parse(url: str) -> Target:
-    """What a URL says; no error repeats any part of it that may be a password.
+    """Parse a URL; no error repeats a part of it that may be a password.
 
     Raises:
-        StoreUnavailable: it is not one that can be used.
+        StoreUnavailable: the URL is wrong.
     """
     name, _, rest = url.partition("://")
     if name not in _SCHEMES:
-        raise StoreUnavailable(f"no Redis store is known for this URL; use {FORMS}")
+        raise StoreUnavailable(f"this is not the URL of a Redis store; use {FORMS}")
     scheme, layout = _SCHEMES[name]
     place, _, query = rest.partition("?")
     authority, _, path = place.partition("/")
@@ -62,7 +62,7 @@ def parse(url: str) -> Target:
     service, db = "", ""
     if layout == "server":
         if not re.fullmatch(r"\d*", path, re.ASCII):
-            raise _wrong("the database is a number, such as /0")
+            raise _wrong("the database must be a number, such as /0")
         urls: tuple[str, ...] = (f"{scheme}://{place}{theirs}",)
         if hosts:
             _port(hosts)
@@ -126,4 +126,4 @@ def _port(host: str) -> int | None:
 
 
 def _wrong(reason: str) -> StoreUnavailable:
-    return StoreUnavailable(f"the URL of the Redis store is not right: {reason}; use {FORMS}")
+    return StoreUnavailable(f"the URL of the Redis store is wrong: {reason}; use {FORMS}")

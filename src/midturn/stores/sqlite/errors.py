@@ -1,4 +1,4 @@
-"""What an error of SQLite's means."""
+"""Translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def code(error: sqlite3.Error) -> int | None:
-    """SQLite's primary result code; ``None`` if Python could not read what SQLite gave it."""
+    """Return SQLite's primary result code; ``None`` if Python could not read a value from SQLite."""
     found: int | None = getattr(error, "sqlite_errorcode", None)
     return found if found is None else found & 0xFF
 
 
 def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing: bool) -> MidturnError:
-    """The error of midturn's; ``writing`` says whether the change may have taken effect."""
+    """Return the error of midturn for one of SQLite; ``writing`` is true if the change may have taken effect."""
     kind: type[MidturnError] = StoreUnavailable
     match code(error):
         case sqlite3.SQLITE_CONSTRAINT if session is not None:

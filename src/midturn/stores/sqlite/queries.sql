@@ -5,9 +5,9 @@ PRAGMA fullfsync = ON;
 PRAGMA checkpoint_fullfsync = ON;
 -- In pages: 4 MB.
 PRAGMA wal_autocheckpoint = 512;
--- Finds damage before it is followed.
+-- Detects damage before SQLite follows a damaged pointer.
 PRAGMA cell_size_check = ON;
--- Zeroes what is deleted. SQLite forgets some copies in pages that it rebuilt; only VACUUM removes those.
+-- Overwrites deleted data with zeros. Copies can remain in pages that SQLite has rebuilt; only VACUUM removes those.
 PRAGMA secure_delete = ON;
 
 -- name: touch
@@ -27,7 +27,7 @@ WHERE name > :after AND name BETWEEN :prefix AND :last
 ORDER BY name
 
 -- name: heads_by_change
--- The + keeps SQLite from taking the index of names, and sorting.
+-- The + keeps SQLite from using the index of names and then sorting.
 SELECT name, seq, epoch, status, labels, owner, expires, token, created, updated, data
 FROM sessions
 WHERE (updated, name) < (:updated, :after) AND +name BETWEEN :prefix AND :last

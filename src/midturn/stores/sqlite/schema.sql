@@ -13,7 +13,7 @@ CREATE TABLE sessions (
     data BLOB NOT NULL
 );
 
--- The last change first. With the status, so that counting reads this index only.
+-- For lists with the latest change first. It has the status, so that counting reads only this index.
 CREATE INDEX sessions_updated ON sessions (updated, name, status);
 
 -- Not WITHOUT ROWID: rows of 1 KB and more take three times the space there.
@@ -26,9 +26,9 @@ CREATE TABLE rows (
 
 CREATE UNIQUE INDEX rows_key ON rows (session, kind, n);
 
--- Calls are removed some turns later. In a table of their own they leave whole pages behind, which are used again;
--- between rows that stay, they would leave gaps that stay too. No index beside it: recording a call writes one page
--- less. Calls are short, since long values are rows of their own.
+-- Calls are removed some turns later. In a table of their own they free whole pages, which SQLite uses again; among
+-- rows that stay, they would leave gaps. There is no separate index, so recording a call writes one page less. Calls
+-- are short, since long values are rows of their own.
 CREATE TABLE "turn_calls" (
     session INTEGER NOT NULL,
     n INTEGER NOT NULL,

@@ -36,13 +36,13 @@ APPLICATION_ID = 0x4D696474  # "Midt"
 SCHEMA = 1
 """The version of the tables that ``schema.sql`` makes."""
 PAGE_SIZE = 8192
-"""By measurement: a file is a fifth larger than its rows; with pages of 4 KB a quarter, and with pages of 16 KB, which
-save little more, a write takes a tenth longer."""
+"""Bytes in a page. By measurement, the file is a fifth larger than its rows. With pages of 4 KB it is a quarter larger;
+pages of 16 KB save little more, and a write takes a tenth longer."""
 KNOWN = 1000
-"""How many row ids of sessions are kept in memory, so that a write need not look its session's up."""
+"""Number of sessions whose row ids are kept in memory, so that a write need not look them up."""
 
 _LAST_N = 2**63 - 1
-STEPS = 10_000  # of SQLite's virtual machine before a read looks whether its caller has gone: about a millisecond
+STEPS = 10_000  # of SQLite's virtual machine between two checks whether the caller still waits: about a millisecond
 
 _SQL = named("sqlite/queries.sql")
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteStore:
-    """Sessions in one SQLite file; made by :meth:`open`. All SQL runs in the store's own thread."""
+    """Sessions in one SQLite file; :meth:`open` makes one. All SQL runs in the store's own thread."""
 
     profile: Profile = "strict"
 
@@ -74,12 +74,12 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: str | Path, *, deadline: float = DEADLINE) -> SqliteStore:
-        """Open the file, or make it if there is none.
+        """Open the file, and create it if it does not exist.
 
         Raises:
             UnknownVersion: a newer midturn wrote the file.
-            StoreUnavailable: it is another program's, damaged, read-only or out of reach.
-            StoreFull: there is no space to make it.
+            StoreUnavailable: it belongs to another program, is damaged or read-only, or cannot be reached.
+            StoreFull: there is no space to create it.
         """
         store = cls(path, deadline)
         try:
@@ -105,7 +105,7 @@ class SqliteStore:
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
     ) -> Sequence[Head]:
-        # Every id with the prefix lies between the two, and no other.
+        # Exactly the ids with this prefix are between the prefix and this value.
         last = prefix + "\U0010ffff" * MAX_ID
         values: dict[str, object] = {"after": after, "prefix": prefix, "last": last, "status": status}
         query = "heads"
@@ -157,7 +157,7 @@ class SqliteStore:
             await transaction.begin()
             yield transaction
         finally:
-            self._jobs.put(transaction.ended)  # until it is certain what became of it, nobody is told anything
+            self._jobs.put(transaction.ended)  # no other call is answered until the outcome is final
             await transaction.end()
 
     async def close(self) -> None:
@@ -173,7 +173,10 @@ class SqliteStore:
         self._thread.join()
 
     async def _read(self, query: Callable[[], T], session: str | None = None) -> T:
-        """The result of a query, which is stopped if the caller goes; in a write that would stop the ROLLBACK too."""
+        """Return the result of a query, which ends early if the caller stops waiting.
+
+        A write cannot end in this way, because its ROLLBACK would end early too.
+        """
 
         def work() -> T:
             db = self._db
@@ -186,7 +189,7 @@ class SqliteStore:
         return await self._run(work, session)
 
     async def _run(self, work: Callable[[], T], session: str | None = None) -> T:
-        """The result of ``work`` in the worker thread, which drops it if the caller goes before it takes effect."""
+        """Return the result of ``work`` in the worker thread, which drops it if the caller stops waiting in time."""
         self._check_usable()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -195,7 +198,7 @@ class SqliteStore:
         def carry_out() -> None:
             try:
                 settle = partial(answer.set_result, self._work(job, work, session))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
+            except BaseException as error:  # noqa: BLE001 - the caller gets it, whatever it is
                 settle = partial(answer.set_exception, error)
             with suppress(RuntimeError):  # the caller's loop is closed
                 loop.call_soon_threadsafe(lambda: None if answer.done() else settle())
@@ -250,11 +253,11 @@ class SqliteStore:
                         pass
                     case sqlite3.SQLITE_INTERRUPT:
                         raise self._late(session) from None
-                    case _:  # Not chained: for text that is not UTF-8, Python's message quotes it.
+                    case _:  # Not chained: Python's message quotes stored text that is not UTF-8.
                         raise translated(error, self._path, session, writing=self._job.writing) from None
             except OSError as error:
                 raise StoreUnavailable(f"{self._path} cannot be used: {error.strerror}", session=session) from error
-            # Not SQLite's busy timeout: nothing could end it early, and not every lock waits for it.
+            # Not SQLite's busy timeout: nothing could end it early, and it does not apply to every lock.
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
 
@@ -267,7 +270,7 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, session: str | None, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
-        # IMMEDIATE: a transaction that has read cannot write any more once another one has written.
+        # IMMEDIATE: a transaction that has read can no longer write once another one has written.
         db = self._db
         try:
             db.execute(begin)
@@ -280,12 +283,12 @@ class SqliteStore:
                 db.execute("ROLLBACK")
             with suppress(sqlite3.Error):
                 if self._job.writing:
-                    # A commit whose fsync failed is whole in the log and would come back later: overwrite it there.
+                    # A commit whose fsync failed is complete in the log and would reappear later: overwrite it there.
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
 
     def _start(self) -> None:
-        self._close()  # what an attempt left that found the file locked
+        self._close()  # the connection of an earlier attempt that found the file locked
         path = self._path
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.35 or newer")
@@ -310,7 +313,7 @@ class SqliteStore:
         # Not open(): closing that would release the locks that other connections of this process hold on the file.
         try:  # Immutable: neither the file nor anything beside it is touched.
             application = self._application_id("mode=ro&immutable=1")
-        except sqlite3.DatabaseError:  # A crash may have left half of the truth in the log, which that does not read.
+        except sqlite3.DatabaseError:  # After a crash the log may have part of the data, which immutable ignores.
             application = self._application_id("mode=ro")
         if application != APPLICATION_ID:
             raise self._foreign()
@@ -322,8 +325,8 @@ class SqliteStore:
     def _make_tables(self, *, new: bool) -> None:
         if new:
             self._db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        # A file gets its application id with its first page, so that nobody ever takes it for another program's.
-        # auto_vacuum must come before that page, hence in a transaction that has not begun to write.
+        # A file gets its application id with its first page, so it never looks like a file of another program.
+        # auto_vacuum must come before that page, so this is a transaction that has not begun to write.
         with self._transaction(None, "BEGIN" if new else "BEGIN IMMEDIATE") as db:
             if new:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -349,7 +352,7 @@ class SqliteStore:
             now = time.time()
             found = self._known.get(name) if write.seq else db.execute(_SQL["create"], (name, now)).fetchone()
             head = self._advance(write, labels, now, found)
-            if head is None and write.seq:  # It is not known yet which row, or a backup was brought into the file.
+            if head is None and write.seq:  # The row's id is not known yet, or a backup was restored into the file.
                 found = db.execute(_SQL["found"], (name,)).fetchone()
                 head = self._advance(write, labels, now, found)
             if head is None or found is None:
@@ -369,7 +372,7 @@ class SqliteStore:
         return head
 
     def _advance(self, write: Write, labels: str, now: float, found: tuple[int, float] | None) -> Head | None:
-        """Change the head to the one that a write makes, if it is this row and the one that the writer saw."""
+        """Replace the head of a row with the one that a write makes, if the row has the head that the writer saw."""
         if found is None:
             return None
         head = write.head(now=now, created=found[1])
@@ -387,7 +390,7 @@ class SqliteStore:
                 db.execute(_SQL[clear], found[0])
             self._give_back_pages()
             self._check_file()
-        # The log still has what was deleted, until no other process reads in it any more; a later checkpoint will do.
+        # The log keeps the deleted data while another process reads from it; then a later checkpoint removes the data.
         patience = time.monotonic() + min(1.0, self._deadline / 4)
         with suppress(sqlite3.Error):
             while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and time.monotonic() < patience:
@@ -399,7 +402,7 @@ class SqliteStore:
             self._db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
 
     def _check_file(self) -> None:
-        # A file that was removed takes writes as before, and loses them when it is closed.
+        # A removed file still accepts writes, and loses them when it is closed.
         if not os.path.samestat(self._path.stat(), self._file):
             raise StoreUnavailable(f"{self._path} was moved or replaced while it was open; open the store again")
 
@@ -407,21 +410,22 @@ class SqliteStore:
         return StoreUnavailable(f"{self._path} was not made by midturn; choose another file")
 
     def _late(self, session: str | None = None, *, unknown: bool = False) -> StoreUnavailable:
-        message = f"{self._path} did not answer within {self._deadline:g} s: another process has it, or a slow disk"
+        slow = f"{self._path} did not respond within {self._deadline:g} s"
+        message = f"{slow}: another process has locked it, or the disk is slow"
         return (OutcomeUnknown if unknown else StoreUnavailable)(message, session=session)
 
 
 def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Head]:
-    """The heads of those rows that have one; the others are left out, with a warning."""
+    """Yield the heads of rows, and omit damaged ones with a warning."""
     for row in rows:
         try:
             yield _as_head(row)
         except StateInvalid as error:
-            _log.warning("a session is left out of the list: %s", error)
+            _log.warning("a session is omitted from the list: %s", error)
 
 
 def _as_head(row: tuple[Any, ...]) -> Head:
-    """The head of a session, from its row."""
+    """Return the head of a session from its row."""
     fields = dict(zip(_FIELDS, row, strict=True))
     if all(map(isinstance, row, _TYPES)) and fields["status"] in get_args(Status):
         fields["labels"] = decode(fields["labels"].encode(), f"labels of {fields['session']!r}")

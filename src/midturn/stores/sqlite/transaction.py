@@ -1,6 +1,6 @@
-"""Transactions of a SQLite store: statements of the caller's and one write, on a connection of their own.
+"""Transactions of a SQLite store: statements of the caller and one write, on a connection of their own.
 
-While one is open, whoever else wants to write waits, in this process and in all others.
+While a transaction is open, all other writers wait, in this process and in all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from midturn.record.head import Head, Write
 
 TABLES = frozenset({"sessions", "rows", "turn_calls"})
-"""Those of midturn."""
+"""The tables of midturn."""
 
 _SETTINGS = named("sqlite/queries.sql")["settings"]
 _DIVIDES = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
@@ -30,19 +30,19 @@ _WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLIT
 
 
 class SqliteTransaction:
-    """One transaction; made by :meth:`midturn.stores.sqlite.store.SqliteStore.transaction`."""
+    """One transaction; :meth:`midturn.stores.sqlite.store.SqliteStore.transaction` makes it."""
 
     def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
         self._own = _Own(path, deadline, file)
         self._over = False
 
     async def begin(self) -> None:
-        """Wait for the lock that lets one write."""
+        """Wait for the lock that allows writing."""
         await self._own.begin()
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         self._check()
-        self._over = True  # unless it is known how it went
+        self._over = True  # until the outcome is known
         try:
             found = await self._own.execute(sql, parameters)
         except StateInvalid:
@@ -62,7 +62,7 @@ class SqliteTransaction:
         return found
 
     async def end(self) -> None:
-        """Roll back what was not committed."""
+        """Roll the transaction back, unless it was committed."""
         self._over = True
         with suppress(StoreUnavailable):
             await self._own.close()
@@ -79,7 +79,7 @@ class SqliteTransaction:
 class _Own(SqliteStore):
     """A second connection to the file of a store, in a thread of its own.
 
-    Errors of the driver that are the caller's are given back, not raised: those that are raised become midturn's.
+    Driver errors that the caller caused are returned, because those that are raised become errors of midturn.
     """
 
     def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
@@ -127,14 +127,14 @@ class _Own(SqliteStore):
                 raise StateInvalid(self._refused, path="statement") from None
             return error
         finally:
-            db.set_progress_handler(None, 0)  # it would stop a ROLLBACK too
+            db.set_progress_handler(None, 0)  # the handler would also stop a ROLLBACK
             db.set_authorizer(None)
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, _: str | None
     ) -> int:
         if action in _DIVIDES:
-            self._refused = "the transaction is begun and ended by midturn, and has no savepoints"
+            self._refused = "midturn itself begins and ends the transaction; leave out BEGIN, COMMIT and SAVEPOINT"
         elif database == "main" and action in _WRITES and first in TABLES:
             self._refused = f"the table {first} is midturn's own; choose another name for yours"
         elif action == sqlite3.SQLITE_ALTER_TABLE and first == "main" and second in TABLES:
@@ -145,14 +145,14 @@ class _Own(SqliteStore):
         try:
             return self._swap(write, labels)
         except sqlite3.IntegrityError as error:
-            # Midturn's tables have no foreign keys: it is one of the caller's that was to be checked at the end.
+            # midturn's tables have no foreign keys, so this is a deferred one of the caller.
             if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
                 return error
             raise
 
     @contextmanager
     def _transaction(self, session: str | None, begin: str = "SELECT 1") -> Generator[sqlite3.Connection]:
-        if not self._db.in_transaction:  # also after a try of this write, which must not come without the statements
+        if not self._db.in_transaction:  # also after a failed try: the write must not happen without the statements
             raise StoreUnavailable("the database has rolled the transaction back; nothing was written", session=session)
         with super()._transaction(session, begin) as db:
             yield db

@@ -1,4 +1,4 @@
-"""What has changed in how agents and teams are built since a checkpoint was written, and what to do about it."""
+"""Drift: how agents and teams have changed since a checkpoint was written, and the code that migrates it."""
 
 from midturn.versions.drift.changes import MORE, Change, Drift, more, variable
 from midturn.versions.drift.comparison import compare, digest, migration_code

@@ -1,4 +1,4 @@
-"""Changes between two configurations, and the words in which they are reported."""
+"""Changes between two configurations, and the texts that report them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 LONGEST = 150
-"""How many characters the text of a change may have."""
+"""Largest number of characters in the text of a change."""
 
 SHORT = 48
-"""How many characters a value may have that is shown in it."""
+"""Largest number of characters of a value that such a text shows."""
 
 MORE = "is in what was built, and the state does not have it"
-"""What is reported of an object of a user's own that has more than was stored."""
+"""Report of a field of a user's own object that the stored state does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something that is configured otherwise than it was."""
+    """Something that is configured differently from before."""
 
     path: str
-    """Where the agent or team is; empty for the outermost."""
+    """The path of the agent or team; empty for the outermost."""
     agent: str
-    """Its name."""
+    """The name of the agent or team."""
     what: str
     """``prompt``, ``tool``, ``agent``, ``team``, ``output``, ``message type``, ``state``, ``version`` and so on."""
     text: str
@@ -39,14 +39,14 @@ class Change:
     before: Json = None
     after: Json = None
     breaking: bool = False
-    """Whether the stored state may not fit what is built now."""
+    """True if the stored state may not fit what is built now."""
     code: str | None = None
-    """The lines of a migration that handle it; what is optional in them is commented out."""
+    """The lines of a migration that handle the change; optional lines are commented out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """All that has changed; false if nothing has."""
+    """All changes; false if there are none."""
 
     changes: tuple[Change, ...] = ()
 
@@ -58,7 +58,7 @@ class Drift:
 
     @property
     def breaking(self) -> bool:
-        """Say whether the stored state needs a migration."""
+        """Return whether the stored state needs a migration."""
         return any(change.breaking for change in self.changes)
 
     @property
@@ -70,7 +70,7 @@ class Drift:
         ]
 
     def failing(self) -> Drift:
-        """Return the same drift for a state that does not fit: agents of another class have to begin anew."""
+        """Return this drift for a state that does not fit: agents whose class changed have to be reset."""
         return Drift(
             tuple(
                 replace(each, breaking=True, code=f"state = state.reset_agent({literal(each.agent)})")
@@ -81,7 +81,7 @@ class Drift:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same as JSON."""
+        """Return this drift as JSON."""
         return {
             "breaking": self.breaking,
             "changes": [
@@ -91,7 +91,7 @@ class Drift:
 
 
 def variable(name: str) -> str:
-    """Return the name of a blueprint's variable in code."""
+    """Return a name for a blueprint's variable in code."""
     return name if name.isidentifier() and not iskeyword(name) else "blueprint"
 
 
@@ -105,7 +105,7 @@ def change(
     breaking: bool = False,
     code: str | None = None,
 ) -> Change:
-    """Return a change at this path and name, with a text that fits in a line."""
+    """Return a change at this path and name, with its text shortened to one line."""
     path, agent = where
     told = line(text)
     told = told if len(told) <= LONGEST else f"{told[: LONGEST - 3]}..."
@@ -115,12 +115,12 @@ def change(
 
 
 def more(path: str) -> Change:
-    """Return the change that an object of a user's own has more than was stored, at this path of the state."""
+    """Return the change for a field of a user's own object, at this path, that the stored state does not have."""
     return change(("", ""), "state", f"{path} {MORE}", None, None, code="# state = state.edit(...): if it got lost")
 
 
 def said(what: str, before: Json, after: Json) -> str:
-    """Say that something was added, removed or changed; from what to what, if that is short."""
+    """Return the text that something was added, removed or changed, with both values if they are short."""
     if before is None or after is None:
         return f"{what} {'added' if before is None else 'removed'}"
     for show in (_name, _whole):
@@ -146,27 +146,27 @@ def _whole(value: Json) -> str:
 
 
 def line(text: str) -> str:
-    """Return a text in one line, for people and for a comment in code."""
+    """Return a text as one line, for people to read and for a comment in code."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
 def literal(value: Json) -> str:
-    """Return a value in Python, texts in double quotes where that is simple."""
+    """Return a value as Python code, with double quotes around strings where possible without escapes."""
     shown = repr(value)
     return f'"{shown[1:-1]}"' if isinstance(value, str) and shown.startswith("'") and '"' not in value else shown
 
 
 def same(one: Any, other: Any) -> bool:
-    """Say whether two values are the same JSON: 1, 1.0 and true are not."""
+    """Return whether two values are the same JSON; 1, 1.0 and true all differ."""
     return canonical(one) == canonical(other)
 
 
 def canonical(value: Any) -> str:
-    """Return the one JSON text of a value."""
+    """Return the JSON text of a value in a fixed form, which is equal for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def display_name(configuration: Mapping[str, Any], path: str) -> str:
-    """Return the name of an agent or a team; failing that, the end of its path."""
+    """Return the name of an agent or a team, or the end of its path if it has no name."""
     name = configuration.get("name")
     return name if isinstance(name, str) else path.rpartition("/")[2] or "?"

@@ -1,4 +1,4 @@
-"""Comparison of two fingerprints: what has changed in how agents and teams are configured, and what to do about it.
+"""Comparison of two fingerprints: how agents and teams have changed, and the code that migrates a state.
 
 A change is breaking if the stored state may not fit what is built now.
 """
@@ -45,17 +45,17 @@ FORMS: dict[str, type] = {
     "graph": dict,
     "termination": str,
 }
-"""What a fingerprint has of an agent or a team, as far as more is known of it than that it may change."""
+"""Types of the known keys in the configuration of an agent or a team; other keys may have any value."""
 
 PLACEHOLDER = "support"
-"""The name of a blueprint for those who have none yet."""
+"""Name for a blueprint that has none yet."""
 
 Configurations = dict[str, dict[str, Any]]
-"""How agents or teams are configured, by their paths."""
+"""Configurations of agents or teams, by their paths."""
 
 
 def digest(fingerprint: Json) -> str:
-    """Return a hash of how agents and teams are configured; the versions of the software do not count."""
+    """Return a hash of the configuration of all agents and teams, without the versions of the software."""
     known = {"agents": _configurations(fingerprint, "agents"), "teams": _configurations(fingerprint, "teams")}
     return blake2b(canonical(known).encode(), digest_size=16).hexdigest()
 
@@ -65,22 +65,22 @@ def _none(_tool: str) -> int:
 
 
 def compare(before: Json, after: Json, *, mentions: Callable[[str], int] = _none) -> Drift:
-    """Return what has changed from one fingerprint to another.
+    """Return the changes from one fingerprint to another.
 
-    ``mentions`` counts the calls of a tool in the conversation. What is malformed counts as absent.
+    ``mentions`` counts the calls of a tool in the conversation. Malformed parts count as absent.
     """
     found = _SetupComparison(_Setup.of(before), _Setup.of(after), mentions)
     return Drift((*found.changes(), *_versions(before, after)))
 
 
 def migration_code(drift: Drift, *, name: str, version: int) -> str:
-    """Return code to paste: a migration to the next version that does what the changes need."""
+    """Return code to paste: a migration to the next version that handles the changes."""
     mine = variable(name or PLACEHOLDER)
     body: list[str] = []
     for each in sorted(drift.changes, key=lambda each: not each.breaking):
         lines = each.code.splitlines() if each.code else []
-        if each.breaking and not lines and each.what != "graph":  # its nodes are the agents
-            lines = ["# state = state.map_messages(...), or state.edit(...): say what becomes of what is there"]
+        if each.breaking and not lines and each.what != "graph":  # a graph's nodes are the agents
+            lines = ["# state = state.map_messages(...), or state.edit(...): adapt the stored messages to the change"]
         if lines and lines[0] not in body:
             body += [f"# {line(each.text)}", *lines]
     return "\n".join(
@@ -96,7 +96,7 @@ def migration_code(drift: Drift, *, name: str, version: int) -> str:
 
 
 def _versions(before: Json, after: Json) -> Iterator[Change]:
-    """Yield the software whose version has changed, as far as both versions are known."""
+    """Yield a change for each software whose version has changed, where both versions are known."""
     old, new = (_object(each, "versions") for each in (before, after))
     for name in sorted(old.keys() & new.keys()):
         if isinstance(was := old[name], str) and isinstance(now := new[name], str) and was != now:
@@ -110,7 +110,7 @@ def _object(value: Json, key: str) -> dict[str, Any]:
 
 
 def _configurations(fingerprint: Json, kind: str) -> Configurations:
-    """Return the agents or the teams of a fingerprint, without what is malformed."""
+    """Return the agents or the teams of a fingerprint, without malformed parts."""
     return {
         path: _configuration(configuration)
         for path, configuration in _object(fingerprint, kind).items()
@@ -146,7 +146,7 @@ def _filled(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_at(path: str, parent: str) -> bool:
-    """Say whether a path is that of ``parent``, or leads to something inside it."""
+    """Return whether a path is ``parent`` itself, or leads to something inside it."""
     return path == parent or path.startswith(f"{parent}/")
 
 
@@ -170,11 +170,11 @@ class _Setup:
         return None
 
     def has(self, path: str) -> bool:
-        """Say whether there is something at a path or inside it."""
+        """Return whether there is an agent or a team at a path or inside it."""
         return any(_is_at(other, path) for other in (*self.agents, *self.teams))
 
     def moved(self, old: str, new: str, name: str) -> _Setup:
-        """Return the same setup with what was at one path, and inside it, at another path and by another name."""
+        """Return this setup with the agent or team at ``old``, and all inside it, moved to ``new`` and renamed."""
 
         def move(configurations: Configurations) -> Configurations:
             return {
@@ -187,13 +187,23 @@ class _Setup:
         return _Setup(move(self.agents), move(self.teams))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Renaming:
+    """A participant that probably has another name now."""
+
+    old: str
+    new: str
+    old_path: str
+    new_path: str
+
+
 class _SetupComparison:
-    """One setup compared with another. Of an agent that was renamed, what it was is taken to where it is now."""
+    """Comparison of two setups. A renamed agent is moved to its new path first, and then compared."""
 
     def __init__(self, before: _Setup, after: _Setup, mentions: Callable[[str], int]) -> None:
         self._before, self._after, self._mentions = before, after, mentions
         self._covered: list[str] = []
-        """The paths of participants that were added or removed, which is said already."""
+        """The paths of participants whose addition or removal is reported already."""
 
     def changes(self) -> Iterator[Change]:
         done: set[str] = set()
@@ -208,18 +218,19 @@ class _SetupComparison:
         return self._before.teams.keys() & self._after.teams.keys()
 
     def _members(self, team: str) -> Iterator[Change]:
-        """Yield who was added to a team, removed from it or renamed in it."""
+        """Yield the participants that were added to a team, removed from it or renamed in it."""
         whole: list[str] = self._before.teams[team].get("participants", [])
         now: list[str] = self._after.teams[team].get("participants", [])
         removed, added = [name for name in whole if name not in now], [name for name in now if name not in whole]
         name = display_name(self._after.teams[team], team)
         who = f"team {name}"
         renamed: dict[str, str] = {}
-        for old, new in self._pairs(team, removed, added):
+        for found in self._renamings(team, removed, added):
+            old, new = found.old, found.new
             renamed[old] = new
-            path = self._move(team, old, new)
+            self._before = self._before.moved(found.old_path, found.new_path, new)
             yield change(
-                (path, new),
+                (found.new_path, new),
                 "agent",
                 f"agent {old} removed from {who}, agent {new} added in its place",
                 old,
@@ -229,7 +240,7 @@ class _SetupComparison:
                 f"# or, if {line(new)} is not the same agent under another name:\n"
                 f"# state = state.add_agent({literal(new)}).remove_agent({literal(old)})",
             )
-        for one in added:  # before those that are removed: a team has somebody in it at any time
+        for one in added:  # before the removals: a team must never be empty
             if one not in renamed.values():
                 path = self._cover(self._after, team, one)
                 code = f"state = state.add_agent({literal(one)})"
@@ -244,23 +255,19 @@ class _SetupComparison:
         if stayed != [name for name in now if name in stayed]:
             yield change((team, name), "order", f"participants of {who} in another order", whole, now)
 
-    def _pairs(self, team: str, removed: Sequence[str], added: Sequence[str]) -> list[tuple[str, str]]:
-        """Return who may have been renamed: the only one of a class that is gone, and the only one that is new."""
-        found: list[tuple[str, str]] = []
+    def _renamings(self, team: str, removed: Sequence[str], added: Sequence[str]) -> list[_Renaming]:
+        """Return the probable renamings: one removed and one added participant, each the only one of its class."""
+        found: list[_Renaming] = []
         old = {name: at for name in removed if (at := self._before.member(team, name)) is not None}
         new = {name: at for name in added if (at := self._after.member(team, name)) is not None}
         for name, (path, configuration) in old.items():
             alike = [other for other, (_, its) in new.items() if its.get("class") == configuration.get("class")]
             rivals = [other for other, (_, its) in old.items() if its.get("class") == configuration.get("class")]
-            if len(alike) == len(rivals) == 1 and not self._before.has(new[alike[0]][0]) and not self._after.has(path):
-                found.append((name, alike[0]))
+            if len(alike) == len(rivals) == 1:
+                new_path, _ = new[alike[0]]
+                if not self._before.has(new_path) and not self._after.has(path):
+                    found.append(_Renaming(old=name, new=alike[0], old_path=path, new_path=new_path))
         return found
-
-    def _move(self, team: str, old: str, new: str) -> str:
-        was, now = self._before.member(team, old), self._after.member(team, new)
-        assert was is not None and now is not None  # noqa: S101, PT018 - only such are pairs
-        self._before = self._before.moved(was[0], now[0], new)
-        return now[0]
 
     def _cover(self, setup: _Setup, team: str, name: str) -> str:
         found = setup.member(team, name)
@@ -297,7 +304,7 @@ class _SetupComparison:
 
 @dataclass(frozen=True, slots=True)
 class _ConfigurationComparison:
-    """One agent or team as it was, compared with what it is; not who the participants of a team are."""
+    """Comparison of one agent or team with what it was before, without the participants of a team."""
 
     kind: str
     path: str
@@ -426,7 +433,7 @@ class _ConfigurationComparison:
                 yield from self._message_type("message type", name, other, *both)
 
     def _message_type(self, what: str, old: str, new: str, was: Any, now: Any) -> Iterator[Change]:
-        """Yield what has changed in a message type that was renamed or has another schema."""
+        """Yield the changes of a message type that was renamed or has another schema."""
         if old != new:
             text = f"{what} {old} of {self._who} renamed to {new}"
             renaming = f"state = state.rename_message_type({literal(old)}, {literal(new)})"
@@ -457,6 +464,6 @@ def _untitled(schema: Json) -> Json:
 
 
 def _takes_the_same(one: Any, other: Any) -> bool:
-    """Say whether two tools have parameters, and the same ones."""
+    """Return whether two tools take parameters, and take the same ones."""
     parameters = one.get("parameters")
     return bool(parameters) and same(parameters, other.get("parameters"))

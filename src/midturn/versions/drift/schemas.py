@@ -1,4 +1,4 @@
-"""JSON schemas: can values that were written under one of them be read under another?"""
+"""Comparison of JSON schemas: can values that were written under one of them be read under another?"""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 PROSE = {"title", "description", "default", "examples", "deprecated"}
-"""What says nothing about which values fit."""
+"""Keys of a schema that do not restrict its values."""
 
 DEFAULTS: dict[str, Json] = {"string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {}}
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A field because of which old values may not fit."""
+    """A field that may keep old values from fitting."""
 
     field: str
-    """Its name; inside another field ``customer.name``, inside a list ``lines[].price``."""
+    """The field's name; inside another field ``customer.name``, inside a list ``lines[].price``."""
     what: Literal["added", "removed", "changed"]
     default: Json = None
-    """For one that was added: a value of its type."""
+    """A value of the field's type, for a field that was added."""
 
     @property
     def is_nested(self) -> bool:
-        """Say whether it is a field of a field."""
+        """Return whether the field is inside another field or a list."""
         return "." in self.field or "[" in self.field
 
 
 def misfits(before: Json, after: Json) -> list[Misfit]:
-    """Return required fields that are new, fields that are gone, fields that take other values."""
+    """Return the required fields that were added, the fields that were removed, and those that take other values."""
     return list(_Pair(before, after).walk(before, after, "", frozenset()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two whole schemas, in which references are looked up."""
+    """Two whole schemas, in which references are resolved."""
 
     before: Json
     after: Json
@@ -100,7 +100,7 @@ def _reference(schema: Json) -> str:
 
 
 def _resolved(schema: Json, root: Json) -> Json:
-    """Return a schema, or the one that it refers to."""
+    """Return a schema, or the schema that it refers to."""
     followed: set[str] = set()
     while (reference := _reference(schema)) and reference not in followed:
         followed.add(reference)
@@ -109,7 +109,7 @@ def _resolved(schema: Json, root: Json) -> Json:
 
 
 def _options(schema: Json, root: Json) -> list[Json]:
-    """Return what a value may be, each as a schema without prose and references."""
+    """Return the alternatives for a value, each as a schema without prose and references."""
     found: list[Json] = []
     for each in _list(schema, "anyOf") or [schema]:
         shape = _shape(each, root, frozenset())
@@ -119,7 +119,7 @@ def _options(schema: Json, root: Json) -> list[Json]:
 
 
 def _fits(old: list[Json], new: list[Json]) -> bool:
-    """Say whether each of the old options is one of the new."""
+    """Return whether each of the old options is one of the new ones."""
     known = {_canonical(option) for option in new}
     if _canonical({"type": "number"}) in known:
         known.add(_canonical({"type": "integer"}))
@@ -136,13 +136,13 @@ def _shape(schema: Json, root: Json, seen: frozenset[str]) -> Json:
     shape = {key: _shape(value, root, seen) for key, value in schema.items() if key not in PROSE | {"properties"}}
     if "const" in shape:
         shape["enum"] = [shape.pop("const")]
-    if properties := _object(schema, "properties"):  # the name of a field may be one of those of prose
+    if properties := _object(schema, "properties"):  # a field may have the same name as a key of prose
         shape["properties"] = {name: _shape(value, root, seen) for name, value in properties.items()}
     return shape
 
 
 def _default(schema: Json) -> Json:
-    """Return a value that fits a schema, as far as that can be known."""
+    """Return a value that probably fits a schema; ``None`` if there is no obvious one."""
     if not is_object(schema):
         return None
     if values := _list(schema, "enum") or [schema[key] for key in ("const", "default") if key in schema]:
