@@ -20,6 +20,7 @@ from midturn.cli.demo import demo
 from midturn.cli.import_export import export, import_
 from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
+from midturn.cli.options import GIVEN
 from midturn.cli.output import note
 from midturn.cli.resume import resume
 from midturn.cli.rm import rm
@@ -42,6 +43,7 @@ class _Cli(click.Group):
 
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
         words: list[str] = sys.argv[1:] if args is None else list(args)
+        GIVEN.set(None)
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
                 reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end a command

@@ -13,7 +13,7 @@ from midturn.cli.output import note, print_json, say
 from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
 from midturn.cli.session_argument import look_up
 from midturn.cli.signals import stoppable
-from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, SessionBusy, StateInvalid, TurnFailed
+from midturn.errors import MidturnError, StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -131,10 +131,10 @@ class Conversation:
         self.live.again()
         try:
             result = await self._watch(self._case.answer(text, question=question, arguments=arguments))
-        except (Conflict, StateInvalid, AppInvalid) as error:
+        except (StateInvalid, AppInvalid) as error:
             info = await look_up(self._store, self._case.id)
-            if info is not None and info.status in ("running", "interrupted"):  # it is answered, now or before
-                error.add_note(f"go on with turn {info.turns}: {self._resume_line}")
+            if info is not None and info.status == "interrupted":  # the answer is recorded
+                error.add_note(f"continue turn {info.turns}: {self._resume_line}")
             raise
         if result is not None:
             self._show(result)
@@ -185,19 +185,6 @@ class Conversation:
             return await stoppable(work)
         except Stopped as stop:
             raise await self._stopped(stop.number) from None
-        except TurnFailed as error:
-            error.add_note(self._again)
-            raise
-        except ReplayDiverged as error:
-            line = command_line("resume", self._app, self._case.id, url=self._url, flags=["--continue"])
-            error.add_note(f"go on all the same, knowing that this is done: {line}")
-            error.add_note(f"give the turn up: {self._discard}")
-            raise
-        except (SessionBusy, InDoubt) as error:
-            if questions := await open_questions(self._case):
-                for way in self.ways(questions):
-                    error.add_note(way)
-            raise
         except (MidturnError, OSError):
             raise
         except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed

@@ -177,7 +177,7 @@ class _Score:
         async with existing(url) as store:
             for id_ in sessions:
                 if await store.store.head(check_id(id_)) is None:
-                    raise NotFound(f"there is no session {id_!r}", session=id_)
+                    raise NotFound.of(id_)
             workers = [await make(store) for _ in range(jobs)]
             try:
                 await stoppable(self._each(store, workers, list(dict.fromkeys(sessions)), labels, limit))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -58,13 +61,34 @@ def label_option(about: str) -> Callable[[Function], Function]:
     return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=_labels, help=about)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The options of the running command that hints repeat."""
+
+    url: str
+    app: str = "APP"
+    waits: bool = False
+    """The command has ``--timeout``."""
+
+
+GIVEN: ContextVar[Given | None] = ContextVar("GIVEN", default=None)
+"""``None`` if no later command can help: the running one works on no store, or on ``memory://``."""
+
+
 def common(command: Function) -> Function:
-    """The options that every command on a store has."""
-    return store_option(json_option(command))
+    """Add the options that every command on a store has, and remember them in :data:`GIVEN`."""
+
+    @functools.wraps(command)
+    def remembering(**options: Any) -> Any:
+        url, app = options["url"], options.get("app") or "APP"
+        GIVEN.set(None if url.startswith("memory:") else Given(url=url, app=app, waits="timeout" in options))
+        return command(**options)
+
+    return store_option(json_option(cast("Function", remembering)))
 
 
 def command_line(verb: str, *words: str, url: str, flags: Sequence[str] = ()) -> str:
-    """A line to type; it names the store only if the same shell would not use it anyway, and never a password."""
+    """Return a line to type. It names the store only if the same shell would use another, and never a password."""
     store = [] if url == (os.environ.get("MIDTURN_URL") or DEFAULT_URL) else ["--store", without_secrets(url)]
     if any(word.startswith("-") for word in words):
         return shlex.join(["midturn", verb, *flags, *store, "--", *words])

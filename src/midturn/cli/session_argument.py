@@ -65,9 +65,7 @@ async def find_session(store: midturn.OpenStore, session: str) -> SessionInfo:
     """
     info = await look_up(store, session)
     if info is None:
-        error = NotFound(f"there is no session {session!r}", session=session)
-        error.add_note("midturn ls, with the same --store, shows which there are")
-        raise error
+        raise NotFound.of(session)
     return info
 
 
