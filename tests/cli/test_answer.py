@@ -46,7 +46,7 @@ def test_without_an_app_the_answer_is_recorded_and_resume_goes_on(cli, url):
     cli("chat", "app:desk", "case-42", "hello", *where)
     result = cli("answer", "case-42", "fine", *where)
     assert result.out == "recorded\n"
-    assert result.err == f"go on with turn 1: midturn resume APP case-42 --store {url}\n"
+    assert result.err == f"continue turn 1: midturn resume APP case-42 --store {url}\n"
     assert cli("resume", "app:desk", "case-42", *where).out.endswith("person: fine\n")
 
 
@@ -207,8 +207,8 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
         (["deny", "--arguments", "{}"], 1, "a call that is denied has none"),
         (["approve", "--arguments", '{"oder": "B2"}'], 1, "the call has no oder; it has order"),
         (["a\ud800"], 1, "surrogate"),
-        (["--question", "00000000"], 2, "go with an ANSWER"),
-        (["--app", "app:cashier"], 2, "go with an ANSWER"),
+        (["--question", "00000000"], 2, "need an ANSWER"),
+        (["--app", "app:cashier"], 2, "need an ANSWER"),
         (["approve", "--app", "app:nothing"], 2, "app has no 'nothing'"),
     ],
 )
@@ -335,8 +335,8 @@ def test_all_leaves_waiting_turns_alone_and_counts_them(cli, crash, place):
     result = cli("resume", "app:cashier", "--all")
     assert result.out == "1 finished, 2 waiting\n"
     assert result.err.splitlines()[-2:] == [
-        "those that wait: 3 for the approval of refund",
-        "see which: midturn ls --status waiting",
+        "waiting: 3 for approval of refund",
+        "see which sessions wait: midturn ls --status waiting",
     ]
     found = cli("resume", "app:cashier", "--all", "--json").json["waiting"]
     facts = [(one["session"], one["turn"], len(one["questions"])) for one in found]
@@ -349,7 +349,7 @@ def test_all_counts_what_comes_to_wait_while_it_runs(cli, crash, place):
     (place / "go").touch()
     result = cli("resume", "app:cashier", "--all")
     assert result.out == "1 waiting\n"
-    assert "those that wait: 1 for what became of pay\n" in result.err
+    assert "waiting: 1 for the outcome of pay\n" in result.err
 
 
 def test_a_turn_that_the_code_does_not_fit_any_more_goes_on_when_told_to(cli, crash, place, done):

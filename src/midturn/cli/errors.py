@@ -34,7 +34,7 @@ FACTS = ("session", "turn", "owner", "question", "tool", "arguments", "recorded"
 
 
 class AppInvalid(click.UsageError):
-    """APP does not name something that can run. If the app raised, its exception is the cause."""
+    """APP does not name something that can run. If the app raised, its exception is the ``__cause__``."""
 
 
 class Stopped(Exception):

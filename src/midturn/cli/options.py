@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ store_option = click.option(
     envvar="MIDTURN_URL",
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///file.db, file:///directory, postgresql://..., redis://...",
+    help="The store: sqlite:///file.db, file:///directory, postgresql://... or redis://...",
 )
 timeout_option = click.option(
     "--timeout",
@@ -44,20 +44,20 @@ timeout_option = click.option(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait while another worker holds the session.",
+    help="Wait this long while another worker holds the session.",
 )
 busy_option = click.option(
     "--busy",
     type=click.Choice(["wait", "raise"]),
     default="wait",
     show_default=True,
-    help="What to do while another worker holds the session.",
+    help="Wait while another worker holds the session, or fail at once.",
 )
-traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show where the agent's own code failed.")
+traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show the traceback of a failed agent.")
 
 
 def label_option(about: str) -> Callable[[Function], Function]:
-    """``--label``, which may be given several times."""
+    """Return the option ``--label``, which can be repeated."""
     return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=_labels, help=about)
 
 
