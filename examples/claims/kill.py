@@ -208,8 +208,9 @@ def main(*words: str) -> int:
                 again += outcome.model_calls() - whole.model_calls()
                 processes += outcome.processes
             console.print()
+    seconds = round(time.monotonic() - began)
     console.print(
-        f"{len(steps)} runs, each killed once, in {processes} processes and {time.monotonic() - began:.0f} seconds: "
+        f"{len(steps)} runs, each killed once, in {processes} processes and {seconds} second{'s' * (seconds != 1)}: "
         f"{len(steps) - wrong} ended with\n"
         "one reservation, one payout and the transcript of the run that was not killed.\n"
         f"{again} of {len(steps) * whole.model_calls()} model calls were made again: those whose answers had not been "
