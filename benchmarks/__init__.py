@@ -1,1 +1,1 @@
-"""Benchmarks: figures as ratios within one run, never asserted. ``make bench`` runs them."""
+"""Benchmarks. They report ratios within one run and assert nothing. ``make bench`` runs them."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run them all, print a table, keep the figures as JSON if asked."""
+"""``python -m benchmarks``: run all benchmarks, print tables, and write the figures as JSON if asked."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ BENCHMARKS: dict[str, Any] = {
 
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=BENCHMARKS, help="run this one alone")
+    parser.add_argument("--only", choices=BENCHMARKS, help="run only this benchmark")
     parser.add_argument(
         "--turns",
         type=int,
@@ -183,8 +183,8 @@ async def main() -> None:
         help="length of the conversation (remembering: at most 5,000; servers: 2,000)",
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
-    parser.add_argument("--calls", type=int, default=500, help="journal: how many calls are recorded")
-    parser.add_argument("--sessions", type=int, default=10_000, help="migrating: how many get a new version")
+    parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
+    parser.add_argument("--sessions", type=int, default=10_000, help="migrating: number of sessions")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

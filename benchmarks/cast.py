@@ -1,4 +1,4 @@
-"""The agents of AutoGen that have the turns: one or a team, with a model that answers at once as the turn says."""
+"""The AutoGen agents that run the turns: one agent or a team. Their model answers at once from the turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USAGE = RequestUsage(prompt_tokens=1, completion_tokens=1)
 
 
 class Cast:
-    """Builds agents of one shape, and gives them the words of the turn that they are in."""
+    """Builds agents of one shape, and gives their models the answers of the current turn."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -44,7 +44,7 @@ class Cast:
         return RoundRobinGroupChat(list(agents), max_turns=len(agents))
 
     def enter(self, turn: Turn) -> str | MultiModalMessage:
-        """Make the turn the next one that the agents have; its task."""
+        """Make this turn the current one, and return its task."""
         self._call = turn.call
         self._replies = _replies(turn)
         if not turn.picture:
@@ -53,7 +53,7 @@ class Cast:
         return MultiModalMessage(content=[turn.question, picture], source="user")
 
     async def messages(self) -> int:
-        """How many the agent that was built last knows; in a team the last to speak, who has heard all."""
+        """Return the number of messages that the last agent knows. In a team, the last speaker has received all."""
         return len(await self._last.model_context.get_messages())
 
     def _agent(self, name: str) -> AssistantAgent:

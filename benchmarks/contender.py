@@ -1,6 +1,6 @@
-"""One contender in a process of its own: it has turns, or restores what it has; it tells as lines of JSON.
+"""One contender in a process of its own. It runs turns or restores them, and reports in lines of JSON.
 
-Stands on the standard library alone: the contenders of the project's environment and those of the peers' both use it.
+It needs only the standard library, because contenders of the project's environment and of the peers' both use it.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 WINDOW = 100
-"""Turns at the end of a run whose times are told."""
+"""Turns at the end of a run whose times are reported."""
 RESTORES = 5
 TELL = 0.2
-"""Seconds between two words on how far it is."""
+"""Seconds between two reports of progress."""
 
 
 class Unable(Exception):
-    """A contender cannot do such work; the message says why.
+    """A contender cannot do this work; the message says why.
 
-    A class of its own, so that no error of a framework is taken for it.
+    It is a class of its own, so that no error of a framework is mistaken for it.
     """
 
 
 class Contender(Protocol):
-    """Somebody who keeps a conversation.
+    """A project that stores a conversation.
 
-    It is made with an address (a folder of its own, or the URL of a server with a database of its own) and a shape, and
-    finds there what its predecessors have left.
+    It gets an address (a folder of its own, or the URL of a server with a database of its own) and a shape. It finds
+    the turns of its predecessors there.
     """
 
     async def open(self) -> None: ...
 
     async def durable(self, turn: Turn) -> None:
-        """One turn with a model that answers at once, kept safely when this returns."""
+        """Run one turn with a model that answers at once. The turn is durable when this returns."""
 
     async def plain(self, turn: Turn) -> None:
-        """The same turn by the same framework with the same history, kept in memory alone.
+        """Run the same turn with the same framework and history, only in memory.
 
-        What ``durable`` takes longer is what keeping it costs. Somebody without a framework does nothing here.
+        The extra time of ``durable`` is the cost of durability. A contender without a framework does nothing here.
         """
 
     async def restore(self) -> int:
-        """Read all that the next turn needs, with new objects; how many messages it found."""
+        """Read all that the next turn needs, with new objects. Return the number of messages found."""
 
     async def close(self) -> None: ...
 
 
 @runtime_checkable
 class Recalling(Protocol):
-    """A contender whose ``plain`` needs the history that its predecessors have left.
+    """A contender whose ``plain`` needs the history of its predecessors.
 
-    It is read before a run, untimed, and not in ``open``: the memory that a restore takes is measured from there.
+    The history is read before a run, untimed. It is not read in ``open``, where the memory of a restore is measured.
     """
 
     async def recall(self) -> None: ...
@@ -71,19 +71,17 @@ class Recalling(Protocol):
 
 @runtime_checkable
 class Hub(Protocol):
-    """A contender that can have many conversations over the same connections."""
+    """A contender that can run many conversations over the same connections."""
 
     async def another(self, name: str) -> Contender:
-        """A new one, open; it is not closed apart."""
+        """Return a new, open conversation. It is not closed separately."""
 
 
 def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
-    """The command of a process.
+    """Run the command of a process.
 
-    ``run`` has the turns from ``first`` to ``last``, ``restore`` reads them, ``crowd`` has them in many conversations
-    at the same time.
-
-    Why somebody is ``Unable`` is told.
+    ``run`` runs the turns from ``first`` to ``last``, ``restore`` reads them, and ``crowd`` runs them in many
+    conversations at the same time. If the contender is ``Unable``, the reason is reported.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("contender", choices=contenders)
@@ -92,9 +90,9 @@ def main(contenders: Mapping[str, Callable[[str, Shape], Contender]]) -> None:
     parser.add_argument("--shape", choices=SHAPES, default="chat")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=0)
-    parser.add_argument("--without-plain", action="store_true", help="for runs in which system calls are counted")
+    parser.add_argument("--without-plain", action="store_true", help="skip the turns in memory, to count system calls")
     parser.add_argument("--count", action="store_true", help="count the statements that SQLite executes")
-    parser.add_argument("--sessions", type=int, default=1, help="of a crowd")
+    parser.add_argument("--sessions", type=int, default=1, help="number of sessions in a crowd")
     options = parser.parse_args()
     try:
         asyncio.run(_work(contenders[options.contender], options))
@@ -109,7 +107,7 @@ async def _work(make: Callable[[str, Shape], Contender], options: argparse.Names
         await contender.open()
         facts = await WORKS[options.work](contender, options)
     finally:
-        await contender.close()  # else the threads of some would keep a process that failed
+        await contender.close()  # else threads could keep a failed process alive
     _tell(**facts, peak_kb=_peak(), statements=len(executed))
 
 
@@ -139,13 +137,13 @@ async def _restore(contender: Contender, _options: argparse.Namespace) -> dict[s
         began = time.perf_counter()
         messages = await contender.restore()
         times.append((time.perf_counter() - began) * 1e3)
-        memory = memory or _peak() - before  # the first one's: what it leaves behind may still be there in the next
+        memory = memory or _peak() - before  # only of the first: memory that it leaves may be reused by the next
     return {"restore_ms": statistics.median(times), "messages": messages, "restore_kb": memory}
 
 
 async def _crowd(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(contender, Hub):
-        raise Unable("one conversation in a process is all that is measured of it")
+        raise Unable("it is measured with one conversation in a process only")
     crowd = [await contender.another(f"case-{number}") for number in range(options.sessions)]
     first, *said = turns(options.shape, options.first, options.last)
 
@@ -169,7 +167,7 @@ async def _timed(work: Callable[[Turn], Any], turn: Turn) -> float:
 
 
 def _trace_sqlite() -> list[str]:
-    """The statements that SQLite executes from now on, in all connections that are opened from now on."""
+    """Count the statements that SQLite executes from now on, in all new connections."""
     executed: list[str] = []
     connect = sqlite3.connect
 
@@ -183,18 +181,18 @@ def _trace_sqlite() -> list[str]:
 
 
 def _written() -> int:
-    """Bytes that this process has given to write calls, which are those to files."""
+    """Return the bytes that this process has written to files."""
     return _kernel("io", "wchar") or 0
 
 
 def _peak() -> int:
-    """The most memory that this process has had, in kilobytes."""
-    # Where Linux has it: the other one may be that of the process which has started this one.
+    """Return the peak memory of this process, in kilobytes."""
+    # From Linux: the other figure may include the process that started this one.
     return _kernel("status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _kernel(file: str, name: str) -> int | None:
-    """What the kernel has counted of this process, where it is Linux."""
+    """Return a count of the Linux kernel for this process."""
     lines = Path(f"/proc/self/{file}").read_text().splitlines() if sys.platform == "linux" else []
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 

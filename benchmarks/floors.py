@@ -1,6 +1,6 @@
-"""``python -m benchmarks.floors NAME run|restore|crowd``: the least that anybody can do.
+"""``python -m benchmarks.floors NAME run|restore|crowd``: the least work that is possible.
 
-One bare transaction a turn appends what was said, as durably as midturn does; a restore reads it and parses it.
+For each turn, one bare transaction appends the messages, as durably as midturn does. A restore reads and parses them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from benchmarks.workload import Shape, Turn
 
 CONNECTIONS = 10
-"""As many as midturn has."""
+"""The number of connections that midturn uses."""
 
 
 def rows(turn: Turn) -> list[bytes]:
-    """The messages of a turn as JSON, each as small as it can be."""
+    """Return the messages of a turn as JSON, each as small as possible."""
     asked: dict[str, Any] = {"role": "user", "content": turn.question}
     if turn.picture:
         asked["picture"] = b64encode(turn.picture).decode()
@@ -39,7 +39,7 @@ def rows(turn: Turn) -> list[bytes]:
 
 
 class Floor:
-    """Nothing but the driver; it has no framework, so a turn in memory is nothing."""
+    """Uses only the driver. It has no framework, so a turn in memory does nothing."""
 
     def __init__(self, address: str, shape: Shape, name: str = "case") -> None:
         self._address, self._shape, self._name = address, shape, name

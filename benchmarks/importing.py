@@ -1,4 +1,4 @@
-"""How long ``import midturn`` takes, beside Python itself and what any asynchronous program needs."""
+"""Measure ``import midturn``, beside Python itself and the imports of any asynchronous program."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PROGRAMS = {
     "midturn.open": "import midturn; midturn.open",
     "import autogen_agentchat": "import autogen_agentchat.agents",
 }
-"""The second but last loads all of midturn that has nothing to do with AutoGen."""
+"""Programs to time. The last but one loads all of midturn that does not need AutoGen."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportFigures:
     program: str
     ms: float
-    """A whole process."""
+    """Milliseconds of a whole process."""
     more_ms: float
-    """Than Python itself."""
+    """Milliseconds more than Python itself."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -37,7 +37,7 @@ class ImportFigures:
 
 def importing(advance: Callable[[], None]) -> list[ImportFigures]:
     times: dict[str, list[float]] = {program: [] for program in PROGRAMS}
-    for _ in range(TIMES):  # in turns, so that a slow moment is one for all
+    for _ in range(TIMES):  # in turn, so that a slow moment hits all of them
         for program, code in PROGRAMS.items():
             began = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], check=True)

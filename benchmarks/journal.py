@@ -1,4 +1,4 @@
-"""The journal: an append against a bare INSERT, a replay, long contexts, and whole turns with and without it."""
+"""Measure the journal: an append against a bare INSERT, a replay, long contexts, and turns with and without it."""
 
 from __future__ import annotations
 
@@ -50,34 +50,34 @@ if TYPE_CHECKING:
 APPEND_BUDGET = 1.3
 REPLAY_BUDGET_MS = 100
 STEPS = 100
-"""In a turn that is replayed: each is a call of a model and one of a tool."""
+"""Steps of a replayed turn. Each is one call of a model and one of a tool."""
 CONTEXTS = (10, 100, 1000, 5000)
 NEW = 50
-"""Calls that are timed for each length of the context; each has one message more than the one before."""
+"""Timed calls for each length of the context. Each call has one message more than the one before."""
 TURN_STEPS = (0, 10)
 TURNS = 50
 TIMES = 5
 PAUSE = 0.002
-"""Seconds before each write, as after a model's answer: right after another one, server and disk are still awake."""
+"""Seconds before each write, as after a model's answer. Without a pause, server and disk would still be warm."""
 LOG_PAGES = 1000
-"""After so many SQLite begins to write over its log."""
+"""Pages after which SQLite starts to overwrite its log."""
 USAGE = RequestUsage(prompt_tokens=1, completion_tokens=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFigures:
-    """One call whose answer has ``SIZE`` characters is recorded; times are medians."""
+    """Recording one call whose answer has ``SIZE`` characters. Times are medians."""
 
     store: str
     calls: int
     call_ms: float
-    """From the call of the journal to its durable return; the model itself takes no time."""
+    """From the call to its durable return. The model itself takes no time."""
     write_ms: float
-    """The part of it that is spent in the store."""
+    """The part of the time that the store takes."""
     bare_ms: float
     """One INSERT of the same bytes, in a transaction of its own, with the same durability."""
     async_ms: float
-    """The same without standing in the way of the event loop: SQLite's driver needs a thread for it."""
+    """The same without blocking the event loop, for which SQLite's driver needs a thread."""
 
     def as_dict(self) -> dict[str, Any]:
         ratios = {
@@ -91,7 +91,7 @@ class AppendFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFigures:
-    """A turn that was interrupted before its last call is finished in another process; times are medians."""
+    """Finishing, in another process, a turn that was interrupted before its last call. Times are medians."""
 
     calls: int
     replay_ms: float
@@ -114,7 +114,7 @@ class ReplayFigures:
 
 @dataclass(frozen=True, slots=True)
 class ContextFigures:
-    """A call of a model with one message more than the last one; medians of processor time."""
+    """A model call with one message more than the last call. Times are medians of processor time."""
 
     messages: int
     journaled_us: float
@@ -122,7 +122,7 @@ class ContextFigures:
     hashing_us: float
     """Dumping and hashing the new message alone."""
     growth: float
-    """Of a journaled call, against the shortest context."""
+    """Time of a journaled call, against the shortest context."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"what": "context"} | asdict(self)
@@ -130,10 +130,10 @@ class ContextFigures:
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
-    """Whole turns in SQLite with a model that answers at once; medians."""
+    """Whole turns in SQLite with a model that answers at once. Times are medians."""
 
     calls: int
-    """In one turn."""
+    """Calls in one turn."""
     call_ms: float
     turn_ms: float
 
@@ -160,7 +160,7 @@ class BareSqlite:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY, body BLOB)")
-        for _ in range(LOG_PAGES):  # A log that still grows is slower than one that is written over.
+        for _ in range(LOG_PAGES):  # A growing log is slower than one that is overwritten.
             self._insert(b"-" * SIZE)
 
     def _insert(self, data: bytes) -> None:
@@ -201,7 +201,7 @@ class BarePostgres:
 
 @asynccontextmanager
 async def journal(store: Store) -> AsyncGenerator[Journal]:
-    """The journal of a turn that runs."""
+    """Open the journal of a running turn."""
     ledger = Ledger(store, "case-42")
     await ledger.refresh()
     await ledger.write(status="running", progress=Progress(turn=1, open="running"))
@@ -231,7 +231,7 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
                     return Answer(value=value, native=value)
 
                 request = Request(path="model_client", agent="", what="model", key=f"{number:024x}")
-                # In turn, so that whatever else the machine does meets all of them.
+                # In turn, so that other load on the machine hits all of them.
                 await asyncio.sleep(PAUSE)
                 await _timed(made.call(request, make), times["call"])
                 times["write"].append(store.took)
@@ -246,7 +246,7 @@ async def appends(kind: str, calls: int, advance: Callable[[], None]) -> AppendF
 
 
 async def replay(advance: Callable[[], None]) -> ReplayFigures:
-    """Finish a turn of ``2 * STEPS`` calls that was stopped before its last one."""
+    """Finish a turn of ``2 * STEPS`` calls that was stopped before its last call."""
     found: dict[str, list[float]] = {"replay": [], "plain": [], "replay cpu": [], "plain cpu": []}
     with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
         made = Path(folder) / "made.db"
@@ -275,7 +275,7 @@ async def replay(advance: Callable[[], None]) -> ReplayFigures:
 
 
 async def contexts(advance: Callable[[], None]) -> list[ContextFigures]:
-    """Call a model with longer and longer contexts, in each of which one message is new since the last call."""
+    """Call a model with longer and longer contexts. Each has one new message since the last call."""
     chance = random.Random(SEED)
     figures: list[ContextFigures] = []
     for length in CONTEXTS:
@@ -304,7 +304,7 @@ async def contexts(advance: Callable[[], None]) -> list[ContextFigures]:
 
 
 async def turns(steps: int, number: int, advance: Callable[[], None]) -> TurnFigures:
-    """Run turns of so many steps with the journal and without it, one after the other."""
+    """Run turns of this many steps with and without the journal, one after the other."""
     times: dict[str, list[float]] = {"call": [], "turn": []}
 
     def build() -> AssistantAgent:
@@ -328,7 +328,7 @@ async def turns(steps: int, number: int, advance: Callable[[], None]) -> TurnFig
 
 
 def stepping(steps: int, *, fails: bool = False, endless: bool = False) -> AssistantAgent:
-    """An agent that calls a tool so many times in a turn, each time asking its model first, and then says something."""
+    """Return an agent that calls its model and a tool this many times in a turn, and then answers."""
 
     def answers() -> Iterator[CreateResult]:
         while True:
@@ -362,7 +362,7 @@ async def _timed(work: Awaitable[object], times: list[float]) -> None:
 
 @contextmanager
 def _clocks(wall: list[float], cpu: list[float]) -> Generator[None]:
-    """The time that something takes, and the processor's, without garbage collection."""
+    """Append the time and the processor time of the block to the lists, without garbage collection."""
     gc.collect()
     gc.disable()
     began, worked = time.perf_counter(), time.process_time()

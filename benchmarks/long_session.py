@@ -1,4 +1,4 @@
-"""One long conversation: bytes at rest, what a turn costs more than AutoGen's own, and whether a commit stays cheap."""
+"""Measure one long conversation: bytes at rest, the extra cost of a turn, and whether a commit stays cheap."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run measured; times are medians."""
+    """The figures of one run. Times are medians."""
 
     store: str
     turns: int
     bytes_ratio: float
     overhead_ms: float
-    """What a whole turn takes longer than by AutoGen alone, at 1,000 messages, or at the end if that is earlier."""
+    """Extra time of a whole turn over AutoGen alone, at 1,000 messages, or at the end if that is earlier."""
     first_ms: float
     """A commit among the first turns."""
     last_ms: float
     flat_ratio: float
     write_ms: float
-    """Of a late commit, what the store takes."""
+    """Time of the store in a late commit."""
     floor_ms: float
     floor_ratio: float
-    """Of the store's write."""
+    """The store's write against the floor."""
     awaited_ms: float
-    """The floor in a thread, so that it does not stop the event loop."""
+    """The floor in a thread, so that it does not block the event loop."""
     awaited_ratio: float
     saving_ms: float
-    """AutoGen's own save_state() at the end, which a commit does without."""
+    """AutoGen's own save_state() at the end. A commit does not need it."""
     restore_ms: float
     rows_ratio: float
-    """Of a restore, against reading and parsing the rows."""
+    """A restore against reading and parsing the rows."""
     own_ratio: float
     """The same without AutoGen's own loading."""
     peak_mb: float
-    """The most memory that the process has had by the end of the turns."""
+    """Peak memory of the process at the end of the turns."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class Timed(AutoGen):
-    """AutoGen, with the time from the end of a run to its result: capture, packing and the durable write."""
+    """AutoGen, with a timer from the end of a run to its result: capture, packing and the durable write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Timed(AutoGen):
 
 
 class Watched:
-    """A store that remembers the last write and how long it took."""
+    """A store that remembers the last write and its time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -133,7 +133,7 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
                 writes.append(watched.took)
                 if number < KNOWN:
                     overheads.append(kept - await _seconds(plain.run(task=question)))
-                if number >= turns - WINDOW:  # in turn, so that whatever else the machine does meets all of them
+                if number >= turns - WINDOW:  # in turn, so that other load on the machine hits all of them
                     bodies = [question.encode(), answers[number].encode()]
                     floors["bare"].append(await _seconds(_bare(floor, bodies)))
                     floors["awaited"].append(await _seconds(_awaited(floor, bodies)))
@@ -167,7 +167,7 @@ async def long_session(kind: str, turns: int, advance: Callable[[], None]) -> Fi
 
 
 class Floor(Protocol):
-    """The least that keeping a turn takes: two rows in one transaction, equally durable."""
+    """The least work to store a turn: two rows in one transaction, equally durable."""
 
     def append(self, bodies: Sequence[bytes]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Bringing many sessions to another version and back: how many in a second, and whether memory stays flat."""
+"""Migrate many sessions and roll them back: sessions per second, and whether memory stays flat."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 TURNS, SIZE, JOBS = 5, 400, 8
 EARLY = 1000
-"""How many sessions are migrated before memory is looked at for the first time."""
+"""Number of migrated sessions before memory is first measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationFigures:
-    """What one run measured."""
+    """The figures of one run."""
 
     store: str
     sessions: int
     migrated_per_s: float
     looked_at_per_s: float
-    """When all of them have the version already."""
+    """Sessions per second when all of them already have the version."""
     undone_per_s: float
     early_mb: float
-    """The most memory that the process has had after the first thousand, and at the end."""
+    """Peak memory of the process after the first thousand sessions, and at the end."""
     late_mb: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def blueprint() -> midturn.Blueprint:
 
 
 async def migrating(kind: str, sessions: int, advance: Callable[[], None]) -> MigrationFigures:
-    """Migrate, look again, and roll back."""
+    """Migrate, run again without changes, and roll back."""
     with tempfile.TemporaryDirectory() as folder:
         async with midturn.open(shared.store_url(kind, Path(folder) / "store")) as store:
             chance = random.Random(8)

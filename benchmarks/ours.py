@@ -38,7 +38,7 @@ class Midturn:
         self._case = self._store.session(SESSION, self._cast.build, durability=self._durability)
 
     async def recall(self) -> None:
-        """AutoGen's own loading keeps midturn out of the plain agents."""
+        """Load the history with AutoGen alone, so that the plain agents do not use midturn."""
         stored = self._cast.build()
         if await self._store.load(SESSION, stored):
             await self._plain.load_state(await stored.save_state())
@@ -64,7 +64,7 @@ class Midturn:
 
 
 class Json:
-    """What AutoGen's tutorial does: the whole state into a file, after each turn. Nothing is flushed."""
+    """Does what AutoGen's tutorial does: write the whole state to a file after each turn, without a flush."""
 
     def __init__(self, address: str, shape: Shape) -> None:
         self._path = Path(address) / "agent_state.json"

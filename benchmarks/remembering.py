@@ -1,6 +1,6 @@
-"""``python -m benchmarks.remembering NAME TURNS``: the memory that a conversation takes while it goes on.
+"""``python -m benchmarks.remembering NAME TURNS``: measure the memory of a running conversation.
 
-Each is measured in a process of its own: what another has left there would be used again.
+Each conversation is measured in a process of its own, because memory of an earlier one would be reused.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = "Callable[[str], Awaitable[Any]]"
 WARM = 20
-"""Turns before which the memory is looked at for the first time: by then all code is loaded."""
+"""Turns before memory is first measured. By then all code is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """How much a process has grown by a conversation."""
+    """The memory that a conversation adds to a process."""
 
     who: str
     messages: int
@@ -73,7 +73,7 @@ RUNS = {"AutoGen alone": _plain, "midturn": _kept}
 
 
 async def grown(who: str, turns: int) -> int:
-    """By how many bytes this process grows."""
+    """Return the number of bytes by which this process grows."""
     chance = random.Random(SEED)
 
     def answers() -> Iterator[str]:

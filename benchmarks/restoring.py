@@ -1,7 +1,7 @@
-"""What a restore costs: beside AutoGen's own loading of the same state, and reading and parsing the same rows.
+"""Measure a restore, beside AutoGen's own loading of the same state, and reading and parsing the same rows.
 
-Times are of the processor and without garbage collection, since none has to wait for a disk: what else runs on the
-machine hardly changes them.
+Times are processor times without garbage collection. Nothing waits for a disk, so other load on the machine hardly
+changes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from midturn.sessions.opening import OpenStore
 
 TIMES = 5
-"""How often each is timed."""
+"""Number of times that each is timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RestoreTimes:
 
     restore: float
     loading: float
-    """AutoGen's ``load_state()``, which has the state in memory."""
+    """AutoGen's ``load_state()`` of a state in memory."""
     saving: float
     """AutoGen's ``save_state()`` of the same."""
     rows: float
@@ -40,7 +40,7 @@ class RestoreTimes:
 
     @property
     def own(self) -> float:
-        """What midturn takes for itself."""
+        """Return the time of midturn alone."""
         return self.restore - self.loading
 
 
@@ -53,7 +53,7 @@ async def restore_times(store: OpenStore, session: str, build: Callable[[], Any]
                 orjson.loads(row.data)
 
     times: dict[str, list[float]] = {"restore": [], "loading": [], "saving": [], "rows": []}
-    for _ in range(TIMES):  # in turns, so that a slow moment is one for all
+    for _ in range(TIMES):  # in turn, so that a slow moment hits all of them
         one, other = build(), build()
         await timed_alone(store.load(session, one), times["restore"])
         await timed_alone(other.load_state(state), times["loading"])
@@ -63,7 +63,7 @@ async def restore_times(store: OpenStore, session: str, build: Callable[[], Any]
 
 
 async def timed_alone(call: Awaitable[Any], times: list[float]) -> None:
-    """Time a call that owes nothing to what was before."""
+    """Time a call after a garbage collection, so that earlier work does not count."""
     gc.collect()
     with timed(times):
         await call
@@ -71,7 +71,7 @@ async def timed_alone(call: Awaitable[Any], times: list[float]) -> None:
 
 @contextmanager
 def timed(times: list[float]) -> Generator[None]:
-    """Processor time, without garbage collection."""
+    """Append the processor time of the block to the list, without garbage collection."""
     gc.disable()
     began = time.process_time()
     try:

@@ -1,4 +1,4 @@
-"""Postgres and Redis: what a turn writes, against bare transactions on the same server over as many connections."""
+"""Measure the writes of a turn on Postgres and Redis, against bare transactions over as many connections."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 SESSIONS = 64
 EACH = 20
-"""Turns that each of the sessions at the same time has."""
+"""Turns of each session when many run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """What one run measured; times are medians."""
+    """The figures of one run. Times are medians."""
 
     store: str
     turns: int
@@ -53,15 +53,15 @@ class ServerFigures:
     single_ms: float
     """The same in one statement, which is a transaction of its own."""
     rate: float
-    """Writes in a second by all sessions at once."""
+    """Writes per second of all sessions together."""
     bare_rate: float
     single_rate: float
     bytes_early: float
-    """Bytes at rest that a turn of the first half takes."""
+    """Bytes at rest of a turn in the first half."""
     bytes_late: float
     restore_ms: float
     rows_ratio: float
-    """Of a restore, against reading and parsing the rows."""
+    """A restore against reading and parsing the rows."""
     own_ratio: float
     """The same without AutoGen's own loading."""
 
@@ -78,7 +78,7 @@ class ServerFigures:
 
 
 class Bare(Protocol):
-    """What anybody would do with the driver alone."""
+    """Bare transactions with the driver alone."""
 
     async def append(self, pair: Sequence[bytes]) -> None: ...
 
@@ -159,7 +159,7 @@ def build(answers: Iterator[str]) -> AssistantAgent:
 
 
 async def recorded(turns: int) -> list[Write]:
-    """What the turns of a conversation write: for each the input, then the result."""
+    """Return the writes of a conversation's turns: for each turn the input, then the result."""
     chance = random.Random(SEED)
     writes: list[Write] = []
     answers = iter([text(SIZE, chance) for _ in range(turns)])
@@ -202,7 +202,7 @@ async def servers(kind: str, turns: int, advance: Callable[[], None]) -> ServerF
 
         for number in range(turns):
             begin, commit = (replace(write, session="case") for write in writes[2 * number : 2 * number + 2])
-            # In turn, so that whatever else the machine does meets all of them.
+            # In turn, so that other load on the machine hits all of them.
             await timed("begin", store.write(begin))
             await timed("single", bare.append_at_once(pair))
             await timed("commit", store.write(commit))

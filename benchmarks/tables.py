@@ -1,4 +1,4 @@
-"""The figures of ``python -m benchmarks`` as tables; what is over its budget is red."""
+"""The figures of ``python -m benchmarks`` as tables. Figures over their budget are red."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from benchmarks.team_state import TeamFigures
 
 BUDGET = 1.5
-"""Bytes at rest for each byte of text; a commit against the floor; the last turns against the first."""
+"""The limit for bytes at rest per byte of text, a commit against the floor, and the last turns against the first."""
 RESTORE_BUDGET = 2.0
 IMPORT_BUDGET_MS = 50.0
 OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
-"""The name of a column, and what it shows of a row."""
+"""The name of a column, and a function that returns its text for a row."""
 
 
 def long_table(figures: list[Figures]) -> Table:
@@ -215,7 +215,7 @@ def migration_table(figures: list[MigrationFigures]) -> Table:
 
 def memory_table(figures: list[MemoryFigures]) -> Table:
     return _table(
-        f"The memory of a conversation that goes on, texts of {SIZE} characters (budget {MEMORY_BUDGET}x)",
+        f"The memory of a running conversation, texts of {SIZE} characters (budget {MEMORY_BUDGET}x)",
         figures,
         _text("who"),
         _number("messages"),
@@ -268,7 +268,7 @@ def _table(title: str, figures: Iterable[Any], *columns: Column) -> Table:
 
 
 def _empty(title: str, names: Iterable[str], texts: Container[str]) -> Table:
-    """A table without rows; columns of texts begin at the left and stay whole."""
+    """Return a table without rows. Columns of texts are left-aligned and not wrapped."""
     shown = Table(title=title, title_justify="left")
     for name in names:
         shown.add_column(name, justify="left" if name in texts else "right", no_wrap=name in texts)

@@ -1,4 +1,4 @@
-"""A team of four: what its state takes at rest, what a capture costs early and late, and what a restore costs."""
+"""Measure a team of four: bytes at rest, an early and a late capture, and a restore."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ SIZE = 1024
 SEED = 7
 NAMES = ("reader", "writer", "critic", "editor")
 NOTES = 5
-"""How many memories of ``SIZE`` characters each agent has, where they have any."""
+"""Memories of ``SIZE`` characters for each agent that has any."""
 EARLY = 100
 """The length of the conversation that a late capture is compared with."""
 NEAR = 50
-"""Captures count that were made within so many messages of the length in question."""
+"""Captures within this many messages of a length count for it."""
 SESSION = "case-42"
 
 
 @dataclass(frozen=True, slots=True)
 class TeamFigures:
-    """What one run measured; times are medians."""
+    """The figures of one run. Times are medians."""
 
     team: str
     store: str
     messages: int
-    """In the team's thread, events included."""
+    """Messages in the team's thread, including events."""
     turns: int
     raw_bytes: int
-    """Every text once: tasks, answers, memories."""
+    """Bytes of every text, counted once: tasks, answers, memories."""
     stored_bytes: int
     bytes_ratio: float
     early_ms: float
@@ -60,14 +60,14 @@ class TeamFigures:
     late_ms: float
     growth: float
     ready_growth: float
-    """The same for what is done before each turn."""
+    """The same growth for the work before each turn."""
     saving_ratio: float
     """A late capture against AutoGen's ``save_state()`` of the same team."""
     restore_ms: float
     loading_ratio: float
-    """Against AutoGen's ``load_state()`` of the same state, which has it in memory."""
+    """A restore against AutoGen's ``load_state()`` of the same state in memory."""
     rows_ratio: float
-    """Against reading all rows of the session and parsing their JSON."""
+    """A restore against reading all rows of the session and parsing their JSON."""
     own_ratio: float
     """The same without AutoGen's own loading."""
 
@@ -76,7 +76,7 @@ class TeamFigures:
 
 
 class Watch(AutoGen):
-    """AutoGen, with the time of what is done before a turn, and of capture and packing after it."""
+    """AutoGen, with timers of the work before a turn, and of capture and packing after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Watch(AutoGen):
 
 
 class Watched:
-    """A store that tells when a write arrives: all packing is done by then."""
+    """A store that reports when a write arrives. By then all packing is done."""
 
     def __init__(self, store: Store, watch: Watch) -> None:
         self._store, self._watch = store, watch
@@ -111,7 +111,7 @@ class Watched:
 
 
 class Texts:
-    """The texts of one conversation, and how long they are together."""
+    """The texts of one conversation, and their total length."""
 
     def __init__(self) -> None:
         self._chance = random.Random(SEED)
@@ -210,7 +210,7 @@ async def team_state(team: str, kind: str, messages: int, advance: Callable[[int
 
 
 async def _converse(case: Session[Any, Any], texts: Texts, messages: int) -> AsyncGenerator[int, None]:
-    """Run turns until the team's thread has so many messages; its length after each."""
+    """Run turns until the team's thread has this many messages. Return its length after each turn."""
     length = 0
     while length < messages:
         length += len((await case.run(next(texts))).messages)
@@ -218,5 +218,5 @@ async def _converse(case: Session[Any, Any], texts: Texts, messages: int) -> Asy
 
 
 def _near(times: Sequence[float], lengths: Sequence[int], length: int) -> float:
-    """The median of the times at which the thread was about so long."""
+    """Return the median of the times at about this length of the thread."""
     return statistics.median(taken for taken, found in zip(times, lengths, strict=True) if abs(found - length) <= NEAR)

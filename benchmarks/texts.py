@@ -17,7 +17,7 @@ in on at by is was has been will can could should must about our your their
 
 
 def text(size: int, chance: random.Random) -> str:
-    """Sentences, ``size`` characters of them."""
+    """Return ``size`` characters of sentences."""
     parts: list[str] = []
     length = 0
     while length < size:

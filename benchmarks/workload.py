@@ -1,4 +1,4 @@
-"""The turns that everybody is measured with: the same for the same seed, and made without any package."""
+"""The turns that all contenders run. They are the same for the same seed, and need no package."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 SEED = 7
 Shape = Literal["chat", "tools", "team", "images"]
-"""One agent; one that calls a tool in every other turn; four that answer one after the other; one that is shown
-pictures."""
+"""The shape of turns: one agent, one that calls a tool in every other turn, four that answer one after the other, or
+one that gets pictures."""
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 AGENTS = ("intake", "policy", "payout", "closing")
 """The agents of a team, in their order."""
 TYPICAL = 700
-"""Characters of a typical text; half of them are shorter. Few are very long, as in mail."""
+"""Median number of characters in a text. A few texts are very long, as in mail."""
 PICTURE = 20_000
-"""Bytes of a picture, about."""
+"""Approximate bytes of a picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that is called, and what it gives."""
+    """A call of a tool, and its result."""
 
     id: str
     tool: str
@@ -38,17 +38,17 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is asked, the tool that is called before the answers, and the answers: one for each agent."""
+    """A task, the call of a tool before the answers, and one answer for each agent."""
 
     question: str
     picture: bytes
-    """A PNG, or nothing."""
+    """A PNG, or empty."""
     call: ToolCall | None
     answers: tuple[str, ...]
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of all that was said, once, without any form around it."""
+        """Return the bytes of all texts, each counted once, without any format."""
         said = [self.question, *self.answers]
         if self.call:
             said += [self.call.tool, *self.call.arguments, *self.call.arguments.values(), self.call.result]
@@ -56,12 +56,12 @@ class Turn:
 
     @property
     def messages(self) -> int:
-        """How many it is made of: the question, a call and its result, the answers."""
+        """Return the number of messages: the task, a call and its result, and the answers."""
         return 1 + 2 * bool(self.call) + len(self.answers)
 
 
 def turns(shape: Shape, first: int, last: int) -> Iterator[Turn]:
-    """The turns from number ``first`` (from 0) up to ``last``, which is not among them."""
+    """Yield the turns from number ``first`` (counted from 0) up to, but not including, ``last``."""
     for number in range(first, last):
         chance = random.Random(f"{SEED} {shape} {number}")
         call = None
@@ -81,7 +81,7 @@ def _length(chance: random.Random) -> int:
 
 
 def _png(chance: random.Random) -> bytes:
-    """A picture of noise, which cannot be made smaller."""
+    """Return a picture of noise, which cannot be compressed."""
     side = int((PICTURE / 3) ** 0.5)
     lines = b"".join(b"\0" + chance.randbytes(3 * side) for _ in range(side))
 

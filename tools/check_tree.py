@@ -1,4 +1,4 @@
-"""Keeps the tracked tree tidy: short source files, and no trace of the machine a file was written on."""
+"""Check the tracked files: no long source files, and no trace of the machine that a file was written on."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 600
 SKIPPED_FOLDERS = frozenset({".git", ".venv", "build", "dist", "node_modules", "__pycache__"})
 
-# path -> why the file is better whole than split
+# path -> reason for a long file
 LONG_FILES: dict[str, str] = {}
 
 # Letters in brackets keep these patterns from matching their own text.
@@ -26,7 +26,7 @@ PROSE = ("src/", "tests/", "docs/", "examples/", "README.md", "CHANGELOG.md")
 
 
 def tracked() -> list[str]:
-    """Paths git knows or would add; every file outside the usual build folders where git cannot answer."""
+    """Return the paths that git tracks or would add. Without git, return all files outside build folders."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -42,7 +42,7 @@ def tracked() -> list[str]:
 
 
 def problems(name: str) -> Iterator[str]:
-    """What is wrong with one file, a sentence each."""
+    """Yield the problems of one file, a sentence each."""
     try:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
@@ -58,7 +58,7 @@ def problems(name: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print every problem; 1 if there is any."""
+    """Print every problem. Return 1 if there is any."""
     names = tracked()
     found = [problem for name in names for problem in problems(name)]
     found += [f"{name}: listed in LONG_FILES but gone" for name in LONG_FILES if name not in names]

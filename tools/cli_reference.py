@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from what the commands say of themselves. A test fails while the page is stale."""
+"""Write docs/reference/cli.md from the commands' help. A test fails if the page is out of date."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 WIDTH = 100
 
 INTRODUCTION = """\
-<!-- Written by tools/cli_reference.py; change that, or the commands' help, and run it again. -->
+<!-- Written by tools/cli_reference.py: change that file or the commands' help, and run it again. -->
 
 # The command line
 
@@ -27,31 +27,34 @@ turn   when               status   said                                         
                                    support_agent: Noted: the customer prefers email.
 ```
 
-* **The store** is `--store URL`, else `$MIDTURN_URL`, else `sqlite:///midturn.db`. Commands that only look for
-  something never make a store.
-* **Answers** and tables go to stdout, everything else to stderr: `midturn chat ... > answer.txt` has the answer alone.
-* **With `--json`** stdout has one JSON value (a line for each turn if `chat` reads its tasks from a pipe), and an error
-  is an object on stderr: `{"error": {"type": "SessionBusy", "message": "...", "session": "case-42"}}`.
-* **Interrupting** a turn of `chat`, with Ctrl-C or SIGTERM, cancels it: the session is as it was before the turn, and
-  `midturn resume` tries it again. A second Ctrl-C ends the process at once; if the turn was not cancelled by then, it
-  counts as crashed, and the next turn or `midturn resume` finishes it first.
-* **A turn that needs an answer from a human** asks at a terminal. Elsewhere its questions are printed, it is stored as
-  `waiting`, and the exit code is 0; with `--json` they are in `waiting`. `midturn answer` goes on from any process.
-* **Control characters** in what agents, tools and users said are shown as text such as `\\x1b`.
+* **The store** is `--store URL`, else `$MIDTURN_URL`, else `sqlite:///midturn.db`. Commands that only read never create
+  a store.
+* **Answers** and tables go to stdout, everything else goes to stderr. `midturn chat ... > answer.txt` writes only the
+  answer to the file.
+* **Errors** end with the command to type next.
+* **With `--json`** stdout has one JSON value. If `chat` reads tasks from a pipe, stdout has one line for each turn. An
+  error is an object on stderr: `{"error": {"type": "SessionBusy", "message": "...", "session": "case-42"}}`.
+* **Ctrl-C or SIGTERM** cancels a turn of `chat`. The session is then as it was before the turn, and `midturn resume`
+  tries the turn again. A second Ctrl-C ends the process at once, like a crash. The next turn or `midturn resume` then
+  finishes the interrupted turn first.
+* **A turn that needs an answer from a human** asks at a terminal. Without a terminal, the command prints the questions,
+  stores the turn as `waiting`, and ends with exit code 0. With `--json` the questions are in `waiting`.
+  `midturn answer` answers from any process.
+* **Control characters** in texts of agents, tools and users are shown as text such as `\\x1b`.
 
 | exit code | meaning |
 |---|---|
-| 0 | done |
+| 0 | success |
 | 1 | an error, or a turn that failed |
 | 2 | wrong usage, or an APP that cannot be loaded |
 | 3 | no such store, session or checkpoint |
 | 4 | another worker holds the session, or its turn waits for an answer |
-| 130 | interrupted by Ctrl-C (143: by SIGTERM) |
+| 130 | stopped by Ctrl-C (143: by SIGTERM) |
 """
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     root = click.Context(midturn, info_name="midturn", terminal_width=WIDTH, **midturn.context_settings)
     parts = [INTRODUCTION]
     for name, command in commands(midturn):
@@ -61,7 +64,7 @@ def render() -> str:
 
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """The commands and their names, also those of groups inside it."""
+    """Yield the commands of a group and their names, and those of nested groups."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from ((f"{name} {inner}", found) for inner, found in commands(command))

@@ -16,11 +16,11 @@ PICTURE = Path(__file__).parents[1] / "docs" / "demo.svg"
 
 
 def main() -> int:
-    """Run the demo and write the picture; 1 if the demo failed."""
+    """Run the demo and write the picture. Return 1 if the demo failed."""
     console = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     code = asyncio.run(run_demo(console, as_json=False))
     svg = console.export_svg(title="midturn demo", unique_id="demo")
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # fonts from the web: the viewer's own will do
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # no fonts from the web
     PICTURE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
     print(f"{PICTURE.name}: drawn")
     return code

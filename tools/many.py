@@ -1,4 +1,4 @@
-"""Many sessions from one: what thousands of cases in a store are like, without running a turn for each."""
+"""Fill a store with thousands of copies of one session, without running their turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def multiply(store: Store, session: str, ids: Iterable[str]) -> None:
-    """Write copies of a session that rests under other ids, each in one write; where it names itself, so do they."""
+    """Write copies of an idle session under other ids, each in one write. Each copy contains its own id."""
     head = await store.head(session)
     if head is None:
         raise LookupError(session)

@@ -1,1 +1,1 @@
-"""midturn, the floor, and what somebody would pick instead: the same turns, in one run, on one machine."""
+"""Compare midturn with the floor and with other projects: the same turns, in one run, on one machine."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.compare``: all contenders have the same turns; tables here, and the figures as JSON."""
+"""``python -m benchmarks.compare``: run the same turns with all contenders, and print tables and JSON."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ QUICK_SHAPES: tuple[Shape, ...] = ("chat", "team")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
-    parser.add_argument("--points", type=_names, help="lengths of the conversation in turns, with commas")
-    parser.add_argument("--only", type=_names, help="these contenders alone, with commas")
-    parser.add_argument("--shapes", type=_names, help="kinds of turns, with commas")
-    parser.add_argument("--quick", action="store_true", help="short, without servers and without peers")
+    parser.add_argument("--points", type=_names, help="lengths of the conversation in turns, separated by commas")
+    parser.add_argument("--only", type=_names, help="only these contenders, separated by commas")
+    parser.add_argument("--shapes", type=_names, help="kinds of turns, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="run a short comparison, without servers and peers")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="a folder for compare.json")
     options = parser.parse_args()
     contenders = options.only or (QUICK if options.quick else (*OURS, *THEIRS))
@@ -48,7 +48,7 @@ def main() -> None:
             parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     if not INSTALLED.exists() and not all(map(is_ours, contenders)):
-        console.print("notice: without the peers, whose environment is not complete; type: make .venv/peers/.installed")
+        console.print("notice: the peers are missing: they are not installed; type: make .venv/peers/.installed")
         contenders = [name for name in contenders if is_ours(name)]
     plan = Plan(contenders=contenders, shapes=shapes, points=sorted(points), rates=not options.quick)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A whole run: the curves of all contenders, what their turns are made of, and many sessions at the same time."""
+"""A whole run: the curves of all contenders, the statements of their turns, and many sessions at the same time."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 LONG = 1_000
 """The last point of all shapes but the first."""
 SHORT = Limits(seconds=30.0)
-"""What the way to a point may take in all shapes but the first."""
+"""Limits on the way to a point, in all shapes but the first."""
 MORE = frozenset(
     {
         *("floor-sqlite", "midturn-sqlite", "langgraph-sqlite-sync", "langgraph-sqlite-delta", "openai-sqlite"),
         *("adk-sqlite", "floor-postgres", "midturn-postgres", "floor-file", "midturn-file", "json"),
     }
 )
-"""Those who have all shapes; the others have the first."""
+"""Contenders that run all shapes. The others run only the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be measured; the first shape has all points, and the statements of its turns are counted."""
+    """The parts of a comparison. The first shape has all points, and the statements of its turns are counted."""
 
     contenders: Sequence[str]
     shapes: Sequence[Shape]
@@ -58,7 +58,7 @@ class Plan:
 
 
 def compare(plan: Plan, console: Console, file: Path) -> Results:
-    """Measure everything, and tell how far it is; the file has what is known by now, if it is interrupted."""
+    """Measure everything and report progress. The file always has the results so far."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -87,7 +87,7 @@ class _Comparison:
         self.results = Results(about=machine.about(storages.versions(plan.contenders)))
 
     def curves(self, shape: Shape, contenders: Sequence[str]) -> None:
-        """All contenders of one kind of store, point by point: what else the machine does meets all of them."""
+        """Measure all contenders of one kind of store, point by point, so that other load hits all of them."""
         with ExitStack() as stack:
             runs: list[Run] = []
             for name in contenders:

@@ -1,4 +1,4 @@
-"""How many statements a turn is made of, and how often something waits for the disk."""
+"""Count the statements of a turn, and how often it waits for the disk."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Tally: TypeAlias = dict[str, float | None]
 
 
 def count(contender: str, shape: Shape, storages: Storages, after: int = AFTER) -> Counts:
-    """Of a turn: the difference between a process with one turn and one with many more.
+    """Return the counts of one turn: the difference between a process with one turn and one with many.
 
     Raises:
-        ContenderFailed: it could not have the turns.
+        ContenderFailed: the contender could not run the turns.
     """
     storage = storages.new(contender)
     try:
@@ -56,7 +56,7 @@ def _each(many: float | None, one: float | None) -> float | None:
 
 
 def _have(contender: str, shape: Shape, storage: Storage, first: int, last: int, *tracer: str) -> float:
-    """Have turns; how many statements SQLite has executed for them."""
+    """Run turns, and return the number of statements that SQLite has executed."""
     words = ("--first", first, "--last", last, "--without-plain", "--count")
     told = talk([*tracer, *command(contender, "run", storage.address, shape, *words)], SECONDS)
     return float(told["statements"])
@@ -75,7 +75,7 @@ def _tally(contender: str, shape: Shape, storage: Storage, first: int, last: int
 
 
 def _traced(have: Callable[..., float]) -> tuple[float | None, float]:
-    """How often the process has waited for the disk, if strace is here to say so; and its statements."""
+    """Return how often the process waited for the disk, if strace is installed, and its statements."""
     if not (strace := shutil.which("strace")):
         return None, have()
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def _wal_syncs(server: Postgres) -> float:
 
 
 def _of_redis(storage: Instance, have: Callable[..., float]) -> Tally:
-    """Commands of clients; when they reach the disk is not theirs to wait for."""
+    """Return the counts of a Redis server. Its clients do not wait for the disk."""
     with _monitored(storage) as commands:
         have()
     return {"statements": float(len(commands)), "fsyncs": None}
@@ -113,7 +113,7 @@ def _of_redis(storage: Instance, have: Callable[..., float]) -> Tally:
 
 @contextmanager
 def _monitored(storage: Instance) -> Generator[list[str]]:
-    """The commands that clients give meanwhile; among them are those of whoever ends this, always the same."""
+    """Count the commands of clients meanwhile, with a constant number of commands that end the count."""
     commands: list[str] = []
     client = redis.Redis.from_url(storage.address, socket_timeout=None)
 

@@ -1,4 +1,4 @@
-"""What a run was made with: figures of different machines are not compared."""
+"""The machine and versions of a run: figures of different machines cannot be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps({found.name: found.version for found in importlib.metadata.dist
 
 
 def about(servers: dict[str, str]) -> dict[str, Any]:
-    """Machine, versions, seed, commit and date."""
+    """Return machine, versions, seed, commit and date."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _said("git", "rev-parse", "HEAD"),
@@ -52,7 +52,7 @@ def about(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def _peers() -> dict[str, str]:
-    """The versions of what the peers' environment was asked for."""
+    """Return the versions of the packages that the peers' environment requires."""
     if not INSTALLED.exists():
         return {}
     installed = {_plain(name): version for name, version in json.loads(_said(str(PEERS), "-c", ASK)).items()}
@@ -61,7 +61,7 @@ def _peers() -> dict[str, str]:
 
 
 def _named(requirements: Iterable[str]) -> list[str]:
-    """The packages that lines of requirements name."""
+    """Return the packages in lines of requirements."""
     found = (re.match(r"[A-Za-z0-9][\w.-]*", line) for line in requirements)
     return sorted({_plain(match.group()) for match in found if match})
 
@@ -82,7 +82,7 @@ def _processor() -> str:
 
 
 def _disk(path: Path) -> str:
-    """The file system of a path, and what it is on."""
+    """Return the file system of a path, and its device."""
     path = path.resolve()
     parts = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
     if not parts:

@@ -1,4 +1,4 @@
-"""The curve of one contender: turns in new processes up to each point, then what is left, and a restore."""
+"""The curve of one contender: turns in new processes up to each point, then the bytes at rest and a restore."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 RESTORED = ("restore_ms", "restore_kb", "messages")
-"""What is told of a restore."""
+"""The figures of a restore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the way to a point may take; whoever would need more is stopped before it."""
+    """Limits on the way to a point. A contender that would exceed them is stopped before it."""
 
     seconds: float = 120.0
     size: float = 1e9
     patience: float = 1.5
-    """A process that takes so many times the seconds, although it was not expected to, is ended."""
+    """A process that takes this many times the allowed seconds is ended."""
 
 
 class Run:
-    """A contender with a shape of turns, with a storage of its own, from point to point."""
+    """A contender with one shape of turns and a storage of its own, measured from point to point."""
 
     def __init__(self, contender: str, shape: Shape, storage: Storage, limits: Limits) -> None:
         self.series = Series(contender=contender, shape=shape)
@@ -43,7 +43,7 @@ class Run:
         self._raw = self._expected = 0
 
     def reach(self, target: int, heard: Callable[[int], None]) -> None:
-        """Have the turns up to the next point, unless the run is stopped, or has to be."""
+        """Run the turns up to the next point, unless the run is stopped or has to be."""
         series = self.series
         series.stopped = series.stopped or forecast(series.points, target, self._limits)
         if series.stopped:
@@ -52,7 +52,7 @@ class Run:
             series.points.append(self._reach(target, heard))
         except ContenderFailed as error:
             if not series.points and not isinstance(error, Overtime | Unable):
-                raise  # one that cannot even begin is no result: something is missing, or wrong
+                raise  # a contender that cannot even start is no result: something is missing or wrong
             done = series.points[-1].turns if series.points else 0
             series.stopped = f"stopped at {done:,}: {str(error).splitlines()[-1]}"
 
@@ -104,10 +104,10 @@ def p95(values: list[float]) -> float:
 
 
 def forecast(points: Sequence[Point], target: int, limits: Limits) -> str | None:
-    """Why the target is not tried, if the way there would exceed a limit.
+    """Return why the target is not tried, if the way there would exceed a limit.
 
-    A turn's time and size are taken to go on growing as between the last two points; one point alone says that they do
-    not grow.
+    The time and size of a turn are expected to keep growing as between the last two points. With only one point, they
+    are expected not to grow.
     """
     if not points:
         return None
@@ -126,7 +126,7 @@ def _milliseconds(point: Point) -> float:
 
 
 def _power(before: Point, last: Point, each: Callable[[Point], float]) -> float:
-    """How something of each turn grows with the number of turns: 0 if it is flat, 1 if it doubles with it."""
+    """Return how a figure of each turn grows with the number of turns: 0 if it is flat, 1 if it doubles with it."""
     if before.turns == last.turns or each(before) <= 0 or each(last) <= 0:
         return 0.0
     return min(1.0, max(0.0, math.log(each(last) / each(before)) / math.log(last.turns / before.turns)))

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.compare.plots``: the results as pictures, by matplotlib of the peers' environment."""
+"""``python -m benchmarks.compare.plots``: draw the results, with matplotlib of the peers' environment."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ RESULTS = Path(__file__).parents[1] / "results"
 STORES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis"}
 INK, GREY, RULE = "#1f2328", "#6e7781", "#e3e6ea"
 HALO = [withStroke(linewidth=2.5, foreground="white")]
-"""Around names, where they lie over lines."""
+"""The outline of names, where they cover lines."""
 OURS = 3.4
 """The width of our own line."""
 APART = 1.25
-"""How far the lines of labels are apart, in heights of a letter."""
+"""The distance between labels, in letter heights."""
 GAP = 1.2
-"""How far groups of bars are apart, in bars."""
+"""The distance between groups of bars, in bars."""
 
 mpl.rcParams.update(
     {
@@ -47,7 +47,7 @@ mpl.rcParams.update(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a contender is called and drawn."""
+    """The name and style of a contender."""
 
     name: str
     colour: str
@@ -71,13 +71,13 @@ OVERVIEW = ("floor", "midturn", "json", "langgraph-sync", "langgraph-exit", "lan
 
 
 def short(contender: str) -> str:
-    """A contender without its store."""
+    """Return the name of a contender without its store."""
     return "-".join(part for part in contender.split("-") if part not in (*STORES, "file"))
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is drawn over the number of turns."""
+    """A figure to draw over the number of turns."""
 
     file: str
     title: str
@@ -102,7 +102,7 @@ RESTORE = Measure("restore", "What a restore takes", "reading bare rows", lambda
 
 
 def curves(results: Results, measure: Measure, shape: str) -> Figure:
-    """SQLite and Postgres side by side."""
+    """Draw SQLite and Postgres side by side."""
     figure = Figure(figsize=(11, 5.2))
     both = figure.subplots(1, 2, sharey=True)
     shown = [one for one in results.series if one.shape == shape and one.points and one.store in ("sqlite", "postgres")]
@@ -114,7 +114,7 @@ def curves(results: Results, measure: Measure, shape: str) -> Figure:
 
 
 def overview(results: Results) -> Figure:
-    """For the README: what a turn costs and what it leaves, with SQLite and the tutorial's file."""
+    """Draw the cost and the bytes at rest of a turn for the README, with SQLite and the tutorial's file."""
     figure = Figure(figsize=(9.6, 4.9))
     both = figure.subplots(1, 2)
     shown = [
@@ -151,7 +151,7 @@ def _panel(axes: Any, title: str, shown: Sequence[Series], measure: Measure) -> 
 
 
 def _draw(axes: Any, one: Series, measure: Measure) -> None:
-    """The line of a contender, if it has such a figure; with a cross at its end, if it was stopped."""
+    """Draw the line of a contender that has such a figure. A cross marks the end of a stopped one."""
     found = [(point.turns, max(value, 1e-2)) for point in one.points if (value := measure.of(point)) is not None]
     if not found:
         return
@@ -165,7 +165,7 @@ def _draw(axes: Any, one: Series, measure: Measure) -> None:
 
 
 def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:
-    """The title, the note, and the names at the ends of the lines."""
+    """Draw the title, the note, and the names at the ends of the lines."""
     figure.text(0.012, 0.972, title, fontsize=14.5, fontweight="bold", va="top")
     note = "Log scales. Medians of the last turns, in one run on one machine. Equally durable"
     note += ", but the JSON file is not flushed." if any(one.contender == "json" for one in shown) else "."
@@ -178,13 +178,13 @@ def _frame(figure: Figure, title: str, shown: Sequence[Series]) -> None:
     figure.subplots_adjust(left=left, right=1 - right, top=0.80, bottom=0.205, wspace=gap / panel)
     figure.draw_without_rendering()
     for axes in figure.axes:
-        axes.autoscale(enable=False)  # names and threads must not move what they are placed by
+        axes.autoscale(enable=False)  # names and threads must not move the axes that place them
     for axes in figure.axes:
         _label(figure, axes)
 
 
 def _label(figure: Figure, axes: Any) -> None:
-    """Write the names at the right, in the order in which the lines end, with a thread to those that end before."""
+    """Write the names at the right in the order of the line ends, with a thread to lines that end earlier."""
     size = 10.5
     lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]  # a cross has no name
     ends = sorted([(*axes.transData.transform(line.get_xydata()[-1]), line) for line in lines], key=lambda end: end[1])
@@ -203,7 +203,7 @@ def _label(figure: Figure, axes: Any) -> None:
 
 
 def _apart(wanted: Sequence[float], step: float) -> list[float]:
-    """The nearest places to those wanted, in the same order, a step apart or more."""
+    """Return the nearest places to the wanted ones, in the same order, at least a step apart."""
     groups: list[list[float]] = []
     for place in wanted:
         groups.append([place])
@@ -213,12 +213,12 @@ def _apart(wanted: Sequence[float], step: float) -> list[float]:
 
 
 def _top(group: Sequence[float], step: float) -> float:
-    """Where the highest of a group is when its middle is the middle of what they wanted."""
+    """Return the top of a group whose middle is the middle of the wanted places."""
     return sum(group) / len(group) + step * (len(group) - 1) / 2
 
 
 def throughput(rates: Sequence[Rate]) -> Figure:
-    """Bars: turns in a second with many sessions at the same time."""
+    """Draw bars of the turns per second with many sessions at the same time."""
     stores = [store for store in ("postgres", "redis") if any(store in rate.contender.split("-") for rate in rates)]
     shown = [[rate for rate in rates if store in rate.contender.split("-")] for store in stores]
     most = max(len(found) for found in shown) + GAP * len({rate.sessions for rate in rates})
@@ -265,7 +265,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare.plots", description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder with compare.json, for the pictures too")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder with compare.json, and for the pictures")
     folder = parser.parse_args().out
     results = Results.read(folder / "compare.json")
     for shape in ("chat", "team"):

@@ -1,4 +1,4 @@
-"""What a comparison found, as records and as JSON. The standard library alone: the plots are drawn elsewhere."""
+"""The results of a comparison, as records and as JSON. It needs only the standard library, as the plots do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAMILIES = ("sqlite", "postgres", "redis", "file")
 
 
 def family(contender: str) -> str:
-    """The kind of store that a contender keeps its turns in; a JSON file is one."""
+    """Return the kind of a contender's store. A JSON file is a kind, too."""
     return next((name for name in FAMILIES if name in contender.split("-")), "file")
 
 
@@ -23,38 +23,38 @@ def floor_of(contender: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A conversation of so many turns; times are those of its last turns."""
+    """A conversation with this number of turns. Times are those of its last turns."""
 
     turns: int
     raw: int
-    """Bytes of all that was said, once."""
+    """Bytes of all texts, each counted once."""
     durable_p50: float
-    """Milliseconds of a whole turn that is kept."""
+    """Milliseconds of a whole durable turn."""
     durable_p95: float
     plain_p50: float
     """The same turn by the framework alone, in memory."""
     cost_p50: float
-    """What keeping it takes: the difference, turn by turn."""
+    """Milliseconds that durability costs: the difference, turn by turn."""
     cost_p95: float
     written: int
     """Bytes since the point before."""
     at_rest: int
     in_memory: int | None
-    """Bytes that a server in memory has taken."""
+    """Bytes of memory that a Redis server uses."""
     restore_ms: float | None
-    """None, like what a restore finds, of somebody who has no conversation to read."""
+    """None for a contender that has no conversation to read, like the other figures of a restore."""
     restore_kb: int | None
-    """Memory that a restore takes."""
+    """Kilobytes of memory that a restore takes."""
     peak_kb: int
-    """The most memory of the process that had the turns."""
+    """Peak memory of the process that ran the turns."""
     messages: int | None
-    """That the restore found."""
+    """Messages that the restore found."""
     expected: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Per turn, after a hundred of them; what could not be counted is None."""
+    """Counts per turn, after a hundred turns. None if something could not be counted."""
 
     statements: float | None
     fsyncs: float | None
@@ -69,7 +69,7 @@ class Series:
     points: list[Point] = field(default_factory=list[Point])
     counts: Counts | None = None
     stopped: str | None = None
-    """Why there are no more points."""
+    """The reason why there are no more points."""
 
     @property
     def store(self) -> str:
@@ -81,7 +81,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Turns in a second, of so many sessions at the same time."""
+    """Turns per second with this number of sessions at the same time."""
 
     contender: str
     sessions: int
@@ -97,13 +97,13 @@ class Results:
     series: list[Series] = field(default_factory=list[Series])
     rates: list[Rate] = field(default_factory=list[Rate])
     notices: list[str] = field(default_factory=list[str])
-    """What is not in it, and why."""
+    """Parts that are missing, and why."""
 
     def of(self, contender: str, shape: str) -> Series | None:
         return next((one for one in self.series if (one.contender, one.shape) == (contender, shape)), None)
 
     def floor(self, series: Series, turns: int) -> Point | None:
-        """The floor of the same store at the same length, if it was there."""
+        """Return the floor of the same store at the same length, if it was measured."""
         floor = self.of(floor_of(series.contender), series.shape)
         return floor.at(turns) if floor else None
 

@@ -1,4 +1,4 @@
-"""Where contenders keep their turns: a folder, a database, a server of their own; and how much there is of it."""
+"""The storage of contenders: a folder, a database, or a server of their own; and its size."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Storage(Protocol):
-    """A storage that was empty when it was made, and is removed when it is closed."""
+    """A storage that starts empty and is removed when it is closed."""
 
     address: str
 
     def begin(self) -> None:
-        """What is written is counted from here on."""
+        """Start to count the bytes written."""
 
     def written(self, told: int) -> int:
-        """Bytes; ``told`` is what the process says of itself."""
+        """Return the bytes written. ``told`` is the number that the process reports."""
 
     def at_rest(self) -> int:
-        """Bytes on the disk; nobody has it open."""
+        """Return the bytes on the disk, while nobody has the storage open."""
 
     def in_memory(self) -> int | None: ...
 
@@ -38,7 +38,7 @@ class Storage(Protocol):
 
 
 class Folder:
-    """For SQLite and files."""
+    """A folder, for SQLite and files."""
 
     def __init__(self) -> None:
         self.address = tempfile.mkdtemp(prefix="midturn-bench-")
@@ -60,7 +60,7 @@ class Folder:
 
 
 class _Served(ABC):
-    """A storage on a server, which knows itself how much it has written."""
+    """A storage on a server that counts the bytes it writes."""
 
     _began = 0
 
@@ -73,11 +73,11 @@ class _Served(ABC):
 
     @abstractmethod
     def _logged(self) -> int:
-        """Bytes that it has ever written."""
+        """Return the bytes that the server has written since it started."""
 
 
 class Database(_Served):
-    """A database of its own, on a server that others use too; but nobody does at the same time."""
+    """A database of its own, on a server that others use, but not at the same time."""
 
     def __init__(self, server: Postgres, name: str) -> None:
         self.server, self.name = server, name
@@ -105,7 +105,7 @@ class Database(_Served):
 
 
 class Instance(_Served):
-    """A Redis server of its own, which rewrites its file only when told to."""
+    """A Redis server of its own, which rewrites its file only on command."""
 
     def __init__(self) -> None:
         self.server = Redis({"appendfsync": "always", "auto-aof-rewrite-percentage": "0"})
@@ -137,7 +137,7 @@ class Instance(_Served):
 
 
 class Storages:
-    """Makes them; the Postgres server is started when it is first needed."""
+    """Makes storages. The Postgres server is started on first use."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -156,7 +156,7 @@ class Storages:
         return server
 
     def versions(self, contenders: Iterable[str]) -> dict[str, str]:
-        """Of the servers that are needed."""
+        """Return the versions of the servers in use."""
         found: dict[str, str] = {}
         stores = {family(contender) for contender in contenders}
         if "postgres" in stores:

@@ -1,4 +1,4 @@
-"""The results as tables: ratios to the floor of the same store in the same run, with the figures beside them."""
+"""The results as tables: ratios to the floor of the same store in the same run, beside the figures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 STORES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Redis", "file": "files"}
 NOTHING = 0.02
-"""Milliseconds of a turn in memory by somebody who has no framework."""
+"""Milliseconds below which a turn in memory counts as nothing, for contenders without a framework."""
 SHAPES = {"chat": "One agent", "tools": "One agent with a tool", "team": "A team of four", "images": "Pictures"}
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """One for each shape and kind of store, then how much a turn does, then what goes at the same time."""
+    """Yield a table for each shape and kind of store, then the statements of a turn, then the throughput."""
     for shape, title in SHAPES.items():
         for store in FAMILIES:
             rows = [one for one in results.series if one.shape == shape and one.store == store]
@@ -114,7 +114,7 @@ def _table(title: str) -> Table:
 
 
 def _name(contender: str, store: str = "") -> str:
-    """How a contender is called; where the store is known already, without it."""
+    """Return the name of a contender, without its store if the table names the store."""
     name = "-".join(part for part in contender.split("-") if part != store)
     style = "bold" if contender.startswith("midturn") else "dim" if contender.startswith("floor") else ""
     return f"[{style}]{name}[/]" if style else name

@@ -1,4 +1,4 @@
-"""The processes of the contenders: how they are started, what they tell, and when they are ended."""
+"""Start the processes of the contenders, read their output, and end them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv" / "peers" / "bin" / "python"
 INSTALLED = ROOT / ".venv" / "peers" / ".installed"
-"""Is there when the peers' environment is complete."""
+"""A file that exists when the peers' environment is complete."""
 OURS = {"midturn": "benchmarks.ours", "json": "benchmarks.ours", "floor": "benchmarks.floors"}
-"""The modules of what runs in the project's environment."""
+"""The modules of contenders that run in the project's environment."""
 
 
 class ContenderFailed(RuntimeError):
-    """A process ended with an error; the message ends with what it said."""
+    """A process ended with an error; the message ends with its output."""
 
 
 class Overtime(ContenderFailed):
@@ -31,7 +31,7 @@ class Overtime(ContenderFailed):
 
 
 class Unable(ContenderFailed):
-    """A contender says that it cannot do a thing, and why."""
+    """A contender reports that it cannot do something, and why."""
 
 
 def is_ours(contender: str) -> bool:
@@ -43,19 +43,19 @@ def _maker(contender: str) -> str:
 
 
 def command(contender: str, work: str, address: str, shape: str, *words: str | int) -> list[str]:
-    """The command line of a process."""
+    """Return the command line of a process."""
     python = sys.executable if is_ours(contender) else str(PEERS)
     module = OURS.get(_maker(contender), "benchmarks.peers")
     return [python, "-m", module, contender, work, "--address", address, "--shape", shape, *map(str, words)]
 
 
 def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
-    """Run a process to its end and return the last that it told; ``heard`` gets the turns that it has had.
+    """Run a process to its end and return its last report. ``heard`` gets the number of turns so far.
 
     Raises:
-        Overtime: it did not end within so many seconds.
-        Unable: it says so.
-        ContenderFailed: it ended with an error.
+        Overtime: the process did not end within this number of seconds.
+        Unable: the contender reports that it cannot do this.
+        ContenderFailed: the process ended with an error.
     """
     facts: dict[str, Any] = {}
     turn = 0
@@ -88,7 +88,7 @@ def talk(line: Sequence[str], seconds: float, heard: Callable[[int], None] = lam
 
 
 def _environment() -> dict[str, str]:
-    """This one's, with the midturn of this tree, and without what would send the contenders' own records somewhere."""
+    """Return this process's environment with the midturn of this tree, and with the contenders' telemetry off."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MIDTURN_", "PG", "OTEL_"))}
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return kept | {"PYTHONHASHSEED": "0", "PYTHONPATH": path}

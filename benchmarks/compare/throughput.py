@@ -1,4 +1,4 @@
-"""Many sessions at the same time in one process, over one server: turns in a second."""
+"""Measure the turns per second of many sessions at the same time, in one process and over one server."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 SESSIONS = (1, 16, 64)
 STORES = ("postgres", "redis")
 TURNS = 640
-"""Of all sessions together, so that each measurement takes about as long."""
+"""Turns of all sessions together, so that all measurements take about the same time."""
 SECONDS = 180.0
 
 
 def rate(contender: str, sessions: int, storages: Storages, turns: int = TURNS) -> Rate:
-    """Turns in a second, after one turn of each session.
+    """Return the turns per second, after one turn of each session.
 
     Raises:
-        ContenderFailed: it could not have them, or it has one conversation at a time.
+        ContenderFailed: the contender could not run the turns, or runs only one conversation at a time.
     """
     storage = storages.new(contender)
     try:

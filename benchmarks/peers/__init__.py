@@ -1,1 +1,1 @@
-"""Other projects that keep what agents say, each by its own means, in an environment of their own."""
+"""Other projects that store the conversations of agents, in an environment of their own."""

@@ -12,7 +12,7 @@ from benchmarks.contender import Contender, main
 if TYPE_CHECKING:
     from benchmarks.workload import Shape
 
-# Nobody reports to anybody.
+# No telemetry.
 QUIET = {
     "LANGCHAIN_TRACING_V2": "false",
     "LANGSMITH_TRACING": "false",
@@ -22,7 +22,7 @@ QUIET = {
 
 
 def _late(peer: str, address: str, shape: Shape, **options: Any) -> Contender:
-    """Only the packages of the peer that is asked for are imported: its memory is measured."""
+    """Import only the packages of the chosen peer, because its memory is measured."""
     os.environ.update(QUIET)
     contender: Contender = importlib.import_module(f"benchmarks.peers.peer_{peer}").make(address, shape, **options)
     return contender

@@ -1,6 +1,6 @@
-"""DBOS: a workflow for each turn, in which every call of the model and of the tool is a step.
+"""DBOS: a workflow for each turn. Every call of the model and of the tool is a step.
 
-It keeps calls and has no conversation: it is compared with our journal.
+It stores calls and no conversation, so it is compared with our journal.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from benchmarks.workload import Shape, Turn
 
 _now: dict[str, Turn] = {}
-"""The turns that the model and the tool know, by conversation: a workflow is given what was asked and no answers."""
+"""The turns that the model and the tool know, by conversation. A workflow gets the task, not the answers."""
 
 
 class Ways(NamedTuple):
-    """How the calls of a turn are made."""
+    """The functions that make the calls of a turn."""
 
     model: Callable[[str, int], Any]
     tool: Callable[[str, dict[str, str]], Any]
@@ -42,7 +42,7 @@ async def tool(name: str, arguments: dict[str, str]) -> str:
 
 
 async def choose(name: str) -> dict[str, str]:
-    """The model's answer that calls the tool."""
+    """Return the model's answer that calls the tool."""
     call = _now[name].call
     assert call
     return call.arguments
@@ -53,7 +53,7 @@ BARE = Ways(model, tool, choose)
 
 
 async def answered(ways: Ways, name: str, agents: int, *, calls: bool) -> str:
-    """A turn, whichever way its calls are made."""
+    """Run a turn, with either kind of calls."""
     if calls:
         await ways.tool(name, await ways.choose(name))
     answers = [await ways.model(name, number) for number in range(agents)]
@@ -62,7 +62,7 @@ async def answered(ways: Ways, name: str, agents: int, *, calls: bool) -> str:
 
 @DBOS.workflow()
 async def workflow(name: str, question: str, picture: str, agents: int, *, calls: bool) -> str:
-    """What is asked is kept as its input, what is said as the results of its steps."""
+    """Run a turn as a workflow. DBOS stores the task as its input and the answers as results of steps."""
     del question, picture
     return await answered(KEPT, name, agents, calls=calls)
 

@@ -1,4 +1,4 @@
-"""Google ADK: its runner, and the session service that it has for databases."""
+"""Google ADK: its runner, and its session service for databases."""
 
 import logging
 import warnings
@@ -23,7 +23,7 @@ USER = "somebody"
 
 
 class Instant(BaseLlm):
-    """Says what the turn has for its agent; calls the tool first."""
+    """Answers from the turn for its agent, after a call of the tool."""
 
     number: int
     _turn: Turn = PrivateAttr()
@@ -53,7 +53,7 @@ class Instant(BaseLlm):
 
 class GoogleADK:
     def __init__(self, address: str, shape: Shape, *, store: str, name: str = SESSION) -> None:
-        logging.getLogger("google_adk").setLevel(logging.ERROR)  # it misses the number of tokens in every answer
+        logging.getLogger("google_adk").setLevel(logging.ERROR)  # it warns that answers have no number of tokens
         self._address = address
         self._store = store
         self._shape = shape
@@ -70,7 +70,7 @@ class GoogleADK:
         if len(agents) == 1:
             return agents[0]
         with warnings.catch_warnings():
-            # What is to take its place, Workflow, shows an agent only what the agent before it has said.
+            # Its replacement, Workflow, shows an agent only the answer of the agent before it.
             warnings.simplefilter("ignore", DeprecationWarning)
             return SequentialAgent(name="team", sub_agents=agents)
 
@@ -130,7 +130,7 @@ class GoogleADK:
         await self._run(self._plain, turn)
 
     async def restore(self) -> int:
-        """The service has the connections and no sessions: what it gives is new."""
+        """Read the session. The service keeps connections but no sessions, so the result is new."""
         return sum(said.content is not None for said in (await self._stored()).events)
 
     async def another(self, name: str) -> "GoogleADK":

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 CONNECTIONS = 10
-"""Of many conversations at the same time: as many as midturn has."""
+"""Connections of many conversations at the same time: as many as midturn uses."""
 
 
 class DeltaState(TypedDict):
-    """Keeps what was added, and all of it once in a hundred updates, which is the default."""
+    """Stores what was added, and the whole state every hundred updates, which is the default."""
 
     messages: Annotated[list[AnyMessage], DeltaChannel(reducer)]
 
@@ -76,7 +76,7 @@ class LangGraph:
         return saver
 
     def _graph(self, saver: BaseCheckpointSaver[str] | None) -> CompiledStateGraph:
-        """One agent, one with a tool, or four in a row."""
+        """Build a graph of one agent, one with a tool, or four in a row."""
         graph = StateGraph(self._state)
         names = AGENTS if self._shape == "team" else AGENTS[:1]
         for number, name in enumerate(names):
@@ -139,7 +139,7 @@ class LangGraph:
         return len(state.values["messages"])
 
     async def another(self, name: str) -> "LangGraph":
-        """With a pool, as their guide has it for many at the same time, and a saver of its own: one has a lock."""
+        """Open another with a pool, as their guide advises, and with its own saver, because a saver has a lock."""
         if self._pool is None:
             options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
             pool: AsyncConnectionPool[Any] = AsyncConnectionPool(

@@ -26,7 +26,7 @@ from benchmarks.workload import AGENTS, Shape, Turn
 
 
 class Instant(Model):
-    """Says what the turn has for its agent; calls the tool first."""
+    """Answers from the turn for its agent, after a call of the tool."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -52,7 +52,7 @@ class Instant(Model):
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        raise AssertionError("nobody here asks for a stream; their class wants the method")
+        raise AssertionError("no benchmark streams; the base class requires the method")
 
 
 class OpenAIAgents:
@@ -70,7 +70,7 @@ class OpenAIAgents:
         ]
         self._history: list[TResponseInputItem] = []
         self._server: Any = None
-        """What has the connections."""
+        """The object that holds the connections."""
 
     def _tool(self) -> Any:
         @function_tool
@@ -115,7 +115,7 @@ class OpenAIAgents:
         self._history = await self._session.get_items()
 
     async def durable(self, turn: Turn) -> None:
-        """The agents of a team run one after the other in the same session, the later ones with nothing new."""
+        """Run the agents of a team one after the other in the same session. Later ones get no new input."""
         asked = self._asked(turn)
         for agent in self._agents:
             await Runner.run(agent, asked, session=self._session)

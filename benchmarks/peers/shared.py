@@ -1,4 +1,4 @@
-"""What the peers have in common: names, addresses, and pictures."""
+"""Helpers of several peers: names, addresses and pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FULL = 2
 
 
 def database(address: str) -> str:
-    """The file of a SQLite database in a folder."""
+    """Return the file of a SQLite database in a folder."""
     return str(Path(address, "store.db"))
 
 
@@ -21,7 +21,7 @@ def data_url(picture: bytes) -> str:
 
 
 def set_pragmas(connection: sqlite3.Connection, *_: object) -> None:
-    """As durable as ours: for ``sqlalchemy.event.listen(engine, "connect", ...)``."""
+    """Make a connection as durable as ours: for ``sqlalchemy.event.listen(engine, "connect", ...)``."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
@@ -29,6 +29,6 @@ def set_pragmas(connection: sqlite3.Connection, *_: object) -> None:
 
 
 def require_full() -> None:
-    """For somebody whose connection cannot be reached: SQLite here has to be durable by itself, and in general is."""
+    """Check that SQLite is durable by default, for a peer whose connection cannot be reached."""
     (level,) = sqlite3.connect(":memory:").execute("PRAGMA synchronous").fetchone()
     assert level == FULL, "this SQLite is not built with synchronous=FULL as its default"

@@ -33,7 +33,7 @@ RETRY = (midturn.SessionBusy, midturn.LeaseLost, midturn.StoreUnavailable, midtu
 
 
 class Turn(BaseModel):
-    """What to do, and the caller's own name for this request: the same name again gets the same answer."""
+    """A task, and the caller's own key for this request. The same key gets the same answer."""
 
     task: str
     key: str = Field(min_length=1, max_length=500)
@@ -87,7 +87,7 @@ async def health() -> dict[str, str]:
 @app.exception_handler(midturn.MidturnError)
 async def refused(_: Request, error: midturn.MidturnError) -> JSONResponse:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
-    if status >= 500:  # noqa: PLR2004 - ours to look into, not the caller's
+    if status >= 500:  # noqa: PLR2004 - our problem, not the caller's
         log.error("%s", error, exc_info=error)
     headers = {"Retry-After": "1"} if isinstance(error, RETRY) else {}
     return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status, headers)

@@ -1,4 +1,4 @@
-"""Two instances of the app on one store, one of them killed again and again, and then the books are checked.
+"""Run two instances of the app on one store, kill them again and again, and then check the record.
 
 MIDTURN_URL=postgresql://user:password@host/database python drive.py
 """
@@ -35,11 +35,11 @@ class NotStarted(Exception):
 
 
 class Unanswered(Exception):
-    """A turn got no answer, however often it was sent."""
+    """A turn got no answer, although it was sent many times."""
 
 
 class Instance:
-    """One server process of the app; each start gets a new port."""
+    """One server process of the app. Each start gets a new port."""
 
     def __init__(self, name: str, ledger: Path) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Instance:
                     await client.get("/health")
                     return
                 await asyncio.sleep(0.05)
-        raise NotStarted(f"instance {self.name} did not start; its own words are above")
+        raise NotStarted(f"instance {self.name} did not start; its output is above")
 
     async def kill(self) -> None:
         self._process.kill()
@@ -76,7 +76,7 @@ class Instance:
 
 @dataclass
 class Books:
-    """What the client knows, and at the end what the store has."""
+    """The requests and answers of the client and, at the end, the turns in the store."""
 
     tasks: dict[str, str] = field(default_factory=dict)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Books:
 
 
 class Client:
-    """A plain loop of requests over the instances. Whatever goes wrong, it sends the same request with the same key."""
+    """Sends requests to the instances in turn. After any failure it sends the same request with the same key."""
 
     def __init__(self, instances: list[Instance], books: Books, advance: Callable[[], None]) -> None:
         self._instances = instances
@@ -100,13 +100,13 @@ class Client:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def talk(self, session: str, turns: int, first: int) -> None:
-        """Hold one conversation, each turn with the instance that is next."""
+        """Hold one conversation. Each turn goes to the next instance."""
         for number in range(1, turns + 1):
             key, task = f"{session}/{number}", _task(session, number)
             self._books.tasks[key] = task
             self._books.answers[key] = await self._deliver(session, task, key, first + number)
             self._advance()
-        again = await self._deliver(session, task, key, first + turns + 1)  # the last one once more, to the other one
+        again = await self._deliver(session, task, key, first + turns + 1)  # the last turn again, to the other
         if again != self._books.answers[key]:
             self._books.other_answers.append(key)
 
@@ -140,7 +140,7 @@ class Client:
 
 
 async def kill_in_turn(instances: list[Instance], every: float, books: Books) -> None:
-    """Kill one instance after the other, each a while after the one before it is up again."""
+    """Kill one instance after the other. Wait between kills until both are up."""
     for instance in itertools.cycle(instances):
         await asyncio.sleep(every)
         await instance.kill()
@@ -149,7 +149,7 @@ async def kill_in_turn(instances: list[Instance], every: float, books: Books) ->
 
 
 async def drive(names: list[str], turns: int, every: float, ledger: Path, bar: Progress) -> tuple[Books, float]:
-    """Hold all conversations; what the client and the store then know, and the seconds that it took."""
+    """Hold all conversations. Return what the client and the store then know, and the seconds that it took."""
     books = Books()
     instances = [Instance("A", ledger), Instance("B", ledger)]
     try:
@@ -169,7 +169,7 @@ async def drive(names: list[str], turns: int, every: float, ledger: Path, bar: P
         with suppress(asyncio.CancelledError):
             await killer
         await asyncio.gather(*(instance.stop() for instance in instances))
-        await instances[0].start()  # it has served nothing yet: all that it can tell is in the store
+        await instances[0].start()  # it has served nothing yet: all that it knows is in the store
         for name in names:
             books.histories[name] = await client.history(name)
     finally:
@@ -178,7 +178,7 @@ async def drive(names: list[str], turns: int, every: float, ledger: Path, bar: P
 
 
 def audit(books: Books, ledger: Path, turns: int) -> dict[str, Any]:
-    """Compare what the client was told, what the store has, and what the model wrote down."""
+    """Compare the answers of the client, the turns in the store, and the ledger of the model."""
     asked = defaultdict(list)
     for line in ledger.read_text().splitlines():
         entry = json.loads(line)
@@ -229,7 +229,7 @@ def _task(session: str, number: int) -> str:
 
 
 def _remembers(history: list[dict[str, Any]]) -> bool:
-    """Whether each reply counts the entries before it, and names the receipt of the last one."""
+    """Return whether each reply counts the entries before it, and names the receipt of the last one."""
     before = "none"
     for number, turn in enumerate(history, start=1):
         words = str(turn["reply"]).rstrip(".").replace(",", "").split()
@@ -264,17 +264,21 @@ def show(result: dict[str, Any]) -> None:
     console.print(table)
     for check, wrong in result["wrong"].items():
         for item in wrong[:5]:
-            console.print(f"not so: {check}: {item}", markup=False)
+            console.print(f"failed: {check}: {item}", markup=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sessions", type=int, default=50)
-    parser.add_argument("--turns", type=int, default=10, help="in each session")
+    parser.add_argument("--sessions", type=int, default=50, help="number of conversations")
+    parser.add_argument("--turns", type=int, default=10, help="turns in each session")
     parser.add_argument(
-        "--every", type=float, default=2.0, metavar="SECONDS", help="with both up, before the next kill"
+        "--every",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="pause before the next kill, with both instances up",
     )
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     given = parser.parse_args()
     if not os.environ.get("MIDTURN_URL"):
         parser.error("set MIDTURN_URL to the store, such as postgresql://user:password@localhost/database")

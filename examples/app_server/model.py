@@ -1,4 +1,4 @@
-"""A model for the example: it needs no key, no reply is like another, and it writes down each time that it is asked."""
+"""A model for the example. It needs no key, each reply is different, and it logs every call."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 
 class Clerk(ScriptedChatCompletionClient):
-    """Gives each entry a number and a receipt, and names the receipt before it, all from what the agent remembers.
+    """Gives each entry a number and a receipt, and names the receipt before it, all from the agent's memory.
 
-    ``$MODEL_SECONDS`` is how long it thinks. ``$MODEL_LEDGER`` is a file that gets a line for each call as it begins,
-    so that calls whose process was killed are in it, too.
+    ``$MODEL_SECONDS`` is the time that it takes. ``$MODEL_LEDGER`` is a file that gets a line at the start of each
+    call, so that it also has the calls of killed processes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The bank: a SQLite file that midturn knows nothing of, `bank.db`. Told to pay twice, it pays twice."""
+"""The bank: a SQLite file `bank.db` that midturn does not know. If it is told to pay twice, it pays twice."""
 
 import sqlite3
 from contextlib import closing
@@ -11,25 +11,25 @@ CREATE TABLE IF NOT EXISTS payouts (number INTEGER PRIMARY KEY, reference TEXT, 
 
 
 def reserve(claim: str, amount: int, key: str) -> str:
-    """Set an amount aside; once, however often it comes with the same key."""
+    """Set an amount aside. With the same key it happens only once."""
     _execute("INSERT OR IGNORE INTO reservations VALUES (?, ?, ?)", key, claim, amount)
     return f"{amount} EUR are set aside for {claim}."
 
 
 def pay(claim: str, amount: int, reference: str) -> str:
-    """Pay, every time."""
+    """Pay an amount. Every call pays."""
     _execute("INSERT INTO payouts (reference, claim, amount) VALUES (?, ?, ?)", reference, claim, amount)
     return find(reference) or ""
 
 
 def find(reference: str) -> str | None:
-    """The receipt of a payout, if there is one."""
+    """Return the receipt of a payout, if there is one."""
     found = _execute("SELECT number, amount, claim FROM payouts WHERE reference = ?", reference)
     return f"Payout {found[-1][0]}: {found[-1][1]} EUR for {found[-1][2]}." if found else None
 
 
 def books() -> tuple[int, int]:
-    """How many reservations and how many payouts there are."""
+    """Return the number of reservations and the number of payouts."""
     [counts] = _execute("SELECT (SELECT count(*) FROM reservations), (SELECT count(*) FROM payouts)")
     return counts
 

@@ -1,8 +1,8 @@
-"""A claims team: one agent takes the claim in, one checks the policy, one pays, and only if a human says so.
+"""A claims team: one agent takes the claim, one checks the policy, and one pays if a human approves.
 
 python claims.py run                work on the claim until it is closed or waits for a human
-python claims.py approve [AMOUNT]   allow the payout, perhaps of another amount, and go on
-python claims.py deny [REASON]      do not allow it, and go on
+python claims.py approve [AMOUNT]   approve the payout, optionally with another amount, and continue
+python claims.py deny [REASON]      deny the payout, and continue
 """
 
 import asyncio
@@ -22,41 +22,41 @@ CLAIM = "claim-1207"
 TASK = "claim-1207 has come in. Please settle it."
 CLAIMS = {"claim-1207": "A burst pipe at the insured address, damage 1200 EUR, policy P-88."}
 POLICIES = {"P-88": "Household contents: water damage up to 5000 EUR."}
-WAITS = 3  # the exit code of a process that leaves a claim to a human
+WAITS = 3  # the exit code if the claim waits for a human
 
-# 1. What the tools do to the world. That decides what happens to a call in which the process died.
+# 1. The tools. Their effect on the world decides what happens to a call that a crash interrupted.
 
 
-@midturn.tool(effect="read")  # made again, it does no harm
+@midturn.tool(effect="read")  # it may be called again
 async def look_up_claim(claim: str) -> str:
-    """What the customer has reported."""
+    """Return what the customer has reported."""
     return CLAIMS.get(claim, "There is no such claim.")
 
 
 @midturn.tool(effect="read")
 async def look_up_policy(policy: str) -> str:
-    """What a policy covers."""
+    """Return what a policy covers."""
     return POLICIES.get(policy, "There is no such policy.")
 
 
-@midturn.tool(effect="idempotent")  # made again with the same key, it does no harm
+@midturn.tool(effect="idempotent")  # it may be called again with the same key
 async def reserve(claim: str, amount: int) -> str:
     """Set an amount in EUR aside for a claim."""
     return bank.reserve(claim, amount, key=midturn.call_key())
 
 
 def paid(call: midturn.CallInDoubt) -> str | None:
-    """What the bank knows of a payout in which the process died: its receipt, or that it was not made."""
+    """Ask the bank about an interrupted payout. Return its receipt, or None if it was not made."""
     return bank.find(reference=call.key)
 
 
-@midturn.tool(effect="unsafe", approval=True, reconcile=paid)  # made once, and not before a human has allowed it
+@midturn.tool(effect="unsafe", approval=True, reconcile=paid)  # called once, after a human has approved
 async def pay_out(claim: str, amount: int) -> str:
     """Pay an amount in EUR to the customer."""
     return bank.pay(claim, amount, reference=midturn.call_key())
 
 
-# 2. The team. Nothing in it knows of midturn.
+# 2. The team. It does not know about midturn.
 
 
 def build() -> RoundRobinGroupChat:
@@ -70,7 +70,7 @@ def agent(name: str, tools: list[Callable[..., Any]], system_message: str) -> As
     return AssistantAgent(name, model_client(name), tools=tools, system_message=system_message, max_tool_iterations=4)
 
 
-# 3. A worker. The same key always means the same turn: it is begun, gone on with, or its result is told again.
+# 3. A worker. The same key means the same turn: it is started, continued, or its recorded result is returned.
 
 
 async def work() -> int:
@@ -79,7 +79,7 @@ async def work() -> int:
             if not isinstance(item, midturn.TurnResult):
                 show(item)
             elif item.waiting:
-                print(f"It waits: {item.waiting.question}\nNo process is needed for that. To go on: claims.py approve")
+                print(f"It waits: {item.waiting.question}\nNo process needs to run now. To continue: claims.py approve")
             else:
                 print(f"It is done: {item.messages[-1].to_text()}")
     print("The bank has made {1} payout(s), and has {0} reservation(s).".format(*bank.books()))
@@ -97,7 +97,7 @@ def show(event: Any) -> None:
     print(f"{'recorded' if midturn.replayed(event) else 'now':>8}  {event.source:<6}  {text}", flush=True)
 
 
-# 4. A human, who may be on another machine and needs neither the team nor its models to answer.
+# 4. A human. To answer, they need neither this machine nor the team nor its models.
 
 
 async def answer(text: str, **changed: int) -> None:

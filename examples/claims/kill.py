@@ -1,7 +1,7 @@
-"""Kill the worker of the claims team (SIGKILL) at every step there is, have another one go on, and look at the books.
+"""Kill the worker of the claims team (SIGKILL) at every step, let another one continue, and check the bank's books.
 
-python kill.py [STEP]            at each step, or at each that is called so
-python kill.py --blind [STEP]    the control: nobody looks into the bank's books after a crash, so some pay twice
+python kill.py [STEP]            at every step, or at the steps with this name
+python kill.py --blind [STEP]    the control: nobody checks the bank's books after a crash, so some claims pay twice
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from midturn.stores.sqlite.store import SqliteStore
 MOMENTS = ("as it begins", "as it ends", "while recorded", "once recorded")
 TOOLS = ("look_up_claim", "look_up_policy", "reserve", "pay_out")
 PATIENCE = 60  # seconds for a process
-FORK = multiprocessing.get_context("fork")  # so that AutoGen is not imported a hundred times
+FORK = multiprocessing.get_context("fork")  # AutoGen is imported only once
 
-# 1. A worker process. It does what `claims.py` does, and dies at the step that it is told.
+# 1. A worker process. It does what `claims.py` does, and dies at a given step.
 
 
 class Step(NamedTuple):
-    """Where a worker can be killed."""
+    """A step at which a worker can be killed."""
 
     command: str
     what: str
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Doomed:
-    """A worker that writes down each step in `steps.jsonl`, and does not survive one of them."""
+    """A worker that logs each step in `steps.jsonl`, and dies at one of them."""
 
     def __init__(self, command: str, last: Step | None) -> None:
         self._command, self._last, self._called = command, last, ""
@@ -60,7 +60,7 @@ class Doomed:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def call(self, name: Callable[..., str], make: Callable[..., Any]) -> Any:
-        """A function that calls a tool or a model, with a step before it and one after it."""
+        """Return a function that calls a tool or a model, with a step before and a step after the call."""
 
         @wraps(make)
         async def made(*args: Any, **options: Any) -> Any:
@@ -73,7 +73,7 @@ class Doomed:
         return made
 
     def write(self, make: Callable[..., Any]) -> Any:
-        """A function that writes to the store, with a step in the middle of it and one after it."""
+        """Return a function that writes to the store, with a step during and a step after the write."""
 
         async def made(store: SqliteStore, write: Write) -> Any:
             what = self._written(write)
@@ -102,7 +102,7 @@ class Doomed:
 
 
 def worker(command: str, last: Step | None, *, blind: bool) -> None:
-    """What a process does."""
+    """Run one command as a process that may die."""
     sys.stdout = io.StringIO()
     doomed = Doomed(command, last)
     claims.model_client = model.Scripted
@@ -120,12 +120,12 @@ def worker(command: str, last: Step | None, *, blind: bool) -> None:
     sys.exit(code)
 
 
-# 2. A claim from its beginning to its end, in as many processes as it takes.
+# 2. A claim from start to end, in as many processes as it needs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a claim."""
+    """The result of a claim."""
 
     reservations: int
     payouts: int
@@ -141,7 +141,7 @@ class Outcome:
 
 
 def settle(last: Step | None, *, blind: bool) -> Outcome:
-    """Work on a claim until it is closed; the first process that comes to the step ``last`` is killed there."""
+    """Work on a claim until it is closed. The first process that reaches the step ``last`` is killed there."""
     with tempfile.TemporaryDirectory() as folder, chdir(folder):  # the store and the bank are here
         command, processes = "run", 1
         while (code := process(command, last, blind=blind)) != 0:
@@ -150,10 +150,10 @@ def settle(last: Step | None, *, blind: bool) -> Outcome:
             elif code == claims.WAITS:
                 command = "approve"
             else:
-                raise RuntimeError(f"a worker ended with {code}; its own words are above")
+                raise RuntimeError(f"a worker ended with {code}; its output is above")
             processes += 1
         if last is not None:
-            raise RuntimeError(f"no worker has come to {last}")
+            raise RuntimeError(f"no worker reached {last}")
         reservations, payouts = bank.books()
         return Outcome(
             reservations=reservations,
@@ -174,7 +174,7 @@ def process(command: str, last: Step | None, *, blind: bool) -> int | None:
 
 
 async def transcript() -> list[Any]:
-    """All that was said, without what is another each time."""
+    """Return all messages, without the fields that differ in each run."""
     async with midturn.open() as store:
         [turn] = [turn async for turn in store.session(claims.CLAIM).history()]
     return [{**message, "id": None, "created_at": None} for message in turn.messages]
@@ -208,8 +208,9 @@ def main(*words: str) -> int:
                 again += outcome.model_calls() - whole.model_calls()
                 processes += outcome.processes
             console.print()
+    seconds = round(time.monotonic() - began)
     console.print(
-        f"{len(steps)} runs, each killed once, in {processes} processes and {time.monotonic() - began:.0f} seconds: "
+        f"{len(steps)} runs, each killed once, in {processes} processes and {seconds} second{'s' * (seconds != 1)}: "
         f"{len(steps) - wrong} ended with\n"
         "one reservation, one payout and the transcript of the run that was not killed.\n"
         f"{again} of {len(steps) * whole.model_calls()} model calls were made again: those whose answers had not been "

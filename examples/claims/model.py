@@ -32,11 +32,11 @@ SCRIPT: dict[str, list[tuple[str, dict[str, Any]] | str]] = {
         "{} The claim is closed.",
     ],
 }
-"""What each agent says, call by call: a tool and its arguments, or words, with {} for what the last tool returned."""
+"""The answers of each agent, call by call: a tool and its arguments, or text with {} for the last tool's result."""
 
 
 def model_client(agent: str) -> ChatCompletionClient:
-    """The model for an agent. Put your own in here."""
+    """Return the model for an agent. Put your own here."""
     if os.environ.get("OPENAI_API_KEY"):
         from autogen_ext.models.openai import OpenAIChatCompletionClient
 
@@ -45,14 +45,14 @@ def model_client(agent: str) -> ChatCompletionClient:
 
 
 class Scripted(ScriptedChatCompletionClient):
-    """Says what the script says next, which it knows from what the agent has said so far."""
+    """Answers with the next line of the script. It finds the line from the agent's earlier messages."""
 
     def __init__(self, agent: str, *, delay: float = 0.0) -> None:
         super().__init__(self._next, delay=delay)
         self.agent = agent
 
     def number(self, messages: Sequence[LLMMessage]) -> int:
-        """How many calls the agent has made before this one."""
+        """Return the number of calls that the agent has made before this one."""
         return sum(isinstance(message, AssistantMessage) for message in messages)
 
     def _next(self, messages: Sequence[LLMMessage]) -> CreateResult:

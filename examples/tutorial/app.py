@@ -8,7 +8,7 @@ from midturn.demo.scripted_model import ScriptedChatCompletionClient
 
 
 def build() -> AssistantAgent:
-    """Answers by rule and needs neither a key nor a model; put your own model client here."""
+    """Return an agent that answers by rule and needs no key. Put your own model client here."""
     return AssistantAgent("support_agent", ScriptedChatCompletionClient(), system_message=SYSTEM_MESSAGE)
 
 

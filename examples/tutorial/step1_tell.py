@@ -1,4 +1,4 @@
-"""Step 1: an agent is told something. It lives in this process, and so does what it knows."""
+"""Step 1: tell an agent a fact. The agent and its memory live only in this process."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Step 2: what the agent knows is saved, durably, before the process ends."""
+"""Step 2: save the state of the agent durably before the process ends."""
 
 import asyncio
 

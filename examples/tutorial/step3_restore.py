@@ -1,4 +1,4 @@
-"""Step 3: a fresh agent in another process gets that state, and answers from it."""
+"""Step 3: load the state into a new agent in another process. It answers from memory."""
 
 import asyncio
 

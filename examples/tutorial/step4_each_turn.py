@@ -1,4 +1,4 @@
-"""Step 4: a session saves after each turn by itself, so that there is nothing to forget."""
+"""Step 4: let a session save the state after each turn."""
 
 import asyncio
 

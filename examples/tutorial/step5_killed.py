@@ -1,4 +1,4 @@
-"""Step 5, end to end: a process is killed after its turn was acknowledged; the next one knows what it was told."""
+"""Step 5: kill a process after its turn was acknowledged. The next process remembers the turn."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ async def turn(task: str) -> None:
         result = await store.session("case-44", build).run(task=task)
         print(f"acknowledged: {result.messages[-1].to_text()}", flush=True)
         if task == FACT:
-            await asyncio.sleep(3600)  # the process has more to do, and does not get to it
+            await asyncio.sleep(3600)  # the process is killed while it waits here
 
 
 def main() -> None:

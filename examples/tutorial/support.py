@@ -12,6 +12,6 @@ __all__ = ["FACT", "QUESTION", "SECOND_FACT", "URGENT_QUESTION", "support"]
 
 @asynccontextmanager
 async def support() -> AsyncGenerator[Callable[[], AssistantAgent]]:
-    """A function that builds a fresh support_agent each time it is called."""
+    """Yield a function that builds a new support_agent each time."""
     async with model_client() as client:
         yield lambda: AssistantAgent("support_agent", client, system_message=SYSTEM_MESSAGE)

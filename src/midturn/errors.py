@@ -43,18 +43,23 @@ EXTRAS = {
 
 
 class MidturnError(Exception):
-    """Base of all midturn errors; ``session`` is the id of the session concerned, if there is one."""
+    """Base of all midturn errors; ``session`` is the id of the session concerned, if there is one.
 
-    def __init__(self, message: str, *, session: str | None = None) -> None:
-        super().__init__(message)
+    ``hint`` names the Python calls that help. It is the end of ``str(error)``. The command line prints commands in its
+    place.
+    """
+
+    def __init__(self, message: str, *, session: str | None = None, hint: str = "") -> None:
+        super().__init__(f"{message}\n{hint}" if hint else message)
         self.session = session
+        self.hint = hint
 
 
 class SessionBusy(MidturnError):
     """Another worker holds the session, or its open turn waits for a human; ``owner`` says who."""
 
-    def __init__(self, message: str, *, session: str, owner: str) -> None:
-        super().__init__(message, session=session)
+    def __init__(self, message: str, *, session: str, owner: str, hint: str = "") -> None:
+        super().__init__(message, session=session, hint=hint)
         self.owner = owner
 
 
@@ -77,7 +82,8 @@ class NotFound(MidturnError, LookupError):
     @classmethod
     def of(cls, session: str) -> NotFound:
         """Return the error for a session that does not exist."""
-        return cls(f"there is no session {session!r}; store.sessions() lists the existing ones", session=session)
+        hint = "store.sessions() lists the existing ones."
+        return cls(f"there is no session {session!r}", session=session, hint=hint)
 
 
 class SessionDeleted(MidturnError):
@@ -92,8 +98,8 @@ class SessionDeleted(MidturnError):
 class TurnFailed(MidturnError):
     """A turn ended without a result; ``turn`` is its number. The state is as it was before the turn."""
 
-    def __init__(self, message: str, *, session: str, turn: int) -> None:
-        super().__init__(message, session=session)
+    def __init__(self, message: str, *, session: str, turn: int, hint: str = "") -> None:
+        super().__init__(message, session=session, hint=hint)
         self.turn = turn
 
 
@@ -103,8 +109,10 @@ class InDoubt(MidturnError):
     ``question`` is the id of the question. ``tool`` and ``arguments`` are those of the call.
     """
 
-    def __init__(self, message: str, *, session: str, question: str, tool: str, arguments: object) -> None:
-        super().__init__(message, session=session)
+    def __init__(
+        self, message: str, *, session: str, question: str, tool: str, arguments: object, hint: str = ""
+    ) -> None:
+        super().__init__(message, session=session, hint=hint)
         self.question = question
         self.tool = tool
         self.arguments = arguments
@@ -117,8 +125,10 @@ class ReplayDiverged(MidturnError):
     place, if there is one.
     """
 
-    def __init__(self, message: str, *, session: str, turn: int, recorded: Sequence[str], now: str | None) -> None:
-        super().__init__(message, session=session)
+    def __init__(
+        self, message: str, *, session: str, turn: int, recorded: Sequence[str], now: str | None, hint: str = ""
+    ) -> None:
+        super().__init__(message, session=session, hint=hint)
         self.turn = turn
         self.recorded = tuple(recorded)
         self.now = now
@@ -130,8 +140,8 @@ class StateInvalid(MidturnError):
     ``differences`` has a path and a message for each problem.
     """
 
-    def __init__(self, message: str, *, path: str, session: str | None = None) -> None:
-        super().__init__(f"{path}: {message}", session=session)
+    def __init__(self, message: str, *, path: str, session: str | None = None, hint: str = "") -> None:
+        super().__init__(f"{path}: {message}", session=session, hint=hint)
         self.path = path
         self.differences: tuple[tuple[str, str], ...] = ((path, message),)
 
@@ -163,7 +173,7 @@ class Drifted(StateInvalid):
         if isinstance(error, Drifted):
             return error
         (path, message), *_ = error.differences
-        found = cls(message, path=path, session=error.session)
+        found = cls(message, path=path, session=error.session, hint=error.hint)
         found.args, found.differences = error.args, error.differences
         for note in getattr(error, "__notes__", ()):
             found.add_note(note)
@@ -188,8 +198,8 @@ class MigrationFailed(MidturnError):
     ``versions`` are the version that the migration starts from and the one that it leads to.
     """
 
-    def __init__(self, message: str, *, session: str | None, versions: tuple[int, int]) -> None:
-        super().__init__(message, session=session)
+    def __init__(self, message: str, *, session: str | None, versions: tuple[int, int], hint: str = "") -> None:
+        super().__init__(message, session=session, hint=hint)
         self.versions = versions
 
 
@@ -199,7 +209,7 @@ class StoreUnavailable(MidturnError):
     @classmethod
     def closed(cls) -> StoreUnavailable:
         """Return the error for a call after ``close()``."""
-        return cls("the store is closed; use it inside `async with midturn.open(...)`")
+        return cls("the store is closed", hint="Use it inside `async with midturn.open(...)`.")
 
 
 class OutcomeUnknown(StoreUnavailable):

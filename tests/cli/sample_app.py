@@ -1,7 +1,8 @@
 """What the tests of the command line run: copied to where a test is, and imported there as ``app``.
 
-The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises, and a
-tool's name calls it. ``refund`` and ``pay`` write what they did into the file ``done``.
+The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises,
+``once`` raises until the file ``go`` is there, and a tool's name calls it. ``refund`` and ``pay`` write what they did
+into the file ``done``.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class Model(ChatCompletionClient):
     async def create(self, messages, **options):
         asked = [message.content for message in messages if message.type == "UserMessage"]
         word = str(asked[-1]).split()[0]
-        if word == "fail":
+        if word == "fail" or (word == "once" and not GO.exists()):  # noqa: ASYNC240 - as below
             raise ValueError("the model is [bold]out[/bold] of order")
         if word == "wait":
             BEGUN.touch()  # noqa: ASYNC240 - files are how it speaks with a test in another process

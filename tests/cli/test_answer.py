@@ -46,7 +46,7 @@ def test_without_an_app_the_answer_is_recorded_and_resume_goes_on(cli, url):
     cli("chat", "app:desk", "case-42", "hello", *where)
     result = cli("answer", "case-42", "fine", *where)
     assert result.out == "recorded\n"
-    assert result.err == f"go on with turn 1: midturn resume APP case-42 --store {url}\n"
+    assert result.err == f"continue turn 1: midturn resume APP case-42 --store {url}\n"
     assert cli("resume", "app:desk", "case-42", *where).out.endswith("person: fine\n")
 
 
@@ -207,8 +207,8 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
         (["deny", "--arguments", "{}"], 1, "can only be changed together with 'approve'"),
         (["approve", "--arguments", '{"oder": "B2"}'], 1, "the call has no oder; it has order"),
         (["a\ud800"], 1, "surrogate"),
-        (["--question", "00000000"], 2, "go with an ANSWER"),
-        (["--app", "app:cashier"], 2, "go with an ANSWER"),
+        (["--question", "00000000"], 2, "need an ANSWER"),
+        (["--app", "app:cashier"], 2, "need an ANSWER"),
         (["approve", "--app", "app:nothing"], 2, "app has no 'nothing'"),
     ],
 )
@@ -242,7 +242,11 @@ def test_another_task_meanwhile_is_refused_with_both_ways_out(cli):
     cli("chat", "app:desk", "case-42", "hello")
     result = cli("chat", "app:desk", "case-42", "more", code=4)
     assert result.err.startswith("error: turn 1 of session 'case-42' waits for an answer to: 1 said, the last: hello")
-    assert "answer: midturn answer case-42 TEXT --app app:desk\ngive the turn up: midturn discard case-42" in result.err
+    assert result.err.splitlines()[1:] == [
+        "Your task was not accepted.",
+        "see what is asked: midturn answer case-42",
+        "give the turn up: midturn discard case-42",
+    ]
     assert "--timeout" not in result.err
     error = cli("chat", "app:desk", "case-42", "more", "--json", code=4).error
     assert error["type"] == "SessionBusy"
@@ -331,8 +335,8 @@ def test_all_leaves_waiting_turns_alone_and_counts_them(cli, crash, place):
     result = cli("resume", "app:cashier", "--all")
     assert result.out == "1 finished, 2 waiting\n"
     assert result.err.splitlines()[-2:] == [
-        "those that wait: 3 for the approval of refund",
-        "see which: midturn ls --status waiting",
+        "waiting: 3 for approval of refund",
+        "see which sessions wait: midturn ls --status waiting",
     ]
     found = cli("resume", "app:cashier", "--all", "--json").json["waiting"]
     facts = [(one["session"], one["turn"], len(one["questions"])) for one in found]
@@ -345,7 +349,7 @@ def test_all_counts_what_comes_to_wait_while_it_runs(cli, crash, place):
     (place / "go").touch()
     result = cli("resume", "app:cashier", "--all")
     assert result.out == "1 waiting\n"
-    assert "those that wait: 1 for what became of pay\n" in result.err
+    assert "waiting: 1 for the outcome of pay\n" in result.err
 
 
 def test_a_turn_that_the_code_does_not_fit_any_more_goes_on_when_told_to(cli, crash, place, done):
@@ -355,7 +359,7 @@ def test_a_turn_that_the_code_does_not_fit_any_more_goes_on_when_told_to(cli, cr
     result = cli("resume", "app:build_bank", "case-42", code=1)
     assert result.err.splitlines()[0].startswith("error: turn 1 of session 'case-42' was interrupted after pay(")
     assert result.err.splitlines()[1:] == [
-        "go on all the same, knowing that this is done: midturn resume app:build_bank case-42 --continue",
+        "continue all the same, knowing that this is done: midturn resume app:build_bank case-42 --continue",
         "give the turn up: midturn discard case-42",
     ]
     error = cli("resume", "app:build_bank", "case-42", "--json", code=1).error

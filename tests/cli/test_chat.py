@@ -40,7 +40,7 @@ def test_the_line_that_continues_names_a_store_that_is_not_the_default_and_quote
 
 def test_a_store_in_memory_is_not_promised_to_continue(cli):
     result = cli("chat", "app:support", "case-42", "hello", "--store", "memory://")
-    assert result.err == "saved as checkpoint 1; memory:// forgets it with this process\n"
+    assert result.err == "saved as checkpoint 1; memory:// loses the session when this process ends\n"
 
 
 def test_json_has_the_whole_turn(cli):

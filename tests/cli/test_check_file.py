@@ -34,7 +34,7 @@ def test_the_file_has_the_name_of_the_blueprint(cli, named, place, name, file):
     app = named(name)
     assert cli("check", app, "--write").out.startswith(f"wrote {file}.fingerprint.json: ")
     assert json.loads((place / f"{file}.fingerprint.json").read_text())["blueprint"] == name
-    assert f"is built as {file}.fingerprint.json says" in cli("check", app).out
+    assert f"matches {file}.fingerprint.json" in cli("check", app).out
 
 
 @pytest.mark.parametrize("depth", [200, 900, 100_000])

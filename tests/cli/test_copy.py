@@ -76,17 +76,17 @@ def test_wrong_usage_is_told_before_anything_is_made(cli, place):
     cli("chat", "app:support", "a", "hello")
     for words in ((), ("--all", "--session", "a")):
         error = cli("copy", "midturn.db", "new.db", *words, "--json", code=2).error
-        assert error["message"] == "give --session ID, once or several times, or --all, and not both"
+        assert error["message"] == "give either --session ID, which can be repeated, or --all"
     (place / "link.db").symlink_to("midturn.db")
     for same in ("midturn.db", f"sqlite:///{place}/midturn.db", "sqlite:///./midturn.db", "link.db"):
         error = cli("copy", "midturn.db", same, "--all", "--json", code=2).error
-        assert error["message"] == "SRC_URL and DST_URL are the same store; name another one to copy to"
+        assert error["message"] == "SRC_URL and DST_URL are the same store; name another DST_URL"
     assert cli("copy", "absent.db", "new.db", "--all", code=3).err.startswith("error: there is no store at absent.db\n")
     result = cli("copy", "midturn.db", "new.db", "--session", "x", "--session", "a", "--session", "y y", code=3)
-    assert result.err == "error: there is no session 'x', 'y y'\nmidturn ls --store midturn.db shows which there are\n"
+    assert result.err == "error: there is no session 'x', 'y y'\nlist the sessions: midturn ls --store midturn.db\n"
     cli("rm", "a", "--yes")
     result = cli("copy", "midturn.db", "new.db", "--session", "a", code=3)
-    assert result.err == "error: session 'a' was deleted; --all copies that it is\n"
+    assert result.err == "error: session 'a' was deleted; --all marks it as deleted in DST_URL\n"
     assert not (place / "new.db").exists()
     assert not (place / "absent.db").exists()
 
@@ -249,7 +249,7 @@ def test_an_interrupted_copy_says_how_to_go_on(cli, number):
     cli("chat", "app:support", "case-42", stdin="\n".join(f"task {n}" for n in range(8)))
     code, err = copy_until(2, number, "midturn.db", "new.db", "--all")
     assert code == 128 + number
-    assert err == "stopped: nothing copied\nrun the same again: it goes on where it stopped\n"
+    assert err == "stopped: nothing copied\nrun the same command again to continue where it stopped\n"
     assert cli("copy", "midturn.db", "new.db", "--all").out == "copied 1\n"
 
 
@@ -264,7 +264,7 @@ def test_a_store_that_fails_ends_the_copy(cli, monkeypatch):
         return await copy(source, target, session, **options)
 
     monkeypatch.setattr(copying, "copy", failing)
-    hint = "copied 1; run the same again: it goes on where it stopped"
+    hint = "copied 1; run the same command again to continue where it stopped"
     assert cli("copy", "midturn.db", "new.db", "--all", code=1).err == f"error: the disk is gone\n{hint}\n"
     result = cli("copy", "midturn.db", "new.db", "--all", "--json", code=1)
     assert result.json == NOTHING | {"unchanged": ["a"]}

@@ -18,12 +18,12 @@ def test_a_database_without_tables_says_so_and_is_left_as_it_is(cli, url):
     facts = result.json
     assert (facts["version"], facts["newest"], facts["profile"]) == (0, NEWEST, "strict")
     result = cli("ls", "--store", url, code=3)
-    assert "no tables of midturn yet" in result.err
+    assert "no midturn tables yet" in result.err
     assert cli("db", "status", "--json", "--store", url).json["version"] == 0
 
 
 def test_the_tables_are_made_once(cli, url):
-    assert f"made the tables, version {NEWEST}" in cli("db", "upgrade", "--store", url).out
+    assert f"created tables of version {NEWEST}" in cli("db", "upgrade", "--store", url).out
     assert f"nothing to do: the tables have version {NEWEST}" in cli("db", "upgrade", "--store", url).out
     assert cli("db", "upgrade", "--json", "--store", url).json == {"before": NEWEST, "version": NEWEST}
     result = cli("db", "status", "--store", url)
@@ -34,7 +34,7 @@ def test_the_tables_are_made_once(cli, url):
 def test_what_is_to_be_typed_has_no_password_in_it(cli, url):
     password = url.partition("://")[2].partition(":")[2].partition("@")[0]
     result = cli("db", "status", "--store", url)
-    assert "make the tables: midturn db upgrade --store" in result.err
+    assert "create the tables: midturn db upgrade --store" in result.err
     assert ":***@" in result.err
     assert password not in result.out + result.err
 

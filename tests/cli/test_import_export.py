@@ -63,7 +63,7 @@ def test_an_exported_state_starts_another_session(cli):
 def test_import_into_a_session_that_exists_needs_force(cli, saved):
     cli("import", "state.json", "case-42")
     result = cli("import", "state.json", "case-42", code=1)
-    assert result.err == "error: session 'case-42' exists already\n--force adds the state as its checkpoint 2\n"
+    assert result.err == "error: session 'case-42' exists already\nto add the state as its checkpoint 2: --force\n"
     assert cli("import", "state.json", "case-42", "--force", "--json").json["checkpoint"] == 2
 
 

@@ -73,7 +73,7 @@ def test_an_empty_store_says_what_to_type(cli):
     cli("rm", "case-42", "--yes")
     result = cli("ls")
     assert result.out == "no sessions yet\n"
-    assert result.err == "begin one: midturn chat APP SESSION\n"
+    assert result.err == "start one: midturn chat APP SESSION\n"
     assert cli("ls", "--prefix", "x").out == "no session matches\n"
     assert cli("ls", "--json").json == []
 
@@ -201,7 +201,7 @@ def test_a_failed_turn_is_shown_also_if_what_it_has_done_is_damaged(cli, place, 
     for shown in ("case-42", "case-42@1"):
         result = cli("show", shown)
         assert "failed" in result.out
-        assert "what turn 1 has done cannot be read: " in result.err
+        assert "the calls of turn 1 cannot be read: " in result.err
 
 
 def test_an_id_may_look_like_a_turn_of_another(cli):
@@ -234,7 +234,7 @@ def test_looking_for_something_makes_no_store(cli, place, url, words):
     before = sorted(place.iterdir())
     result = cli(*words, "--store", url, code=3)
     assert "there is no store at" in result.err
-    assert "begin one: midturn chat APP SESSION --store" in result.err
+    assert "start one: midturn chat APP SESSION --store" in result.err
     assert sorted(path for path in place.iterdir() if path.name != "__pycache__") == before
 
 

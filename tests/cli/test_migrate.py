@@ -64,7 +64,7 @@ def test_sessions_are_migrated_shown_and_rolled_back(cli, cases, release):
     assert cli("chat", new, "case-1", "hello").out == "helper: 2 said, the last: hello\n"
     result = cli("rollback", "support-v2", code=1)
     assert result.out.splitlines()[-1] == "rolled back 2, unchanged 0, failed 1"
-    assert "case-1: has continued since to turn 3; fork() it from checkpoint 1" in result.err
+    assert "case-1: has continued since to turn 3; fork it from checkpoint 1" in result.err
     assert cli("export", "case-2").out == cli("export", "case-2@1").out
     assert "rolled back" in cli("show", "case-2").out
 
@@ -155,9 +155,9 @@ def test_a_change_without_a_new_version_is_found(cli, release, place):
     written = json.loads((place / "support.fingerprint.json").read_text())
     assert (written["blueprint"], written["version"]) == ("support", 1)
     assert written["agents"][""]["prompt"] == ["Be kind."]
-    assert "is built as support.fingerprint.json says: version 1" in cli("check", release()).out
+    assert "matches support.fingerprint.json: version 1" in cli("check", release()).out
     result = cli("check", release(prompt="Be brief."), code=1)
-    assert "has changed, and its version is still 1" in result.err
+    assert "has changed, but its version is still 1" in result.err
     assert "prompt of helper changed" in result.err
     assert "@support.migration(1, 2)" in result.err
     report = cli("check", release(prompt="Be brief."), "--json", code=1).json
@@ -168,13 +168,13 @@ def test_a_change_without_a_new_version_is_found(cli, release, place):
 def test_a_raised_version_with_its_migration_passes(cli, release):
     cli("check", release(), "--write")
     result = cli("check", release(2, (1, 2), prompt="Be brief."))
-    assert "went from version 1 to 2" in result.out
+    assert "changed from version 1 to 2" in result.out
     assert "prompt of helper changed" in result.out
     assert "--write" in result.err
     assert "@support.migration(1, 2)" in cli("check", release(2, prompt="Be brief."), code=1).err
     cli("check", release(2, (1, 2), prompt="Be brief."), "--write")
     assert "version 2" in cli("check", release(2, (1, 2), prompt="Be brief.")).out
-    assert "is of version 2" in cli("check", release(1), code=1).err
+    assert "has version 2" in cli("check", release(1), code=1).err
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1"}', "\x00"])

@@ -21,7 +21,7 @@ def test_a_killed_turn_is_seen_and_finished_by_the_next_chat(cli, crash, place):
     crash("case-42")
     listed = cli("ls")
     assert "interrupted" in listed.out
-    assert "finish what was interrupted: midturn resume APP --all" in listed.err
+    assert "finish interrupted turns: midturn resume APP --all" in listed.err
     assert "interrupted" in cli("show", "case-42").out
     assert "interrupted" in cli("show", "case-42@1").out
     assert cli("ls", "--json").json[0]["status"] == "interrupted"
@@ -36,7 +36,7 @@ def test_a_killed_turn_is_seen_and_finished_by_the_next_chat(cli, crash, place):
         "helper: 1 said, the last: wait and see",
         "helper: 2 said, the last: more",
     ]
-    assert result.err.startswith("turn 1 was interrupted; it is finished first\n")
+    assert result.err.startswith("turn 1 was interrupted; finishing it first\n")
 
 
 def test_with_json_only_the_asked_turn_is_printed(cli, crash, place):
@@ -152,6 +152,6 @@ def test_a_signal_leaves_the_backlog_for_the_next_time(cli, crash, start, place,
     process.send(signal.SIGTERM)
     result = process.end()
     assert result.code == 143
-    assert result.err == "stopped: nothing was finished\nthe rest is still there for the next resume --all\n"
+    assert result.err == "stopped: nothing was finished\nthe next resume --all finishes the rest\n"
     (place / "go").touch()
     assert cli("resume", "app:support", "--all").out == "1 finished\n"

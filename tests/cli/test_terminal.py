@@ -72,7 +72,7 @@ def test_a_turn_that_crashed_is_finished_before_the_first_prompt(terminal, crash
     crash("case-42")
     (place / "go").touch()
     chat = terminal("chat", "app:support", "case-42")
-    chat.wait_for("turn 1 was interrupted; it is finished first\nuser: wait and see\nhelper: 1 said")
+    chat.wait_for("turn 1 was interrupted; finishing it first\nuser: wait and see\nhelper: 1 said")
     chat.wait_for("> ")
 
 

@@ -182,7 +182,7 @@ async def test_several_questions_are_answered_one_by_one_in_any_order(memory):
     first, second = result.waiting.questions
     assert [first.arguments, second.arguments] == [{"order": "A1"}, {"order": "B2"}]
     assert desk.done == [("look", "A1")], "what needs no answer is done meanwhile"
-    with pytest.raises(StateInvalid, match="say which"):
+    with pytest.raises(StateInvalid, match="name one of these"):
         await case.answer("approve")
     result = await memory.session("case", desk).answer("approve", question=second.id)
     assert [question.id for question in result.waiting.questions] == [first.id]

@@ -1,4 +1,4 @@
-"""Real servers for tests, benchmarks and examples: on this machine, on free ports, gone when their process is gone."""
+"""Real servers for tests, benchmarks and examples: on this machine, on free ports. They end with their process."""
 
 from .certificates import Certificates, certificates
 from .pgbouncer import PgBouncer, pgbouncer_binary

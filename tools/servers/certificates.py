@@ -1,4 +1,4 @@
-"""Certificates for a server on this machine, and an authority that did not sign them."""
+"""Certificates for a server on this machine, and another authority that did not sign them."""
 
 import ssl
 from functools import cache
@@ -11,19 +11,19 @@ from .process import HOST, Folder
 
 
 class Certificates(NamedTuple):
-    """What both sides of an encrypted connection need."""
+    """The files and settings for both sides of an encrypted connection."""
 
     authority: Path
     """The authority that signed the server's certificate, as a PEM file."""
     stranger: Path
-    """An authority that did not."""
+    """An authority that did not sign it, as a PEM file."""
     server: ssl.SSLContext
-    """For a server on 127.0.0.1 and localhost."""
+    """Settings for a server on 127.0.0.1 and localhost."""
 
 
 @cache
 def certificates() -> Certificates:
-    """Certificates for this process; the files are gone when it is."""
+    """Return certificates for this process. The files are removed when it ends."""
     folder = Folder("certificates").path
     authority, stranger = trustme.CA(), trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))

@@ -18,11 +18,11 @@ from .postgres import NAME, Postgres
 from .process import HOST, Folder, Server, ServerFailed, ServerMissing, plain_user, run
 
 KEEPS_STATEMENTS = (1, 21)
-"""The first version that handles prepared statements of its clients, unless it is told not to."""
+"""The first version that supports prepared statements of its clients by default."""
 
 
 def pgbouncer_binary(*, installed: bool = True) -> Path:
-    """The program: the installed one, unless that is not wanted, or else the one of Debian's packages."""
+    """Return the path of the program: the installed one if it is wanted, else one from Debian's packages."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
     found = shutil.which("pgbouncer", path=path) if installed else None
     return Path(found) if found else _fetched() / "pgbouncer"
@@ -30,7 +30,7 @@ def pgbouncer_binary(*, installed: bool = True) -> Path:
 
 @cache
 def _fetched() -> Path:
-    """A folder with the program and the folder ``libraries``; it is fetched once for this environment."""
+    """Return a folder with the program and the folder ``libraries``. It is downloaded once per environment."""
     base = Path(sys.prefix) / "servers"
     final = base / "pgbouncer"
     if final.is_dir():
@@ -39,8 +39,8 @@ def _fetched() -> Path:
     try:
         _unpack(work)
     except (OSError, ServerFailed) as error:
-        raise ServerMissing(f"no PgBouncer here, and its package cannot be had: install pgbouncer\n{error}") from None
-    with contextlib.suppress(OSError):  # somebody else's environment, or another process was faster
+        raise ServerMissing(f"PgBouncer is neither installed nor downloadable: install pgbouncer\n{error}") from None
+    with contextlib.suppress(OSError):  # it belongs to another user, or another process was faster
         base.mkdir(exist_ok=True)
         shutil.copytree(work / "pgbouncer", new := Path(tempfile.mkdtemp(dir=base)), dirs_exist_ok=True)
         new.rename(final)
@@ -48,7 +48,7 @@ def _fetched() -> Path:
 
 
 def _download(folder: Path) -> None:
-    """Get the package and the libraries that it names, as far as the system knows where they are."""
+    """Download the package and its libraries, as far as the system's package lists have them."""
     needs = run(["apt-cache", "depends", "pgbouncer"], folder, None)
     libraries = set(re.findall(r"Depends: (lib[\w.+-]+)", needs)) - {"libc6"}  # the C library has to be the system's
     run(["apt-get", "download", "pgbouncer", *sorted(libraries)], folder, None)
@@ -57,7 +57,7 @@ def _download(folder: Path) -> None:
 def _unpack(folder: Path) -> None:
     try:
         _download(folder)
-    except ServerFailed:  # the system knows of no packages, or of outdated ones
+    except ServerFailed:  # the system has no package lists, or outdated ones
         if os.geteuid() != 0:
             raise
         run(["apt-get", "update"], folder, None)
@@ -74,9 +74,9 @@ class PgBouncer(Server):
     """Lends ``pool_size`` connections of a server to its clients, for one transaction at a time.
 
     Args:
-        server: is to be started before.
-        pool_size: how many connections to the server there are for one user and database.
-        binary: as of ``pgbouncer_binary()``.
+        server: the server, which must be started before.
+        pool_size: the number of connections to the server for one user and database.
+        binary: the program; by default ``pgbouncer_binary()``.
     """
 
     _goodbye: ClassVar = signal.SIGKILL  # it has nothing to lose
@@ -85,7 +85,7 @@ class PgBouncer(Server):
         binary = binary or pgbouncer_binary()
         super().__init__("pgbouncer", plain_user())
         self._server = server
-        # A copy, because the user that it runs as may have no way to the original.
+        # A copy, because the user that it runs as may not be able to read the original.
         self._binary = shutil.copy(binary, self.folder)
         self._libraries = self.folder / "libraries"
         if binary.with_name("libraries").is_dir():
@@ -118,7 +118,7 @@ class PgBouncer(Server):
 
     @property
     def url(self) -> str:
-        """Of the server's database, by way of this."""
+        """Return the URL of the server's database through this PgBouncer."""
         return self._server.url.replace(f"@{HOST}:{self._server.port}/", f"@{HOST}:{self.port}/")
 
     def _command(self) -> list[str | Path]:

@@ -19,7 +19,7 @@ import psycopg
 from .process import HOST, Folder, Server, ServerFailed, ServerMissing, plain_user, run, wait_until
 
 NAME = "midturn"
-"""Of the user, who may do everything, and of the database."""
+"""The name of the superuser and of the database."""
 
 DEFAULTS = {
     "listen_addresses": HOST,
@@ -31,7 +31,7 @@ DEFAULTS = {
 
 @cache
 def postgres_binaries() -> list[Path]:
-    """The folders of programs of every PostgreSQL here, one per major version: the system's first."""
+    """Return the program folder of every installed PostgreSQL, one per major version, the system's first."""
     found = []
     if on_path := shutil.which("initdb"):
         found.append(Path(on_path).resolve().parent)
@@ -49,17 +49,17 @@ def postgres_binaries() -> list[Path]:
 
 @cache
 def major(binaries: Path) -> int:
-    """The major version of a PostgreSQL."""
+    """Return the major version of a PostgreSQL."""
     said = subprocess.run([binaries / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
     match = re.search(r"\d+", said)
     if match is None:
-        raise ServerFailed(f"{binaries / 'postgres'} does not say its version: {said}")
+        raise ServerFailed(f"{binaries / 'postgres'} does not print its version: {said}")
     return int(match.group())
 
 
 @cache
 def _reachable(binaries: Path, user: pwd.struct_passwd | None) -> Path:
-    """The same programs where this user can run them: a copy, if they are in a private folder."""
+    """Return programs that this user can run: a copy, if the originals are in a private folder."""
     try:
         run([binaries / "initdb", "--version"], Path("/"), user)
     except (PermissionError, ServerFailed):
@@ -77,7 +77,7 @@ def _reachable(binaries: Path, user: pwd.struct_passwd | None) -> Path:
 
 @cache
 def _template(binaries: Path, user: pwd.struct_passwd | None) -> tuple[Path, str]:
-    """A new data folder to copy, and the password of its user."""
+    """Return a new data folder to copy, and the password of its user."""
     folder = Folder("template", user).path
     password = secrets.token_hex(16)
     passwords = folder / "password"
@@ -95,8 +95,8 @@ class Postgres(Server):
     """A PostgreSQL server: ``with Postgres() as server: connect(server.url)``.
 
     Args:
-        settings: for ``postgresql.conf``, beside ``DEFAULTS``. Nothing is less durable than PostgreSQL has it.
-        binaries: one of ``postgres_binaries()``; the first, if not given.
+        settings: for ``postgresql.conf``, beside ``DEFAULTS``. The defaults are as durable as those of PostgreSQL.
+        binaries: one of ``postgres_binaries()``; by default the first.
     """
 
     _goodbye: ClassVar = signal.SIGINT
@@ -129,11 +129,11 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        """Of the database, as the user who may do everything."""
+        """Return the URL of the database for the superuser."""
         return self.url_for()
 
     def url_for(self, user: str = NAME, password: str | None = None, database: str = NAME) -> str:
-        """The address for somebody else or for another database; the password is the server's if not given."""
+        """Return the URL for another user or database. The password is the server's by default."""
         secret = self.password if password is None else password
         return f"postgresql://{quote(user, safe='')}:{quote(secret, safe='')}@{HOST}:{self.port}/{quote(database)}"
 
@@ -144,18 +144,18 @@ class Postgres(Server):
             return cursor.fetchall() if cursor.description else []
 
     def standby(self) -> "Postgres":
-        """A new server, started, that repeats what this one does and can be read."""
+        """Return a new, started server that replicates this one and can be read."""
         return _Standby(self)
 
     def promote(self) -> None:
-        """Make a standby a server that can be written to, and wait until it is."""
+        """Promote a standby to a primary, and wait until it accepts writes."""
         self.execute("SELECT pg_promote()")
 
     def _command(self) -> list[str | Path]:
         return [self._binaries / "postgres", "-D", self.data]
 
     def _environment(self) -> dict[str, str]:
-        # What the caller has set for its own client would also be heard by the server.
+        # Variables that the caller has set for its own client would also change the server.
         return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
 
     def _answers(self) -> bool:
@@ -166,7 +166,7 @@ class Postgres(Server):
 
     def _has_ended(self) -> None:
         super()._has_ended()
-        # A crash leaves these. Their process is dead for certain, but by now another may have its number.
+        # A crash leaves these files. Their process is dead, but another process may have its number by now.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         (self.folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
 
@@ -174,7 +174,7 @@ class Postgres(Server):
 class _Standby(Postgres):
     def __init__(self, primary: Postgres) -> None:
         self._primary = primary
-        super().__init__(primary.settings, primary._given_binaries)  # noqa: SLF001 - of the same class
+        super().__init__(primary.settings, primary._given_binaries)  # noqa: SLF001 - the same class
         self.start()
         wait_until(self._streams, f"{self!r} did not follow {primary!r}")
 

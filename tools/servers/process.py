@@ -1,4 +1,4 @@
-"""A server as a process of this one: its folder, its port, and ways to end it politely or not."""
+"""A server as a child process: its folder, its port, and ways to stop or kill it."""
 
 import atexit
 import contextlib
@@ -19,15 +19,15 @@ import psutil
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
-"""Seconds after which something is taken not to happen any more."""
+"""Seconds to wait for something before it counts as failed."""
 
-# Below the ports that the system gives to clients: one of those could take the port of a server that is down.
-# Redis Cluster also listens 10000 above: no server is given such a port, and the system gives none to clients either.
+# Below the ports that the system gives to clients: a client could take the port of a server that is down.
+# Redis Cluster also listens 10000 above: such a port is given neither to a server nor to a client.
 PORTS = range(11_000, 21_000)
 BUS = 10_000
 
-# Ends the server of a folder when the process that made it has died without doing so. Stopped children of PostgreSQL
-# die of the SIGKILL that it sends them five seconds after SIGQUIT.
+# Ends the server of a folder if the process that made it dies without doing so. PostgreSQL sends SIGKILL to its stopped
+# children five seconds after SIGQUIT.
 WATCHDOG = """
 read -r end
 if pid=$(cat "$1/pid"); then
@@ -47,21 +47,21 @@ class ServerMissing(RuntimeError):
 
 
 class ServerFailed(RuntimeError):
-    """A server did not do what it was told; the message ends with its log."""
+    """A server did not do what it was asked to do; the message ends with its log."""
 
 
 def plain_user() -> pwd.struct_passwd | None:
-    """Whom to run as when this process is root, for servers that refuse to; ``None`` when it is not."""
+    """Return a user to run servers as, if this process is root, because some refuse to run as root; else ``None``."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise ServerMissing("the servers do not run as root: add a user named postgres or nobody, or run as another user")
+    raise ServerMissing("the servers cannot run as root: add a user named postgres or nobody, or run as another user")
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that this process has not been given before."""
+    """Return a port that is free and that this process was not given before."""
     for port in iter(lambda: random.SystemRandom().choice(PORTS), None):
         if port not in _given and _is_free(port) and _is_free(port + BUS):
             _given.add(port)
@@ -79,7 +79,7 @@ def _is_free(port: int) -> bool:
 
 
 def wait_until(true: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Wait until it is so; ``what`` is the sentence for when it never is."""
+    """Wait until a condition is true. ``what`` describes it in the error."""
     until = time.monotonic() + patience
     while not true():
         if time.monotonic() > until:
@@ -88,7 +88,7 @@ def wait_until(true: Callable[[], bool], what: str, patience: float = PATIENCE) 
 
 
 def run(command: Sequence[str | Path], folder: Path, user: pwd.struct_passwd | None, text: str = "") -> str:
-    """Run a command to its end, feed it ``text``, and return what it printed."""
+    """Run a command with ``text`` as its input, and return its output."""
     done = subprocess.run(
         command,
         check=False,
@@ -128,11 +128,11 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this is the process that made it, and not a fork of that one."""
+        """Return whether this process made the folder. A fork of it did not."""
         return os.getpid() == self._owner
 
     def remove(self) -> None:
-        """Remove it; a fork of this process does not."""
+        """Remove the folder, unless this process is a fork of its maker."""
         if self.is_mine and self._watchdog.stdin:
             self._watchdog.kill()
             self._watchdog.wait()
@@ -145,9 +145,9 @@ class Server:
     """A server with a port and a folder of its own. ``stop`` and ``crash`` keep its data, ``close`` removes it."""
 
     _goodbye: ClassVar = signal.SIGTERM
-    """Ends it politely."""
+    """The signal that stops the server."""
     _farewell: ClassVar = signal.SIGKILL
-    """Ends it when nobody wants its data any more."""
+    """The signal that ends the server when its data is no longer needed."""
 
     def __init__(self, name: str, user: pwd.struct_passwd | None = None) -> None:
         self.port = free_port()
@@ -175,29 +175,29 @@ class Server:
         return dict(os.environ)
 
     def _answers(self) -> bool:
-        """Whether it does its work by now."""
+        """Return whether the server answers."""
         raise NotImplementedError
 
     @property
     def running(self) -> bool:
-        """Whether its process lives; a paused one does."""
+        """Return whether its process lives. A paused one does."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The process that was started; the others are its children."""
+        """Return the id of the process that was started. The others are its children."""
         if self._process is None or not self.running:
             raise ServerFailed(f"{self!r} does not run")
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """Return the output of the server."""
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def start(self) -> None:
-        """Start it, on the port and the data that it had before, and wait until it answers."""
+        """Start the server with its port and data, and wait until it answers."""
         if self.running:
             return
         with (self.folder / "log").open("ab") as log:
@@ -222,18 +222,18 @@ class Server:
             raise ServerFailed(f"{self!r} ended at once:\n{self.log[-2000:]}")
 
     def stop(self) -> None:
-        """End it politely, without waiting for its clients."""
+        """Stop the server without waiting for its clients."""
         self._end(self._goodbye)
 
     def close(self) -> None:
-        """End it and remove its data."""
+        """End the server and remove its data."""
         if self._folder.is_mine:
             self._end(self._farewell)
             self._folder.remove()
             atexit.unregister(self.close)
 
     def crash(self) -> None:
-        """Kill it and all its children at once."""
+        """Kill the server and all its children at once."""
         if self._process is not None and self.running:
             family = self._freeze()
             self._signal(reversed(family), signal.SIGKILL)  # no child is to notice that its parent is dead
@@ -242,14 +242,14 @@ class Server:
         self._has_ended()
 
     def pause(self) -> None:
-        """Stop it and its children where they are; connections to it hang."""
+        """Pause the server and its children. Connections hang."""
         family = self._freeze()
         self._signal(family, signal.SIGSTOP)
         for member in family:
             wait_until(lambda member=member: _state(member) in {"", psutil.STATUS_STOPPED}, "it did not stop")  # type: ignore[misc]
 
     def resume(self) -> None:
-        """Let it go on after ``pause``."""
+        """Continue after ``pause``."""
         self._signal(reversed(self._family()), signal.SIGCONT)
 
     def _end(self, how: signal.Signals) -> None:
@@ -265,7 +265,7 @@ class Server:
         self._has_ended()
 
     def _has_ended(self) -> None:
-        """Clear away what would be in the way of the next start."""
+        """Remove files that would prevent the next start."""
         (self.folder / "pid").unlink(missing_ok=True)
 
     def _family(self) -> list[psutil.Process]:
@@ -275,7 +275,7 @@ class Server:
         return []
 
     def _freeze(self) -> list[psutil.Process]:
-        """Stop the parent, so that no child is born, and return the family."""
+        """Pause the parent, so that it starts no more children, and return it with its children."""
         parent = psutil.Process(self.pid)
         parent.suspend()
         wait_until(lambda: _state(parent) in {"", psutil.STATUS_STOPPED}, f"{self!r} did not stop")
@@ -289,7 +289,7 @@ class Server:
 
 
 def _state(process: psutil.Process) -> str:
-    """What the system says of it; nothing once it is dead, whether or not anybody has taken note."""
+    """Return the state of a process; nothing if it is dead, even if its parent has not noticed."""
     try:
         state = str(process.status())
     except psutil.NoSuchProcess:

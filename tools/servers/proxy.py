@@ -1,4 +1,4 @@
-"""A proxy between a client and a server on this machine: it cuts, holds up, refuses and encrypts."""
+"""A proxy between a client and a server on this machine. It can cut, delay, refuse and encrypt connections."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,19 @@ from .process import HOST, PATIENCE, free_port
 
 CHUNK = 2**16
 QUIET = 0.03
-"""Seconds without a word after which an answer is complete."""
+"""Seconds of silence after which an answer counts as complete."""
 
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 GSS_REQUEST = struct.pack("!ii", 8, 80877104)
 READY = b"Z\0\0\0\5"
-"""How PostgreSQL says that it is done; one more byte follows."""
+"""The message with which PostgreSQL ends an answer. One more byte follows."""
 
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True, slots=True)
 class _Rule:
-    """Which request to cut at, and whether the server is to see it."""
+    """The request to cut at, and whether the server receives it."""
 
     left: int
     matching: bytes | None
@@ -41,12 +41,12 @@ class _Rule:
 
 
 class Proxy:
-    """Passes on what comes to ``proxy.port`` to ``port`` and back, in a thread of its own.
+    """Forwards bytes between ``proxy.port`` and ``port``, in a thread of its own.
 
     Args:
-        port: of the server, which gets plain bytes.
-        tls: what clients have to encrypt with; without it they talk plainly.
-        kind: of the server. PostgreSQL agrees on encryption in its own way, and says when an answer ends.
+        port: the port of the server, which receives plain bytes.
+        tls: settings for encrypted clients; without them clients are not encrypted.
+        kind: the kind of the server. PostgreSQL starts encryption in its own way, and marks the end of an answer.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Proxy:
     ) -> None:
         self.port = free_port()
         self.delay = 0.0
-        """Seconds by which every chunk is late, in both directions."""
+        """Seconds by which every chunk is delayed, in both directions."""
         self.accepted = 0
-        """How many connections there have been."""
+        """The number of connections so far."""
         self.cuts = 0
-        """How many of them a rule has cut."""
+        """The number of connections that a rule has cut."""
         self._target = port
         self._tls = tls
         self._kind = kind
@@ -76,18 +76,18 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """Return the number of open connections."""
         return len(self._open)
 
     def url_through(self, url: str) -> str:
-        """The address of the server by way of this; an encrypted Redis is named rediss."""
+        """Return the URL of the server through this proxy. An encrypted Redis has the scheme rediss."""
         parts = urlsplit(url)
         user, at, _ = parts.netloc.rpartition("@")
         scheme = "rediss" if self._tls and parts.scheme == "redis" else parts.scheme
         return parts._replace(scheme=scheme, netloc=f"{user}{at}{HOST}:{self.port}").geturl()
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self.flow = asyncio.Event()
@@ -97,7 +97,7 @@ class Proxy:
             self.accept()
 
     def close(self) -> None:
-        """Cut everything and end the thread."""
+        """Cut all connections and end the thread."""
         if self._loop is not None:
             self.refuse()
             self.cut()
@@ -120,23 +120,23 @@ class Proxy:
         self._do(cut)
 
     def cut_after_request(self, n: int = 1, matching: bytes | None = None) -> None:
-        """Let the n-th request from now through, but instead of its answer let the client have a reset."""
+        """Forward the n-th request from now, but send the client a reset instead of the answer."""
         self._rule = _Rule(left=n, matching=matching, served=True)
 
     def cut_before_request(self, n: int = 1, matching: bytes | None = None) -> None:
-        """Reset the connection that the n-th request from now comes on; the server never sees the request."""
+        """Reset the connection of the n-th request from now. The server never receives the request."""
         self._rule = _Rule(left=n, matching=matching, served=False)
 
     def pause(self) -> None:
-        """Hold up everything, in both directions; connections are accepted and lead nowhere."""
+        """Forward nothing, in both directions. New connections are accepted, but hang."""
         self._call(self.flow.clear)
 
     def resume(self) -> None:
-        """Let go what was held up."""
+        """Forward everything again after ``pause``."""
         self._call(self.flow.set)
 
     def refuse(self) -> None:
-        """Refuse new connections; those that are open stay."""
+        """Refuse new connections. Open ones stay."""
         if self._listener is not None:
             self._call(self._listener.close)
             self._listener = None
@@ -177,7 +177,7 @@ class Proxy:
             del self._open[task]
 
     def rule_for(self, chunk: bytes) -> _Rule | None:
-        """The rule that this request meets; it is used up by that."""
+        """Return the rule for this request. Each rule is used once."""
         rule = self._rule
         if rule is None or not rule.meets(chunk):
             return None
@@ -185,31 +185,31 @@ class Proxy:
         return rule
 
     def is_complete(self, answer: bytes) -> bool:
-        """Whether a server that is quiet after this has answered."""
+        """Return whether these bytes are a complete answer if the server sends no more."""
         return bool(answer) and (self._kind == "plain" or answer[-6:-1] == READY)
 
 
 class _Connection:
-    """One client's connection, and the server's that goes with it."""
+    """The connection of one client, and its connection to the server."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
         self._client = reader
         self._writers = [writer]
         self._answer: bytes | None = None
-        """What the server has said since the request whose answer is kept back."""
+        """The bytes of an answer that is held back."""
         self._timer: asyncio.TimerHandle | None = None
 
     def cut(self) -> None:
         """Reset both sides."""
         for writer in self._writers:
-            with contextlib.suppress(OSError, AttributeError):  # it is closed, or it is gone
-                # Lingering for no time at all makes closing a reset.
+            with contextlib.suppress(OSError, AttributeError):  # it is already closed
+                # Without lingering, closing sends a reset.
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
     async def serve(self, port: int, tls: ssl.SSLContext | None) -> None:
-        """Pass on bytes until one side ends."""
+        """Forward bytes until one side ends."""
         await self._proxy.flow.wait()
         client = self._writers[0]
         begin = await self._negotiate(client, tls) if tls else b""
@@ -232,7 +232,7 @@ class _Connection:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _negotiate(self, client: asyncio.StreamWriter, tls: ssl.SSLContext) -> bytes:
-        """Agree on encryption as PostgreSQL does, and return the first bytes of what the client says then."""
+        """Start encryption as PostgreSQL does, and return the first bytes that the client then sends."""
         while True:
             request = await self._client.readexactly(len(SSL_REQUEST))
             if request == SSL_REQUEST:

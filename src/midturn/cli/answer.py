@@ -1,4 +1,4 @@
-"""``midturn answer`` and ``midturn discard``: a turn that waits for a human goes on, or is given up."""
+"""``midturn answer`` and ``midturn discard``: answer what an open turn asks, or give the turn up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHY = {
     "failed": "failed",
     "cancelled": "was cancelled",
 }
-"""How an open turn stands."""
+"""Words for the open turn of a session, by status."""
 
 
 def _arguments(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dict[str, Any] | None:
@@ -48,11 +48,11 @@ def _arguments(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.command()
 @click.argument("session")
 @click.argument("answer", required=False)
-@click.option("--question", metavar="ID", help="The question that is meant; needed if there are several.")
+@click.option("--question", metavar="ID", help="The question to answer; required if there are several.")
 @click.option(
-    "--arguments", metavar="JSON", callback=_arguments, help="With approve: an object of arguments to change."
+    "--arguments", metavar="JSON", callback=_arguments, help="With approve: arguments to change, as an object."
 )
-@click.option("--app", metavar="APP", help="What runs the session, as in `midturn chat`: the turn goes on at once.")
+@click.option("--app", metavar="APP", help="Continue the turn at once with APP, as in `midturn chat`.")
 @timeout_option
 @busy_option
 @traceback_option
@@ -68,19 +68,19 @@ def answer(
     busy: Busy,
     url: str,
     as_json: bool,
-    trace: bool,  # noqa: ARG001 - read from the words, as for every command
+    trace: bool,  # noqa: ARG001 - main() reads it
 ) -> None:
-    """Answer what the open turn of a session asks.
+    """Answer a question of a session's open turn.
 
-    Without ANSWER: what the turn has done, what is asked, by which agent, and what can be answered.
+    Without ANSWER: show what the turn has done, its questions, who asks them, and the possible answers.
 
-    ANSWER is any text for an agent that stands for a human; approve or deny: REASON for a tool that wants approval;
-    retry, done: RESULT or fail for a call of which a crash left open what became of it.
+    ANSWER depends on the question. For an agent that stands for a human: any text. For a tool that needs approval:
+    approve or deny: REASON. For a call that a crash interrupted: retry, done: RESULT or fail.
 
-    With --app the turn goes on and is printed. Without, the answer is recorded, and `midturn resume` goes on.
+    With --app, the turn continues and is printed. Without it, the answer is recorded, and `midturn resume` continues.
     """
     if answer is None and (question is not None or arguments is not None or app is not None):
-        raise click.UsageError("--question, --arguments and --app go with an ANSWER")
+        raise click.UsageError("--question, --arguments and --app need an ANSWER")
     what = None if app is None else load_app(app)
 
     async def reply(text: str) -> None:
@@ -115,8 +115,8 @@ def answer(
 def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as_json: bool) -> int:
     """Give up the open turn of a session.
 
-    It may wait for an answer, have failed, or have been cancelled or interrupted. The session is as it was before the
-    turn; what its tools have done stays done.
+    The turn may be waiting, failed, cancelled or interrupted. The session is then as it was before the turn. What the
+    tools have done stays done.
     """
 
     async def look() -> SessionInfo:
@@ -132,7 +132,7 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
     if opened and not yes:
         if not sys.stdin.isatty():
             words = command_line("discard", session, url=url, flags=("--yes",))
-            raise click.UsageError(f"nobody can be asked whether this is meant; type {words}")
+            raise click.UsageError(f"there is no terminal to confirm this; type {words}")
         if not click.confirm(clean(f"Give up turn {turn} of {session}, which {_WHY[info.status]}?"), err=True):
             note("nothing was given up")
             return 1
@@ -147,7 +147,7 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
 
 
 def _look(session: str, *, url: str, as_json: bool) -> None:
-    """Print what is asked."""
+    """Print the questions of the open turn."""
 
     async def read() -> Turn | None:
         async with existing(url) as store:
@@ -178,4 +178,4 @@ def _recorded(info: SessionInfo, left: tuple[Question, ...], *, url: str, as_jso
         print_ways(session, left, url=url)
     else:
         say("recorded")
-        note(f"go on with turn {turn}: {command_line('resume', 'APP', session, url=url)}")
+        note(f"continue turn {turn}: {command_line('resume', 'APP', session, url=url)}")

@@ -1,4 +1,4 @@
-"""APP: from ``module:attribute`` to something that a session can run."""
+"""The argument APP: load what ``module:attribute`` names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def load_app(name: str) -> Any:
-    """What APP names; the current directory is searched first, as ``python -m`` does.
+    """Return what APP names. The current directory is searched first, as with ``python -m``.
 
     Raises:
-        AppInvalid: there is no such thing, it cannot be imported, or it is of another kind.
+        AppInvalid: APP does not exist, cannot be imported, or is not something that a session can run.
     """
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise AppInvalid(f"APP is module:attribute, such as app:support; {name!r} is not")
+        raise AppInvalid(f"APP must be module:attribute, such as app:support, not {name!r}")
     if module.endswith(".py"):
         raise AppInvalid(f"APP names a module, not a file: {module.removesuffix('.py').replace('/', '.')}:{attribute}")
     here = os.getcwd()  # noqa: PTH109 - sys.path is made of strings
@@ -38,16 +38,16 @@ def load_app(name: str) -> Any:
             raise AppInvalid(f"{module} has no {attribute!r}{_instead(part, _public(found))}")
         found = getattr(found, part)
     _check(found, name)
-    # A team logs its agents' errors with tracebacks, which we report ourselves; an app that sets up logging gets them.
+    # A team logs its agents' errors with tracebacks, but we report them. An app that sets up logging gets both.
     logging.getLogger("autogen_core").addHandler(logging.NullHandler())
     return found
 
 
 def load_blueprint(name: str) -> Blueprint:
-    """The Blueprint that APP names.
+    """Return the Blueprint that APP names.
 
     Raises:
-        AppInvalid: it names something else.
+        AppInvalid: APP names something else.
     """
     found = load_app(name)
     if not isinstance(found, Blueprint):
@@ -58,21 +58,21 @@ def load_blueprint(name: str) -> Blueprint:
 
 
 def is_live(what: object) -> bool:
-    """Whether this is an agent or a team rather than something that builds one."""
+    """Return whether this is an agent or a team, not something that builds one."""
     from midturn.autogen.adapter import AutoGen
 
     return AutoGen().is_live(what)
 
 
 def broken(doing: str, error: BaseException) -> AppInvalid:
-    """For an app that raised before there was a turn."""
+    """Return the error for an app that raised before its turn started."""
     invalid = AppInvalid(f"{doing} failed: {type(error).__name__}: {error}")
-    invalid.add_note("--traceback shows where")
+    invalid.add_note("--traceback shows where it failed")
     return invalid
 
 
 def is_ours(error: Exception) -> bool:
-    """Whether midturn's own code raised it, which is a bug and not the app's fault."""
+    """Return whether midturn's own code raised the error. Then it is our bug, not the app's fault."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("midturn.")
 
@@ -83,7 +83,7 @@ def _import(module: str, here: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             near = _instead(module, [found.name for found in pkgutil.iter_modules([here])])
-            raise AppInvalid(f"there is no module {module!r} in {here} or among the installed ones{near}") from None
+            raise AppInvalid(f"there is no module {module!r}, neither in {here} nor installed{near}") from None
         raise broken(f"importing {module}", error) from error
     except (Exception, SystemExit) as error:
         raise broken(f"importing {module}", error) from error
@@ -93,13 +93,13 @@ def _check(what: object, name: str) -> None:
     if isinstance(what, Blueprint) or is_live(what):
         return
     if not callable(what):
-        raise AppInvalid(f"{name} is a {type(what).__name__}, not a Blueprint, a factory, an agent or a team")
+        raise AppInvalid(f"{name} is a {type(what).__name__}; it must be a Blueprint, a factory, an agent or a team")
     try:
         inspect.signature(what).bind()
     except TypeError as error:
-        raise AppInvalid(f"{name} cannot be called without arguments, as a factory is: {error}") from None
+        raise AppInvalid(f"{name} must be callable without arguments, like any factory: {error}") from None
     except ValueError:
-        return  # it does not tell its arguments
+        return  # its arguments are not known
 
 
 def _public(what: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the open turn of a session has done, for people."""
+"""The calls of a turn, for people and scripts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from midturn.history.calls import Call
 
 PEOPLE = ("human", "approval", "doubt")
-"""Calls that were answered by people."""
+"""Kinds of calls that people answer."""
 
 
 def calls_json(turn: Turn | None) -> list[dict[str, Any]] | None:
-    """Return what a turn has done, for scripts; ``None`` if that was not recorded."""
+    """Return the calls of a turn for scripts; ``None`` if they were not recorded."""
     calls = turn.calls if turn is not None else ()
     return None if calls is None else [dataclasses.asdict(call) | {"at": iso(call.at)} for call in calls]
 
 
 def print_calls(turn: Turn) -> None:
-    """Print what a turn has done, a line for each call; what was only read from a memory is left out."""
+    """Print the calls of a turn, one line each, without reads of a memory."""
     shown = [call for call in turn.calls or () if call.kind != "memory" or call.effect != "read"]
     if shown:
         say(f"turn {turn.number} has done:")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 @click.argument("app")
 @click.argument("session")
 @click.argument("task", required=False)
-@label_option("Label the session; may be given several times.")
-@click.option("--key", help="A name for the turn: the same key and TASK again give the recorded answer.")
+@label_option("Label the session; repeatable.")
+@click.option("--key", help="A name for the turn. The same key and TASK return the recorded answer.")
 @timeout_option
 @busy_option
 @traceback_option
@@ -53,21 +53,21 @@ def chat(
 ) -> None:
     """Talk to APP in a session that remembers.
 
-    APP is module:attribute, looked for in the current directory first: a Blueprint, a function that builds an agent or
-    a team, or an agent or a team.
+    APP is module:attribute. It names a Blueprint, a function that builds an agent or a team, or an agent or a team. The
+    current directory is searched first.
 
-    With TASK it is one turn. Without, a conversation until /exit or the end of the input; from a pipe, each line is a
-    task. Ctrl-C stops the turn and leaves the session as it was before it.
+    With TASK, run one turn. Without it, hold a conversation until /exit or the end of the input. From a pipe, each line
+    is a task. Ctrl-C stops the turn and leaves the session as it was before the turn.
 
-    A turn that needs an answer from a human asks at the terminal. It is stored while it waits: leave with /exit, Ctrl-D
-    or Ctrl-C, and answer later, also with `midturn answer`.
+    A turn that needs an answer from a human asks at the terminal. The turn is stored while it waits. Leave with /exit,
+    Ctrl-D or Ctrl-C, and answer later with `midturn chat` or `midturn answer`.
     """
     if task is None and key is not None:
-        raise click.UsageError("--key names one turn, so it needs a TASK")
+        raise click.UsageError("--key names one turn and needs a TASK")
     if task is not None and not task.strip():
         raise click.UsageError("TASK is empty")
     if task is None and as_json and sys.stdin.isatty():
-        raise click.UsageError("--json needs a TASK, or tasks from a pipe, one per line")
+        raise click.UsageError("--json needs a TASK, or a pipe with one task per line")
     what = load_app(app)
 
     async def talk() -> None:
@@ -84,7 +84,9 @@ def chat(
                     await conversation.turn(task, key)
                     await _answer(conversation)
             elif sys.stdin.isatty():
-                note(f"session {session}, {info.turns if info is not None else 0} turns so far; /exit or Ctrl-D ends")
+                turns = info.turns if info is not None else 0
+                plural = "" if turns == 1 else "s"
+                note(f"session {session}, {turns} turn{plural} so far; /exit or Ctrl-D ends")
                 await _converse(conversation, patience, trace=trace)
             else:
                 await conversation.catch_up(patience)
@@ -96,14 +98,14 @@ def chat(
 
 
 async def _converse(conversation: Conversation, patience: float, *, trace: bool) -> None:
-    """A person at a terminal: a turn that is stopped or fails comes back to the prompt."""
+    """Converse with a person at a terminal. After a turn that is stopped or fails, prompt again."""
 
     async def attempt(work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Stopped as stop:
             if stop.number != signal.SIGINT or conversation.live.asks or someone_else_reads():
-                raise  # what asks still reads the terminal: the next line typed would go there
+                raise  # the agent still reads the terminal: the next line would go to it
             report(stop, as_json=False)
         except (MidturnError, AppInvalid) as error:
             report(error, as_json=False, trace=trace)
@@ -121,7 +123,7 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
 
 
 async def _answer(conversation: Conversation) -> bool:
-    """Have the open turn's questions answered at the terminal; false if the person leaves before."""
+    """Ask for answers at the terminal until nothing is asked. Return false if the person leaves before."""
     while questions := await conversation.asked():
         line = _typed(conversation, questions)
         if line is None:
@@ -136,10 +138,10 @@ async def _answer(conversation: Conversation) -> bool:
 
 
 def _typed(conversation: Conversation, questions: Sequence[Question]) -> str | None:
-    """A line that somebody typed; ``None`` if they leave, and they are told how to go on then.
+    """Return a line that somebody typed, or ``None`` if they leave. Then print how to continue later.
 
     Raises:
-        Stopped: by a signal; it says the same.
+        Stopped: a signal came. Its notes have how to continue later.
     """
     ways = conversation.ways(questions) if questions else []
     line: str | None = ""

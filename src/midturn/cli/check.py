@@ -1,4 +1,4 @@
-"""``midturn check``: whether a Blueprint has changed without a new version."""
+"""``midturn check``: compare a Blueprint with its committed fingerprint."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     "--file",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to compare with.  [default: BLUEPRINT.fingerprint.json]",
+    help="The committed fingerprint.  [default: BLUEPRINT.fingerprint.json]",
 )
-@click.option("--write", is_flag=True, help="Write the file: this is how it is meant to be now.")
+@click.option("--write", is_flag=True, help="Write the fingerprint instead of comparing.")
 @json_option
 def check(*, app: str, path: Path | None, write: bool, as_json: bool) -> int:
-    """See whether the Blueprint APP is built as a committed file says.
+    """Compare the Blueprint APP with its committed fingerprint.
 
-    For CI: when prompts, tools, models or participants have changed and the version was not raised, it prints what has
-    changed and how to go on, and the exit code is 1. Migrations that do not lead to the version are found as well.
+    Use it in CI. If prompts, tools, models or participants have changed under the same version, it prints the changes
+    and the migration to write, and the exit code is 1. It also reports missing migrations.
     """
     blueprint = load_blueprint(app)
     blueprint.check()
@@ -62,28 +62,28 @@ def _compare(app: str, blueprint: Blueprint, path: Path, now: dict[str, Any], *,
     version = then["version"]
     migrations = blueprint.migrations(version)  # raises if one is missing
     if version > blueprint.version:
-        raise StateInvalid(f"is of version {version}, and {app} is version {blueprint.version}", path=str(path))
+        raise StateInvalid(f"has version {version}, but {app} is only version {blueprint.version}", path=str(path))
     same = now["digest"] == drift.digest(then)
     if as_json:
         print_json({"version": version, "now": blueprint.version, "same": same, "drift": changes.as_json()})
         return 0 if same or migrations else 1
     if same and not migrations:
-        say(f"{app} is built as {path} says: version {version}, {now['digest'][:12]}")
+        say(f"{app} matches {path}: version {version}, {now['digest'][:12]}")
         return 0
     if not migrations:
         complain(
-            f"{app} has changed, and its version is still {version}",
+            f"{app} has changed, but its version is still {version}",
             *changes.texts,
             "",
-            "raise the version, and say what becomes of the states that there are:",
+            "raise the version, and write a migration for the stored states:",
             "",
             drift.migration_code(changes, name=blueprint.name, version=version),
             f"then: midturn check {app} --write",
         )
         return 1
-    say(f"{app} went from version {version} to {blueprint.version}, and this has changed:")
+    say(f"{app} changed from version {version} to {blueprint.version}:")
     say(str(changes) or "nothing")
-    note(f"when it is meant so: midturn check {app} --write, and commit {path}")
+    note(f"if this is intended: midturn check {app} --write, and commit {path}")
     return 0
 
 
@@ -108,5 +108,5 @@ def _read(app: str, path: Path) -> dict[str, Any]:
         raise error from None
     found = codec.decode_foreign(data, str(path))
     if not is_object(found) or type(found.get("version")) is not int:
-        raise StateInvalid(f"is not a fingerprint; write it anew: midturn check {app} --write", path=str(path))
+        raise StateInvalid(f"is not a fingerprint; write it again: midturn check {app} --write", path=str(path))
     return found

@@ -1,4 +1,4 @@
-"""Turns of one session, as a person sees them."""
+"""Run and print the turns of one session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from midturn.cli.output import note, print_json, say
 from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
 from midturn.cli.session_argument import look_up
 from midturn.cli.signals import stoppable
-from midturn.errors import Conflict, InDoubt, MidturnError, ReplayDiverged, SessionBusy, StateInvalid, TurnFailed
+from midturn.errors import MidturnError, StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Conversation:
-    """A session that APP runs; its turns are printed as they happen."""
+    """A session that APP runs. Its turns are printed as they happen."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Conversation:
         as_json: bool,
         asks: bool = False,
     ) -> None:
-        """``asks`` says that somebody is there to be asked, so it need not be said how else to answer."""
+        """Prepare to run a session. ``asks`` means that somebody at the terminal answers questions."""
         self._store = store
         self._case = case
         self._app = app
@@ -47,11 +47,11 @@ class Conversation:
         self._as_json = as_json
         self._asks = asks
         self._waits = False
-        """Whether the open turn waited for an answer when it was last looked at."""
+        """True if the open turn waited for an answer when it was last read."""
         self.live = Live()
 
     async def asked(self) -> tuple[Question, ...]:
-        """What has to be answered before the turn that was shown last can go on; nothing if nobody is there for it."""
+        """Return the questions of the open turn; none if nobody is there to answer them."""
         look = self._waits and self._asks
         questions = await open_questions(self._case) if look else ()
         self._waits = bool(questions)
@@ -59,13 +59,13 @@ class Conversation:
 
     @property
     def next_line(self) -> str:
-        """What to type to go on."""
+        """Return the command that continues the conversation."""
         if self._url.startswith("memory:"):
-            return "memory:// forgets it with this process"
+            return "memory:// loses the session when this process ends"
         return f"continue: {command_line('chat', self._app, self._case.id, url=self._url)}"
 
     def ways(self, questions: Sequence[Question]) -> list[str]:
-        """What to type to answer later, or not at all."""
+        """Return the commands that answer a question later or give the turn up."""
         if self._url.startswith("memory:"):
             return []
         line = answer_line(self._case.id, questions, url=self._url, app=self._app)
@@ -84,20 +84,20 @@ class Conversation:
         return command_line("discard", self._case.id, url=self._url)
 
     async def catch_up(self, patience: float) -> None:
-        """Finish a turn that another process left behind, saying so; one that waits is only shown to who is asked."""
+        """Finish and print an interrupted turn. Show a waiting turn only if somebody can answer."""
         info = await look_up(self._store, self._case.id)
         self.announce(info, patience)
         if info is None or info.owner is not None:
             return
         if info.status == "interrupted":
-            self._note(f"turn {info.turns} was interrupted; it is finished first")
+            self._note(f"turn {info.turns} was interrupted; finishing it first")
         if info.status == "interrupted" or (info.status == "waiting" and self._asks):
             result = await self._resume()
             if result is not None and not self._as_json:
                 self._show(result)
 
     async def finish(self, patience: float, *, diverged: Diverged = "raise") -> None:
-        """Finish or repeat the open turn and print it; raises as :meth:`turn`."""
+        """Finish or repeat the open turn and print it. It raises the same errors as :meth:`turn`."""
         self.announce(await look_up(self._store, self._case.id), patience)
         result = await self._resume(diverged)
         if result is not None:
@@ -111,7 +111,7 @@ class Conversation:
         """Run a turn and print it.
 
         Raises:
-            Stopped: by a signal; the turn was cancelled and the session is as it was before.
+            Stopped: a signal came. The turn was cancelled, and the session is as it was before.
             AppInvalid: the agent or team could not be built.
         """
         from autogen_agentchat.messages import TextMessage
@@ -121,26 +121,26 @@ class Conversation:
         result = await self._watch(self._run(message, key))
         recorded = key is not None and not self.live.heard and result.waiting is None
         if recorded:
-            self.live = Live(result.messages[0].id)  # the task, as it was delivered first
+            self.live = Live(result.messages[0].id)  # the recorded task, which has another id
         self._show(result, "this was" if recorded else "saved as")
 
     async def answer(
         self, text: str, *, question: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Answer what the open turn asks, and print how it goes on; raises as :meth:`turn`."""
+        """Answer a question, and print how the turn continues. It raises the same errors as :meth:`turn`."""
         self.live.again()
         try:
             result = await self._watch(self._case.answer(text, question=question, arguments=arguments))
-        except (Conflict, StateInvalid, AppInvalid) as error:
+        except (StateInvalid, AppInvalid) as error:
             info = await look_up(self._store, self._case.id)
-            if info is not None and info.status in ("running", "interrupted"):  # it is answered, now or before
-                error.add_note(f"go on with turn {info.turns}: {self._resume_line}")
+            if info is not None and info.status == "interrupted":  # the answer is recorded
+                error.add_note(f"continue turn {info.turns}: {self._resume_line}")
             raise
         if result is not None:
             self._show(result)
 
     def announce(self, info: SessionInfo | None, patience: float) -> None:
-        """Say if another worker is waited for."""
+        """Print that another worker holds the session, if the command waits for it."""
         if info is not None and info.owner is not None and patience:
             self._note(f"another worker holds the session ({info.owner}); waiting up to {patience:g} s")
 
@@ -149,7 +149,7 @@ class Conversation:
         return await self._watch(self._case.resume(diverged=diverged))
 
     def _show(self, result: TurnResult, kept: str = "saved as") -> None:
-        """Print a result, or what was not printed of it yet."""
+        """Print the part of a result that was not printed yet."""
         self._waits = result.waiting is not None
         if self._as_json:
             print_json(result_json(self._case.id, result))
@@ -160,7 +160,7 @@ class Conversation:
         if result.waiting is None:
             note(f"{kept} checkpoint {result.checkpoint}; {self.next_line}")
             return
-        self.live.asks = False  # nothing reads the terminal: the turn is stored
+        self.live.asks = False  # the turn is stored, and nothing reads the terminal
         questions = result.waiting.questions
         say(f"turn {result.turn} of {self._case.id} waits for {waits(questions)}")
         print_questions(questions)
@@ -180,27 +180,14 @@ class Conversation:
         raise RuntimeError("a turn ended without a result")
 
     async def _watch(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work on a turn; say what to do next if it does not come to its end."""
+        """Run a turn. If a signal stops it or APP cannot be built, raise an error with what to do next."""
         try:
             return await stoppable(work)
         except Stopped as stop:
             raise await self._stopped(stop.number) from None
-        except TurnFailed as error:
-            error.add_note(self._again)
-            raise
-        except ReplayDiverged as error:
-            line = command_line("resume", self._app, self._case.id, url=self._url, flags=["--continue"])
-            error.add_note(f"go on all the same, knowing that this is done: {line}")
-            error.add_note(f"give the turn up: {self._discard}")
-            raise
-        except (SessionBusy, InDoubt) as error:
-            if questions := await open_questions(self._case):
-                for way in self.ways(questions):
-                    error.add_note(way)
-            raise
         except (MidturnError, OSError):
             raise
-        except Exception as error:  # from a factory: what an agent raises in a turn is a TurnFailed
+        except Exception as error:  # from a factory: an error of an agent in a turn is a TurnFailed
             if is_ours(error):
                 raise
             raise broken(self._app, error) from error
@@ -208,7 +195,7 @@ class Conversation:
             self.live.end()
 
     async def _stopped(self, number: int) -> Stopped:
-        """What a signal did to the turn."""
+        """Return the error for a turn that a signal stopped."""
         info = await look_up(self._store, self._case.id)
         message, hint = "stopped", self.next_line
         if info is not None and info.status == "cancelled":
@@ -218,12 +205,12 @@ class Conversation:
         return stop
 
     def _note(self, text: str) -> None:
-        if not self._as_json:  # scripts find errors on stderr, and nothing else
+        if not self._as_json:  # with --json, stderr has only errors
             note(text)
 
 
 def result_json(session: str, result: TurnResult) -> dict[str, Any]:
-    """A turn that ended well, or waits for an answer, for scripts."""
+    """Return a turn that is done or waits for an answer, for scripts."""
     return {
         "session": session,
         "turn": result.turn,

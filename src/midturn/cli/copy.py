@@ -1,4 +1,4 @@
-"""``midturn copy``: sessions with their whole history from one store to another."""
+"""``midturn copy``: copy sessions with their whole history to another store."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from midturn.stores.registry import locate
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-GO_ON = "run the same again: it goes on where it stopped"
+AGAIN = "run the same command again to continue where it stopped"
 
 
 @click.command()
 @click.argument("source", metavar="SRC_URL")
 @click.argument("target", metavar="DST_URL")
-@click.option("--session", "sessions", metavar="ID", multiple=True, help="This session; may be given several times.")
-@click.option("--all", "all_", is_flag=True, help="All sessions; those that were deleted stay deleted there, too.")
+@click.option("--session", "sessions", metavar="ID", multiple=True, help="Copy this session; repeatable.")
+@click.option("--all", "all_", is_flag=True, help="Copy all sessions, and mark deleted ones as deleted.")
 @json_option
 def copy(*, source: str, target: str, sessions: tuple[str, ...], all_: bool, as_json: bool) -> int:
     """Copy sessions with their whole history to another store.
 
-    What was copied is read back and compared. The store at SRC_URL stays as it is. Run it again at any time: what was
-    cut off is finished, what has gone on in SRC_URL is brought up to date, and a session that has gone on in DST_URL is
-    left alone and reported. Sessions in which a turn runs are left for the next time, and the exit code is 1 then.
+    Every copy is read back and compared. The store at SRC_URL does not change. Run the command again at any time: an
+    interrupted copy continues where it stopped, and sessions that have continued in SRC_URL are updated. A session that
+    has continued in DST_URL is skipped and reported. A session with a running turn is skipped, and the exit code is 1.
     """
     if bool(sessions) == all_:
-        raise click.UsageError("give --session ID, once or several times, or --all, and not both")
+        raise click.UsageError("give either --session ID, which can be repeated, or --all")
     if _is_same(source, target):
-        raise click.UsageError("SRC_URL and DST_URL are the same store; name another one to copy to")
+        raise click.UsageError("SRC_URL and DST_URL are the same store; name another DST_URL")
     return run(_Copier(source, target, as_json=as_json).copy(list(dict.fromkeys(sessions))))
 
 
 class _Copier:
-    """Copies sessions one after the other, and counts what became of them."""
+    """Copies sessions one after the other, and counts the results."""
 
     def __init__(self, source: str, target: str, *, as_json: bool) -> None:
         self._source = source
@@ -66,7 +66,7 @@ class _Copier:
         self._score: dict[str, list[Any]] = {"copied": [], "unchanged": [], "deletions": [], "busy": [], "failed": []}
 
     async def copy(self, named: list[str]) -> int:
-        """Copy the named sessions, or all, and print the score; the exit code."""
+        """Copy the named sessions, or all of them, print the counts, and return the exit code."""
         async with existing(self._source) as source:
             ids = await self._check(source, named) if named else await self._list(source)
             async with midturn.open(self._target) as target:
@@ -74,7 +74,7 @@ class _Copier:
                     await stoppable(self._each(source, target, ids))
                 except Stopped as stop:
                     end = Stopped(stop.number, f"stopped: {self._summary()}")
-                    end.add_note(GO_ON)
+                    end.add_note(AGAIN)
                     raise end from None
                 finally:
                     if self._as_json:
@@ -89,14 +89,14 @@ class _Copier:
             try:
                 head = await source.store.head(id_)
             except StateInvalid:
-                continue  # damaged, which is told when its turn comes
+                continue  # damaged: copying it reports that
             if head is None:
                 missing.append(id_)
             elif head.status == "deleted":
-                raise SessionDeleted(f"session {id_!r} was deleted; --all copies that it is", session=id_)
+                raise SessionDeleted(f"session {id_!r} was deleted; --all marks it as deleted in DST_URL", session=id_)
         if missing:
             error = NotFound(f"there is no session {', '.join(map(repr, missing))}", session=missing[0])
-            error.add_note(f"{command_line('ls', url=self._source)} shows which there are")
+            error.add_note(f"list the sessions: {command_line('ls', url=self._source)}")
             raise error
         return named
 
@@ -104,7 +104,7 @@ class _Copier:
         with _heard() as warnings:
             ids = [info.id async for info in source.sessions()]
             ids += [info.id async for info in source.sessions(status="deleted")]
-        for warning in dict.fromkeys(warnings):  # what cannot even be listed must not be missed in silence
+        for warning in dict.fromkeys(warnings):  # a session that cannot even be listed is reported, too
             self._fail(None, MidturnError(warning))
         return ids
 
@@ -128,8 +128,8 @@ class _Copier:
                     self._score["busy"].append({"session": id_, "owner": busy.owner, "message": str(busy)})
                     if not self._as_json:
                         note(str(busy))
-                except (StoreFull, StoreUnavailable) as error:  # the others would fare no better
-                    error.add_note(f"{self._summary()}; {GO_ON}")
+                except (StoreFull, StoreUnavailable) as error:  # the other sessions would fail in the same way
+                    error.add_note(f"{self._summary()}; {AGAIN}")
                     raise
                 except MidturnError as error:
                     self._fail(id_, error)
@@ -145,7 +145,7 @@ class _Copier:
 
 
 def _is_same(source: str, target: str) -> bool:
-    """Whether two URLs mean the same store, as far as one can tell; if not, all in it will be found unchanged."""
+    """Return whether two URLs name the same store. A wrong "no" does no harm: every session is found unchanged."""
     (scheme, here), (other, there) = locate(source), locate(target)
     if here is None or there is None:
         return source == target
@@ -154,10 +154,10 @@ def _is_same(source: str, target: str) -> bool:
 
 @contextmanager
 def _heard() -> Generator[list[str]]:
-    """What midturn warns of meanwhile."""
+    """Collect the warnings that midturn logs meanwhile."""
     heard: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]  # all that a handler is
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]  # all that it needs
     logger = logging.getLogger("midturn")
     logger.addHandler(handler)
     try:

@@ -1,4 +1,4 @@
-"""``midturn db``: the tables of a store in a database."""
+"""``midturn db``: the tables of a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from midturn.stores.registry import POSTGRES, locate, postgres
 @click.group(invoke_without_command=True)
 @click.pass_context
 def db(context: click.Context) -> None:
-    """Look at a store's tables, and bring them to the newest version."""
+    """Show the tables of a store, or upgrade them."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -24,7 +24,7 @@ def db(context: click.Context) -> None:
 @db.command()
 @common
 def status(*, url: str, as_json: bool) -> None:
-    """What a store promises, and its tables' version."""
+    """Show what a store guarantees, and the version of its tables."""
     facts = run(_facts(url))
     if as_json:
         print_json(facts)
@@ -35,18 +35,18 @@ def status(*, url: str, as_json: bool) -> None:
     for risk in facts["risks"]:
         say(f"risk     {risk}")
     if facts["upgrade"]:
-        note(f"{'upgrade' if facts['version'] else 'make'} the tables: {command_line('db', 'upgrade', url=url)}")
+        note(f"{'upgrade' if facts['version'] else 'create'} the tables: {command_line('db', 'upgrade', url=url)}")
     elif facts["version"] and facts["version"] > facts["newest"]:
-        note("a newer midturn made the tables: upgrade midturn")
+        note("a newer midturn created the tables: upgrade midturn")
 
 
 @db.command()
 @common
 def upgrade(*, url: str, as_json: bool) -> None:
-    """Make the tables in Postgres, or upgrade them.
+    """Create or upgrade the tables in Postgres.
 
-    The role needs the right to create a schema. The roles of the workers do not: give them what the how-to says. Stop
-    workers of an older midturn first.
+    The role needs the right to create a schema. The roles of the workers need fewer rights, which the how-to on
+    Postgres lists. Stop workers of an older midturn first.
     """
     before, after = run(_upgrade(url))
     if as_json:
@@ -54,7 +54,7 @@ def upgrade(*, url: str, as_json: bool) -> None:
     elif before == after:
         say(f"nothing to do: the tables have version {after}")
     else:
-        say(f"upgraded the tables from version {before} to {after}" if before else f"made the tables, version {after}")
+        say(f"upgraded the tables from version {before} to {after}" if before else f"created tables of version {after}")
 
 
 async def _facts(url: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ async def _facts(url: str) -> dict[str, Any]:
 async def _upgrade(url: str) -> tuple[int, int]:
     scheme, _ = locate(url)
     if scheme not in POSTGRES:
-        raise click.UsageError(f"a {scheme}:// store has no tables to upgrade; opening it does what is needed")
+        raise click.UsageError(f"a {scheme}:// store has no tables to upgrade; opening it is enough")
     store = await postgres().connect(url)
     try:
         before = store.version

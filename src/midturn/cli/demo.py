@@ -1,4 +1,4 @@
-"""``midturn demo``."""
+"""``midturn demo``: kill an agent mid-turn and finish the turn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from midturn.cli.signals import run
 @click.command()
 @json_option
 def demo(*, as_json: bool) -> int:
-    """Kill an agent in mid-turn and see it go on.
+    """Kill an agent mid-turn, and finish the turn in another process.
 
-    Another process finishes the turn. The demo has a store of its own.
+    The demo uses a store of its own.
     """
     from midturn.demo.walkthrough import run_demo
 

@@ -1,4 +1,8 @@
-"""What went wrong: a line for people or an object for scripts, and the exit code."""
+"""Errors on the command line: a line for people or an object for scripts, and the exit code.
+
+The library's errors end with a hint that names Python methods. The command line leaves this hint out. :func:`_commands`
+chooses commands to type in its place.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from typing import Any
 
 import click
 
+from midturn.cli.options import GIVEN, Given, command_line
 from midturn.cli.output import clean, complain, print_json
 from midturn.errors import (
+    Conflict,
     InDoubt,
     MidturnError,
+    MigrationFailed,
     NotFound,
     ReplayDiverged,
     SessionBusy,
@@ -23,11 +30,11 @@ from midturn.errors import (
 HUMAN = "a human"
 """The owner of a session whose turn waits for an answer."""
 FACTS = ("session", "turn", "owner", "question", "tool", "arguments", "recorded", "now")
-"""What errors know, by the names of their attributes."""
+"""Attributes of errors that JSON repeats."""
 
 
 class AppInvalid(click.UsageError):
-    """APP does not name something that can be run; the cause is the app's own exception, if it raised one."""
+    """APP does not name something that can run. If the app raised, its exception is the ``__cause__``."""
 
 
 class Stopped(Exception):
@@ -40,12 +47,12 @@ class Stopped(Exception):
 
     @property
     def exit_code(self) -> int:
-        """As a shell would say it."""
+        """Return the exit code that a shell gives to a process which the signal ended."""
         return 128 + self.number
 
 
 def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
-    """Say on stderr what went wrong; the exit code. What nobody foresaw is raised again."""
+    """Print an error on stderr and return the exit code. An error of no known kind is raised again."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         error = Stopped(signal.SIGINT)
     code, message = _meaning(error)
@@ -54,64 +61,105 @@ def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
         return code
     if cause := _trace(error, trace=trace):
         click.echo(clean(cause), err=True)
-    complain(message, *_hints(error), title="" if isinstance(error, Stopped) else "error: ")
+    first, _, more = message.partition("\n")
+    others = error.differences[1:] if isinstance(error, StateInvalid) else ()
+    lines = [*more.splitlines(), *map(": ".join, others), *_hints(error)]
+    complain(first, *lines, title="" if isinstance(error, Stopped) else "error: ")
     return code
 
 
 def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
-    """An error for scripts."""
+    """Return an error for scripts."""
     found: dict[str, Any] = {"type": type(error).__name__, "message": _meaning(error)[1]}
     found |= {name: value for name in FACTS if (value := getattr(error, name, None))}
     if isinstance(error, StateInvalid):
         found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
-    hints = getattr(error, "__notes__", []) if isinstance(error, StateInvalid) else _hints(error)
-    found |= {"hint": "; ".join(hints)} if hints else {}
+    found |= {"hint": "; ".join(hints)} if (hints := _hints(error)) else {}
     found |= {"traceback": cause} if (cause := _trace(error, trace=trace)) else {}
     return found
 
 
 def _trace(error: BaseException, *, trace: bool) -> str:
-    """Where the agent's own code raised."""
+    """Return the traceback of the agent's own code."""
     cause = error.__cause__
     return "".join(traceback.format_exception(cause)).rstrip() if trace and cause is not None else ""
 
 
-def _meaning(error: BaseException) -> tuple[int, str]:  # noqa: PLR0911 - one for each kind
-    """The exit code and one line."""
+def _meaning(error: BaseException) -> tuple[int, str]:
+    """Return the exit code, and what happened without the library's hint."""
     match error:
         case Stopped():
             return error.exit_code, str(error)
         case click.ClickException():
             return error.exit_code, error.format_message()
-        case SessionBusy() if error.owner != HUMAN:
-            return 4, f"session {error.session!r} is held by another worker: {error.owner}"
-        case SessionBusy() | InDoubt():
-            return 4, str(error).partition("\n")[0]
-        case NotFound() | SessionDeleted():
-            return 3, str(error)
-        case TurnFailed() | ReplayDiverged():
-            return 1, str(error).partition("\n")[0]
-        case StateInvalid():
-            return 1, ": ".join(error.differences[0])
         case MidturnError():
-            return 1, str(error).partition("\n")[0]
+            return _exit_code(error), _sentence(error)
         case OSError():
             return 1, f"{error.filename}: {error.strerror}" if error.filename else str(error)
         case _:
             raise error
 
 
+def _exit_code(error: MidturnError) -> int:
+    match error:
+        case SessionBusy() | InDoubt():
+            return 4
+        case NotFound() | SessionDeleted():
+            return 3
+        case _:
+            return 1
+
+
+def _sentence(error: MidturnError) -> str:
+    text = str(error).removesuffix(f"\n{error.hint}")
+    match error:
+        case SessionBusy() if error.owner != HUMAN:
+            return f"session {error.session!r} is held by another worker: {error.owner}"
+        case TurnFailed() | ReplayDiverged():
+            return text.partition("\n")[0]  # more lines may be a traceback of the agent's
+        case StateInvalid():
+            return ": ".join(error.differences[0])
+        case _:
+            return text
+
+
 def _hints(error: BaseException) -> list[str]:
-    """What to do about it."""
+    """Return the notes of an error and what to type next."""
     notes: list[str] = getattr(error, "__notes__", [])
     match error:
-        case StateInvalid():
-            return [*(f"{path}: {message}" for path, message in error.differences[1:]), *notes]
-        case SessionBusy() if error.owner != HUMAN:
-            return [*notes, "try again later, or wait longer: --timeout SECONDS"]
+        case MidturnError(session=str(session)) if given := GIVEN.get():
+            return [*notes, *_commands(error, session, given)]
         case click.UsageError(ctx=click.Context() as context):
             return [*notes, f"see {context.command_path} -h"]
-        case MidturnError() if not isinstance(error, TurnFailed | ReplayDiverged):
-            return [*str(error).splitlines()[1:], *notes]
         case _:
             return notes
+
+
+def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # noqa: PLR0911 - one for each kind
+    """Return what to type next. The type of an error decides, and for some types whether the library has a hint."""
+    resume = command_line("resume", given.app, session, url=given.url)
+    look = f"see what is asked: {command_line('answer', session, url=given.url)}"
+    discard = f"give the turn up: {command_line('discard', session, url=given.url)}"
+    match error:
+        case SessionBusy(owner="a human") | InDoubt():
+            return [look, discard]
+        case SessionBusy():
+            return ["try again later, or wait longer: --timeout SECONDS" if given.waits else "try again later"]
+        case TurnFailed(__cause__=None):  # no agent raised: an open turn is in the way
+            return [f"finish the turn: {resume}", discard]
+        case TurnFailed():
+            return [f"try it again: {resume}"]
+        case ReplayDiverged():
+            anyway = command_line("resume", given.app, session, url=given.url, flags=["--continue"])
+            return [f"continue all the same, knowing that this is done: {anyway}", discard]
+        case StateInvalid(path="question") if error.hint:
+            line = command_line("answer", session, "ANSWER", url=given.url, flags=["--question", "ID"])
+            return [f"name one: {line}"]
+        case Conflict() if error.hint:
+            return [f"continue the turn: {resume}"]
+        case MigrationFailed() if error.hint:
+            return [discard]
+        case NotFound() if error.hint:
+            return [f"see which there are: {command_line('ls', url=given.url)}"]
+        case _:
+            return []

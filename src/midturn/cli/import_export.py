@@ -1,4 +1,4 @@
-"""``midturn import`` and ``midturn export``: AutoGen's own JSON of a state, in and out."""
+"""``midturn import`` and ``midturn export``: read and write AutoGen's own JSON of a state."""
 
 from __future__ import annotations
 
@@ -21,29 +21,27 @@ from midturn.record.codec import decode_foreign
 @click.command("import")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.argument("session")
-@click.option("--force", is_flag=True, help="Add the state to a session that exists, as its next checkpoint.")
-@click.option(
-    "--app", metavar="APP", help="The Blueprint whose present version the state is of; else it is of version 1."
-)
+@click.option("--force", is_flag=True, help="Add the state to an existing session as its next checkpoint.")
+@click.option("--app", metavar="APP", help="The Blueprint whose present version the state has; without it, version 1.")
 @common
 def import_(*, file: str, session: str, force: bool, app: str | None, url: str, as_json: bool) -> None:
-    """Begin a session from AutoGen's own JSON.
+    """Start a session from AutoGen's own JSON.
 
-    FILE has what save_state() gave; - is stdin.
+    FILE contains what AutoGen's save_state() returned. FILE can be - for stdin.
     """
     blueprint = load_blueprint(app) if app else None
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     name = "stdin" if file == "-" else file
     state = decode_foreign(data, name)
     if not isinstance(state, dict):
-        raise StateInvalid("not a JSON object, which save_state() gives", path=name)
+        raise StateInvalid("is not a JSON object, as AutoGen's save_state() returns", path=name)
 
     async def save() -> int:
         async with midturn.open(url) as store:
             info = await look_up(store, session)
             if info is not None and not force:
                 error = MidturnError(f"session {session!r} exists already", session=session)
-                error.add_note(f"--force adds the state as its checkpoint {info.turns + 1}")
+                error.add_note(f"to add the state as its checkpoint {info.turns + 1}: --force")
                 raise error
             return await store.session(session, blueprint).save({"state": state}, origin="import")
 
@@ -60,9 +58,10 @@ def import_(*, file: str, session: str, force: bool, app: str | None, url: str, 
 @click.option("-o", "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout.")
 @common
 def export(*, session: str, output: str, url: str, as_json: bool) -> None:
-    """Print the state as AutoGen's own JSON.
+    """Print the state of a session as AutoGen's own JSON.
 
-    It is exactly what save_state() gave after the last turn, or after turn N, and load_state() takes it.
+    It is exactly what AutoGen's save_state() returned after the last turn, or after turn N. AutoGen's load_state()
+    reads it.
     """
 
     async def read() -> tuple[str, int, Any]:

@@ -1,4 +1,4 @@
-"""``midturn ls``: the sessions of a store."""
+"""``midturn ls``: list the sessions of a store."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     "statuses",
     type=click.Choice(get_args(SessionStatus)),
     multiple=True,
-    help="Only sessions with this status; may be given several times.",
+    help="Only sessions with this status; repeatable.",
 )
-@label_option("Only sessions with this label; may be given several times.")
-@click.option("--prefix", default="", help="Only sessions whose id begins so.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N sessions.")
+@label_option("Only sessions with this label; repeatable.")
+@click.option("--prefix", default="", help="Only sessions whose id begins with this.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
 @common
 def ls(
     *,
@@ -43,9 +43,9 @@ def ls(
 ) -> None:
     """List the sessions of a store.
 
-    A session is "interrupted" if a turn was running and its worker is gone, or was answered and nobody has continued
-    it: the next turn finishes it first, or `midturn resume` does. It is "waiting" if its turn needs an answer from a
-    human: `midturn answer`.
+    A session is "interrupted" if its worker died during a turn, or if a question was answered and nobody has continued
+    the turn. The next turn finishes the interrupted one first, and so does `midturn resume`. A session is "waiting" if
+    its turn needs an answer from a human: `midturn answer`.
     """
 
     async def read() -> list[SessionInfo]:
@@ -69,7 +69,7 @@ def ls(
         say("no session matches")
     else:
         say("no sessions yet")
-        note(f"begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+        note(f"start one: {command_line('chat', 'APP', 'SESSION', url=url)}")
 
 
 def times_json(info: SessionInfo) -> dict[str, str | None]:
@@ -97,6 +97,6 @@ def _print_sessions(found: list[SessionInfo], url: str) -> None:
         if info.problem:
             note(info.problem)
     if "interrupted" in shown:
-        note(f"finish what was interrupted: {command_line('resume', 'APP', url=url, flags=['--all'])}")
+        note(f"finish interrupted turns: {command_line('resume', 'APP', url=url, flags=['--all'])}")
     if "waiting" in shown:
         note(f"see what is asked: {command_line('answer', 'SESSION', url=url)}")

@@ -1,4 +1,4 @@
-"""AutoGen's messages, as JSON, for people."""
+"""Print AutoGen's messages for people."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from midturn.cli.output import clean, console, line
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Who said what; ``aside`` if it is not for the reader: a tool call, its result, a thought."""
+    """A speaker and a text. ``aside`` marks a text that is not for the reader: a tool call, its result, a thought."""
 
     who: str
     text: str
     aside: bool
 
     def as_text(self) -> Text:
-        """All of it."""
+        """Return the whole text."""
         return self._styled(clean(self.text))
 
     def as_line(self) -> Text:
-        """In one line, shortened."""
+        """Return the text as one line, shortened."""
         return self._styled(line(self.text))
 
     def _styled(self, text: str) -> Text:
@@ -34,7 +34,7 @@ class Said:
 
 
 def said(message: Any) -> Said:
-    """What a dumped message says."""
+    """Return who says what in a dumped message."""
     match message:
         case {"type": str(kind), "source": str(who), "content": content}:
             return Said(who, text_of(content), kind.endswith("Event"))
@@ -43,7 +43,7 @@ def said(message: Any) -> Said:
 
 
 def text_of(content: Any) -> str:
-    """The content of a message, whatever it is made of."""
+    """Return the content of a message, of any kind, as text."""
     match content:
         case str():
             return content
@@ -60,30 +60,30 @@ def text_of(content: Any) -> str:
 
 
 def _same(message: Any) -> str:
-    """What a message has in common with the one that takes its place when a turn is run again."""
+    """Return the part of a message that stays the same when its turn is run again."""
     return json.dumps({name: value for name, value in message.items() if name not in ("id", "created_at", "metadata")})
 
 
 class Live:
-    """Prints the messages of a turn as they come; text that a model streams, piece by piece."""
+    """Prints the messages of a turn as they arrive. Text that a model streams is printed piece by piece."""
 
     def __init__(self, *hidden: str) -> None:
-        """``hidden`` are the ids of messages that the reader knows already."""
+        """Start without output. ``hidden`` are the ids of messages that the reader already knows."""
         self._console = console()
         self._shown = set(hidden)
         self._printed: Counter[str] = Counter()
         self._known: Counter[str] = Counter()
-        """What was printed before the turn began again."""
+        """Messages that were printed before the turn was run again."""
         self._speaker = ""
-        """Whose text is being streamed just now."""
+        """The name of the agent whose text is being streamed."""
         self._streamed = ""
         self.heard = False
-        """Whether there was any message."""
+        """True after the first message."""
         self.asks = False
-        """Whether the turn waits for an answer typed at the terminal."""
+        """True while the agent waits for a line from the terminal."""
 
     def show(self, message: Any) -> None:
-        """Print a message, if it was not printed yet."""
+        """Print a message that was not printed yet."""
         kind, key = message.get("type"), message.get("id")
         self.heard = True
         self.asks = kind == "UserInputRequestedEvent"
@@ -105,7 +105,7 @@ class Live:
             self.end()
 
     def again(self) -> None:
-        """Expect the turn from its beginning: what was printed of it, under other ids, is not printed again."""
+        """Expect the turn from its beginning: messages come again with other ids, and are not printed twice."""
         self._known = Counter(self._printed)
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""``midturn migrate`` and ``midturn rollback``: many sessions to the version of a Blueprint, and back."""
+"""``midturn migrate`` and ``midturn rollback``: migrate sessions to the version of a Blueprint, and undo that."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from midturn.maintenance.migrating import Result, Worker
 
 MAX_LINES = 40
-"""Lines of a sample that are shown."""
+"""Largest number of lines shown of a sample."""
 
-GO_ON = "run the same again: it goes on where it stopped"
+AGAIN = "run the same command again to continue where it stopped"
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def _bulk(command: Callable[..., int]) -> Callable[..., int]:
-    """The options that both commands have."""
+    """Add the options that both commands share."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only say what would become of the sessions."),
+        click.option("--dry-run", is_flag=True, help="Print what would change, and write nothing."),
         click.option("--session", "sessions", metavar="ID", multiple=True, help="Only this session; repeatable."),
-        label_option("Only sessions with this label; may be given several times."),
-        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop when N sessions are changed."),
+        label_option("Only sessions with this label; repeatable."),
+        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N changed sessions."),
         click.option(
-            "--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="How many sessions at a time."
+            "--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Sessions at the same time."
         ),
         click.option(
-            "--samples", type=click.IntRange(min=0), default=3, show_default=True, help="How many changes to show."
+            "--samples", type=click.IntRange(min=0), default=3, show_default=True, help="Number of changes to show."
         ),
     ):
         command = option(command)
@@ -54,7 +54,7 @@ def _bulk(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.command()
 @click.argument("app")
-@click.option("--run", "name", metavar="NAME", help="What to call this run, for rollback.  [default: BLUEPRINT-vN]")
+@click.option("--run", "name", metavar="NAME", help="The name of this run, for rollback.  [default: BLUEPRINT-vN]")
 @traceback_option
 @_bulk
 @common
@@ -70,15 +70,15 @@ def migrate(
     samples: int,
     url: str,
     as_json: bool,
-    trace: bool,  # noqa: ARG001 - read where errors are reported
+    trace: bool,  # noqa: ARG001 - main() reads it
 ) -> int:
-    """Bring sessions to the version of the Blueprint APP.
+    """Migrate sessions to the version of the Blueprint APP.
 
-    Sessions are migrated on their own when they are next used; this does it for all of them now. Each gets a new
-    checkpoint, and the one before stays as it is. Sessions of other blueprints are left alone, those of none unless
-    they are named with --session. So are those whose last turn is not done: they are migrated when it goes on, or when
-    another takes its place. Sessions that a worker holds are tried again at the end. A run that was stopped or killed
-    goes on where it stopped when it is started again. The exit code is 1 if some failed or stayed busy.
+    A session migrates by itself when it is next used. This command migrates all sessions now. Each session gets a new
+    checkpoint, and its earlier checkpoints do not change. The command skips sessions of other blueprints, and sessions
+    without a blueprint unless --session names them. It also skips sessions with an open turn: they migrate when the
+    turn continues. It tries sessions that a worker holds again at the end. Run an interrupted migration again to
+    continue it. The exit code is 1 if a session failed or stayed busy.
     """
     blueprint = load_blueprint(app)
     from midturn.autogen.adapter import AutoGen
@@ -117,11 +117,11 @@ def rollback(
     url: str,
     as_json: bool,
 ) -> int:
-    """Undo the migration RUN, as midturn migrate has named it.
+    """Undo the migration RUN.
 
-    Each of its sessions gets a new checkpoint with the state and the version from before. Sessions that have gone on
-    since are left alone and reported. Those that were migrated when they were used belong to no run. The exit code is
-    1 if some could not be undone.
+    `midturn migrate` prints the name of its run. Each session of the run gets a new checkpoint with its earlier state
+    and version. Sessions that have continued since are skipped and reported. Sessions that migrated by themselves
+    belong to no run. The exit code is 1 if a session could not be rolled back.
     """
     from midturn.maintenance.migrating import RollbackRun
 
@@ -132,17 +132,17 @@ def rollback(
     code = run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))
     if score.is_untouched:
         error = NotFound(f"no session was migrated in a run {name!r}")
-        error.add_note("midturn migrate says how to undo it; midturn show SESSION shows what was migrated")
+        error.add_note("midturn migrate prints the name of its run, and so does midturn show SESSION")
         raise error
     return code
 
 
 class _Score:
-    """What became of the sessions; only those that need a person are kept by name."""
+    """Counts of the results. Only sessions that need a person are kept by name."""
 
     def __init__(self, done: str, undo: str | None, *, dry_run: bool, samples: int, as_json: bool) -> None:
         self._bad = ("busy", "failed") if undo else ("busy", "failed", "open")
-        """What is not to be: an open turn is migrated when it goes on, but nothing undoes a migration then."""
+        """Results that make the exit code 1. An open turn migrates when it continues, but nothing rolls it back."""
         self._done = f"would be {done}" if dry_run else done
         self._next = f"to undo it: {undo}" if undo else "newer code migrates them again when they are next used"
         if dry_run:
@@ -151,14 +151,14 @@ class _Score:
         self._as_json = as_json
         self._counts = dict.fromkeys(("changed", "unchanged", "open", "busy", "failed"), 0)
         self._unchanged: Counter[str] = Counter()
-        """Why, as far as there is more to say of it."""
+        """Counts of unchanged sessions by reason."""
         self._told: set[str] = set()
         self._left: list[dict[str, str]] = []
         self._shown: list[dict[str, str]] = []
 
     @property
     def is_untouched(self) -> bool:
-        """Whether there was nothing to do."""
+        """Return whether there was nothing to do."""
         return not any(count for how, count in self._counts.items() if how != "unchanged")
 
     async def bulk(
@@ -171,22 +171,22 @@ class _Score:
         labels: Mapping[str, str],
         limit: int | None,
     ) -> int:
-        """Do it, and print the score; the exit code."""
+        """Work on the sessions, print the counts, and return the exit code."""
         if sessions and labels:
             raise click.UsageError("give --session or --label, not both")
         async with existing(url) as store:
             for id_ in sessions:
                 if await store.store.head(check_id(id_)) is None:
-                    raise NotFound(f"there is no session {id_!r}", session=id_)
+                    raise NotFound.of(id_)
             workers = [await make(store) for _ in range(jobs)]
             try:
                 await stoppable(self._each(store, workers, list(dict.fromkeys(sessions)), labels, limit))
             except Stopped as stop:
                 end = Stopped(stop.number, f"stopped: {self._summary()}")
-                end.add_note(GO_ON)
+                end.add_note(AGAIN)
                 raise end from None
-            except (StoreFull, StoreUnavailable) as error:  # the others would fare no better
-                error.add_note(f"{self._summary()}; {GO_ON}")
+            except (StoreFull, StoreUnavailable) as error:  # the other sessions would fail in the same way
+                error.add_note(f"{self._summary()}; {AGAIN}")
                 raise
             finally:
                 if self._as_json:
@@ -261,7 +261,7 @@ class _Score:
         if result.became != "failed":
             note(f"{result.session}: {reason}")
             return
-        new = [line for line in more if "\n".join(more) not in self._told]  # what helps one helps all
+        new = [line for line in more if "\n".join(more) not in self._told]  # the same advice is printed once
         self._told.add("\n".join(more))
         complain(f"{result.session}: {reason}", *new)
 

@@ -1,9 +1,12 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -33,7 +36,7 @@ store_option = click.option(
     envvar="MIDTURN_URL",
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///file.db, file:///directory, postgresql://..., redis://...",
+    help="The store: sqlite:///file.db, file:///directory, postgresql://... or redis://...",
 )
 timeout_option = click.option(
     "--timeout",
@@ -41,30 +44,51 @@ timeout_option = click.option(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait while another worker holds the session.",
+    help="Wait this long while another worker holds the session.",
 )
 busy_option = click.option(
     "--busy",
     type=click.Choice(["wait", "raise"]),
     default="wait",
     show_default=True,
-    help="What to do while another worker holds the session.",
+    help="Wait while another worker holds the session, or fail at once.",
 )
-traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show where the agent's own code failed.")
+traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show the traceback of a failed agent.")
 
 
 def label_option(about: str) -> Callable[[Function], Function]:
-    """``--label``, which may be given several times."""
+    """Return the option ``--label``, which can be repeated."""
     return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=_labels, help=about)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The options of the running command that hints repeat."""
+
+    url: str
+    app: str = "APP"
+    waits: bool = False
+    """The command has ``--timeout``."""
+
+
+GIVEN: ContextVar[Given | None] = ContextVar("GIVEN", default=None)
+"""``None`` if no later command can help: the running one works on no store, or on ``memory://``."""
+
+
 def common(command: Function) -> Function:
-    """The options that every command on a store has."""
-    return store_option(json_option(command))
+    """Add the options that every command on a store has, and remember them in :data:`GIVEN`."""
+
+    @functools.wraps(command)
+    def remembering(**options: Any) -> Any:
+        url, app = options["url"], options.get("app") or "APP"
+        GIVEN.set(None if url.startswith("memory:") else Given(url=url, app=app, waits="timeout" in options))
+        return command(**options)
+
+    return store_option(json_option(cast("Function", remembering)))
 
 
 def command_line(verb: str, *words: str, url: str, flags: Sequence[str] = ()) -> str:
-    """A line to type; it names the store only if the same shell would not use it anyway, and never a password."""
+    """Return a line to type. It names the store only if the same shell would use another, and never a password."""
     store = [] if url == (os.environ.get("MIDTURN_URL") or DEFAULT_URL) else ["--store", without_secrets(url)]
     if any(word.startswith("-") for word in words):
         return shlex.join(["midturn", verb, *flags, *store, "--", *words])

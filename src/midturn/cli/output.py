@@ -1,4 +1,4 @@
-"""Printing: tables and colours for people, JSON for scripts, and nothing that could drive a terminal."""
+"""Printing: tables and colours for people, JSON for scripts. Control characters never reach the terminal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 WIDE = 10_000
-"""Columns of what is not a terminal: nothing is wrapped or cut there."""
+"""Columns of an output that is not a terminal: no line is wrapped or cut."""
 STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
-"""Everything else is red."""
+"""The colour of each status. All others are red."""
 
-# Control characters but newline and tab, those that turn the direction of text around, and halves of characters.
+# Control characters other than newline and tab, characters that reverse the direction of text, and lone surrogates.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @cache
 def console(*, err: bool = False) -> Console:
-    """Where lines for people go; always the same one, so that a progress bar makes way for them."""
+    """Return the console for people. It is always the same one, so that lines do not break a progress bar."""
     made = Console(stderr=err, highlight=False, emoji=False, markup=False)
     if not made.is_terminal:
         made.width = WIDE
@@ -34,28 +34,28 @@ def console(*, err: bool = False) -> Console:
 
 
 def clean(text: str) -> str:
-    """The text with every control character in sight."""
+    """Return the text with every control character escaped."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def line(text: str, limit: int = 200) -> str:
-    """The text in one line, shortened."""
+    """Return the text as one line, shortened to ``limit`` characters."""
     short = clean(" ".join(text.split()))
     return short if len(short) <= limit else short[: limit - 1] + "…"
 
 
 def say(text: str | Text, *, style: str = "") -> None:
-    """A line on stdout."""
+    """Print a line on stdout."""
     console().print(text if isinstance(text, Text) else Text(clean(text), style=style), soft_wrap=True)
 
 
 def note(text: str) -> None:
-    """A remark on stderr."""
+    """Print a remark on stderr."""
     console(err=True).print(Text(clean(text), style="dim"), soft_wrap=True)
 
 
 def complain(message: str, *hints: str, title: str = "error: ") -> None:
-    """An error on stderr, and what to do about it."""
+    """Print an error on stderr, then its hints."""
     text = Text.assemble((title, "bold red"), (clean(" ".join(message.splitlines())), "red" if title else "yellow"))
     err = console(err=True)
     err.print(text, soft_wrap=True)
@@ -69,7 +69,7 @@ def status_text(status: str) -> Text:
 
 
 def table_of(**columns: str) -> Table:
-    """Make a table whose flexible columns give way when the terminal is narrow."""
+    """Return a table whose flexible columns shrink when the terminal is narrow."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for name, kind in columns.items():
         table.add_column(name, justify="right" if kind == "right" else "left", no_wrap=kind != "flexible")
@@ -77,38 +77,38 @@ def table_of(**columns: str) -> Table:
 
 
 def cell(*lines: Text) -> Text:
-    """Join lines for a flexible column; those that are too long are cut, not wrapped."""
+    """Join lines for a flexible column. Long lines are cut, not wrapped."""
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def print_table(table: Table) -> None:
-    """A table on stdout."""
+    """Print a table on stdout."""
     console().print(table)
 
 
 def dump_json(value: object, *, indent: int | None = None) -> str:
-    """JSON in ASCII, so that it is safe in every terminal and every locale."""
+    """Return a value as JSON in ASCII, which is safe in every terminal and locale."""
     return json.dumps(value, indent=indent)
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """One JSON value: a line of its own, or many lines for a person at a terminal."""
+    """Print a JSON value: on one line, or indented at a terminal."""
     stream: Any = sys.stderr if err else sys.stdout
     click.echo(dump_json(value, indent=2 if stream.isatty() else None), err=err)
 
 
 def iso(at: float | None) -> str | None:
-    """A time for scripts."""
+    """Return a time for scripts."""
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def moment(at: float) -> str:
-    """A time for people, where they are."""
+    """Return a time for people, in their time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def ago(at: float, now: float) -> str:
-    """How long ago a time was, for people; its date if that is more than a week."""
+    """Return how long ago a time was; after a week, return its date."""
     seconds = max(0, int(now - at))
     for unit, size, limit in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 86400), ("d", 86400, 7 * 86400)):
         if seconds < limit:

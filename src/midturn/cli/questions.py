@@ -1,4 +1,4 @@
-"""What a turn asks of people: on the screen, for scripts, and at a prompt."""
+"""The questions of a turn: on the screen, for scripts, and at a prompt."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ANSWERS = {
     "approval": ("approve", "deny: REASON"),
     "doubt": ("retry", "done: RESULT", "fail"),
 }
-"""What can be answered to each kind of question."""
+"""The possible answers to each kind of question."""
 
 
 async def open_questions(case: SessionReader) -> tuple[Question, ...]:
-    """Return what the open turn of a session waits for, oldest first; nothing if it does not wait."""
+    """Return the questions of the open turn, oldest first; none if the turn does not wait."""
     waiting = await case.waiting()
     return waiting.questions if waiting is not None else ()
 
 
 def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
-    """Questions for scripts."""
+    """Return questions for scripts."""
     return [
         {name: value for name, value in dataclasses.asdict(question).items() if value is not None}
         | {"answers": list(ANSWERS[question.kind])}
@@ -42,7 +42,7 @@ def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
 
 
 def print_questions(questions: Sequence[Question]) -> None:
-    """All about some questions, and what can be typed for each."""
+    """Print questions with all their details, and the possible answers to each."""
     for question in questions:
         facts = [f"agent {question.agent}"] if question.agent else []
         facts += [f"tool {question.tool}"] if question.tool else []
@@ -55,33 +55,33 @@ def print_questions(questions: Sequence[Question]) -> None:
 
 
 def print_ways(session: str, questions: Sequence[Question], *, url: str, app: str | None = None) -> None:
-    """Lines to type: how to answer, and how to give the turn up."""
+    """Print the commands that answer a question or give the turn up."""
     note(f"answer: {answer_line(session, questions, url=url, app=app)}")
     note(f"give the turn up: {command_line('discard', session, url=url)}")
 
 
 def answer_line(session: str, questions: Sequence[Question], *, url: str, app: str | None = None) -> str:
-    """A line that answers the first question."""
+    """Return a command that answers the first question."""
     flags = ["--question", questions[0].id] if len(questions) > 1 else []
     flags += ["--app", app] if app is not None else []
-    # Of a call in doubt, what cannot do harm: nothing is called again.
+    # For a call in doubt, "done" comes first: it does not call the tool again.
     first = ANSWERS[questions[0].kind][1 if questions[0].kind == "doubt" else 0]
     return command_line("answer", session, first, url=url, flags=flags)
 
 
 def waits(questions: Sequence[Question]) -> str:
-    """What a turn waits for, in a word."""
+    """Return what a turn waits for, in a few words."""
     return "an answer" if len(questions) == 1 else f"{len(questions)} answers"
 
 
 def summary(questions: Iterable[Question]) -> str:
-    """For what many turns wait, counted."""
+    """Return what many turns wait for, with counts."""
     counted = Counter(_subject(question) for question in questions)
     return ", ".join(f"{count} for {subject}" for subject, count in counted.most_common())
 
 
 def prompt(questions: Sequence[Question]) -> str:
-    """What stands before the place where the first one is answered."""
+    """Return the prompt at which the first question is answered."""
     choices = {"human": "answer", "approval": "approve, deny or deny: REASON", "doubt": "retry, done: RESULT or fail"}
     which = f"{questions[0].id}: " if len(questions) > 1 else ""
     return f"{which}{choices[questions[0].kind]}> "
@@ -92,9 +92,9 @@ def _subject(question: Question) -> str:
         case "human":
             return "a human's answer"
         case "approval":
-            return f"the approval of {line(question.tool or '?', 80)}"
+            return f"approval of {line(question.tool or '?', 80)}"
         case "doubt":
-            return f"what became of {line(question.tool or '?', 80)}"
+            return f"the outcome of {line(question.tool or '?', 80)}"
 
 
 def _indented(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``midturn resume``: finish what was interrupted."""
+"""``midturn resume``: finish interrupted turns."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("app")
 @click.argument("session", required=False)
-@click.option("--all", "all_", is_flag=True, help="All sessions whose worker died in the middle of a turn.")
+@click.option("--all", "all_", is_flag=True, help="Finish the turns of all sessions whose worker died.")
 @click.option(
     "--continue",
     "continue_",
     is_flag=True,
-    help="With SESSION: go on though the code has changed and what the turn has done does not fit it any more.",
+    help="With SESSION: continue although the code has changed and no longer fits the recorded calls.",
 )
-@click.option("--failed", is_flag=True, help="With --all: also those whose last turn failed or was cancelled.")
-@label_option("With --all: only sessions with this label; may be given several times.")
-@click.option("--prefix", default="", help="With --all: only sessions whose id begins so.")
+@click.option("--failed", is_flag=True, help="With --all: also try failed and cancelled turns again.")
+@label_option("With --all: only sessions with this label; repeatable.")
+@click.option("--prefix", default="", help="With --all: only sessions whose id begins with this.")
 @timeout_option
 @busy_option
 @traceback_option
@@ -50,21 +50,21 @@ def resume(
     as_json: bool,
     trace: bool,
 ) -> int:
-    """Finish turns that were interrupted.
+    """Finish interrupted turns.
 
-    With SESSION: its interrupted turn is finished; one that failed or was cancelled is tried again; for one that waits
-    for an answer, its questions are shown.
+    With SESSION: finish its interrupted turn, or try its failed or cancelled turn again. If the turn waits for an
+    answer, show its questions.
 
-    With --all: what crashed workers left behind is finished, one session after the other, at boot or from cron.
-    Sessions that a living worker holds are left alone, and so are those of another Blueprint. Turns that wait for an
-    answer are counted at the end. Ctrl-C ends it like a crash: what was not finished is there for the next time.
+    With --all: finish the turns of crashed workers, one session after the other. Run it at boot or from cron. It skips
+    sessions that a living worker holds and sessions of another Blueprint. At the end it counts the turns that wait for
+    an answer. Ctrl-C ends it like a crash: the next run finishes the rest.
     """
     if (session is None) != all_:
-        raise click.UsageError("give a SESSION or --all")
+        raise click.UsageError("give either a SESSION or --all")
     if session is not None and (failed or labels or prefix):
-        raise click.UsageError("--failed, --label and --prefix go with --all")
+        raise click.UsageError("--failed, --label and --prefix need --all")
     if session is None and continue_:
-        raise click.UsageError("--continue is decided for one SESSION")
+        raise click.UsageError("--continue needs a SESSION")
     what = load_app(app)
     if session is not None:
 
@@ -79,8 +79,8 @@ def resume(
         run(finish())
         return 0
     if is_live(what):
-        error = AppInvalid(f"{app} is one agent or team, and each session needs its own")
-        error.add_note("name a function that builds it, or a Blueprint")
+        error = AppInvalid(f"{app} is a single agent or team, and each session needs its own")
+        error.add_note("name a function that builds one, or a Blueprint")
         raise error
     from midturn.cli.resume_all import ResumeAll
 

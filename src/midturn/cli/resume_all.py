@@ -1,4 +1,4 @@
-"""Finishing the turns of many sessions, one after the other."""
+"""Finish the turns of many sessions, one after the other."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 
 class ResumeAll:
-    """The sessions that crashed workers left behind, and what became of them."""
+    """Finishes the turns of crashed workers, and counts the results."""
 
     def __init__(self, app: str, what: Any, *, failed: bool, as_json: bool, trace: bool) -> None:
-        """``failed`` says that turns which failed are tried again, too."""
+        """Prepare to finish turns with APP. If ``failed``, failed and cancelled turns are tried again, too."""
         self._app = app
         self._blueprint = what if isinstance(what, Blueprint) else Blueprint("", what)
         self._statuses: tuple[SessionStatus, ...] = (
             ("interrupted", "failed", "cancelled") if failed else ("interrupted",)
         )
-        """How sessions stand that have something to finish."""
+        """The status of sessions with a turn to finish."""
         self._as_json = as_json
         self._trace = trace
         hows = ("finished", "failed", "busy", "skipped", "waiting")
         self._score: dict[str, list[dict[str, Any]]] = {how: [] for how in hows}
         self._asked: list[Question] = []
-        """What those that wait are waiting for."""
+        """The open questions of all waiting sessions."""
 
     async def finish(self, url: str, *, labels: Mapping[str, str], prefix: str) -> int:
-        """Finish what can be finished, and print it; the exit code."""
+        """Finish all turns that can be finished, print the results, and return the exit code."""
         async with existing(url) as store:
             listed = store.sessions(status=["running", *self._statuses], labels=labels, prefix=prefix)
             ids = [info.id async for info in listed]
             if ids:
                 await self._try_to_build()
-            # What agents print must not go where the bar is.
+            # Output of agents must not go where the bar is.
             bar = Progress(console=console(err=True), transient=True, redirect_stdout=False, disable=self._quiet(ids))
             with bar, handling(self._leaving(bar)):
                 for session in bar.track(ids, description="resuming"):
@@ -65,12 +65,12 @@ class ResumeAll:
             return 1 if self._score["failed"] else 0
         say(self._summary() or "nothing to finish")
         if self._asked:
-            note(f"those that wait: {summary(self._asked)}")
-            note(f"see which: {command_line('ls', url=url, flags=['--status', 'waiting'])}")
+            note(f"waiting: {summary(self._asked)}")
+            note(f"see which sessions wait: {command_line('ls', url=url, flags=['--status', 'waiting'])}")
         return 1 if self._score["failed"] else 0
 
     async def _try_to_build(self) -> None:
-        """Find out that APP does not work before any turn fails because of it."""
+        """Build APP once, so that a broken APP is reported before any turn fails because of it."""
         try:
             await self._blueprint.build()
         except Exception as error:
@@ -83,27 +83,27 @@ class ResumeAll:
                 self._leave_to(session, info.owner)
             elif info.status not in self._statuses:
                 gone = info.status == "deleted"
-                self._skip(session, "deleted meanwhile" if gone else "finished by another worker meanwhile")
+                self._skip(session, "deleted meanwhile" if gone else "another worker finished it meanwhile")
             elif self._is_stranger(info):
-                self._skip(session, f"left alone: it was begun by the blueprint {info.blueprint!r}")
+                self._skip(session, f"skipped: it belongs to the blueprint {info.blueprint!r}")
             elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
                 if result.waiting is not None:
-                    return  # it is seen with the others that wait
+                    return  # it is counted with the others that wait
                 self._count("finished", f"{session}: turn {result.turn} is complete", result_json(session, result))
             else:
-                self._skip(session, "finished by another worker meanwhile")
+                self._skip(session, "another worker finished it meanwhile")
         except SessionBusy as busy:
             self._leave_to(session, busy.owner)
-        except (SessionDeleted, UnknownVersion) as error:  # it is not one for this worker, or not any more
+        except (SessionDeleted, UnknownVersion) as error:  # it is not for this worker
             self._skip(session, str(error))
         except MidturnError as error:
             self._fail(session, error)
-        except Exception as error:  # noqa: BLE001 - from the factory: it does not keep the others from being finished
+        except Exception as error:  # noqa: BLE001 - from the factory: the other sessions are still finished
             self._fail(session, broken(self._app, error))
 
     async def _see(self, store: OpenStore, session: str) -> None:
-        """Count a session whose turn waits, if it is one of the blueprint's."""
-        with suppress(MidturnError):  # deleted meanwhile, or damaged, which is no matter of this turn
+        """Count a session whose turn waits, if it belongs to the blueprint."""
+        with suppress(MidturnError):  # deleted meanwhile, or damaged
             info = await store.info(session)
             if not self._is_stranger(info) and (questions := await open_questions(reader(store, session))):
                 self._asked += questions
@@ -123,9 +123,7 @@ class ResumeAll:
         self._count("skipped", f"{session}: {why}", {"session": session, "reason": why})
 
     def _leave_to(self, session: str, owner: str) -> None:
-        self._count(
-            "busy", f"{session}: left to the worker that holds it ({owner})", {"session": session, "owner": owner}
-        )
+        self._count("busy", f"{session}: another worker holds it ({owner})", {"session": session, "owner": owner})
 
     def _count(self, how: str, text: str, found: dict[str, Any]) -> None:
         self._score[how].append(found)
@@ -139,16 +137,16 @@ class ResumeAll:
         return self._as_json or len(ids) == 1
 
     def _leaving(self, bar: Progress) -> Callable[[int, object], NoReturn]:
-        """A signal handler that ends the process like a crash.
+        """Return a signal handler that ends the process like a crash.
 
-        The turn that runs is not told: it stays interrupted, so that the next resume finishes it. A cancelled one would
-        count as reported to somebody.
+        The running turn is not cancelled. It stays interrupted, and the next resume finishes it. A cancelled turn would
+        need ``--failed``.
         """
 
         def leave(number: int, _frame: object) -> NoReturn:
             bar.stop()
             stop = Stopped(number, f"stopped: {self._summary() or 'nothing was finished'}")
-            stop.add_note("the rest is still there for the next resume --all")
+            stop.add_note("the next resume --all finishes the rest")
             os._exit(report(stop, as_json=self._as_json))
 
         return leave

@@ -21,14 +21,14 @@ from midturn.record.head import check_id
 def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
     """Delete sessions for good.
 
-    Whoever runs one of them cannot write it any more, and its id stays deleted.
+    A worker that runs a deleted session can no longer write it. A deleted id cannot be used again.
     """
     ids = list(dict.fromkeys(session))
     known = run(_known(ids, url))
     if known and not yes:
         if not sys.stdin.isatty():
             line = command_line("rm", *ids, url=url, flags=("--yes",))
-            raise click.UsageError(f"nobody can be asked whether this is meant; type {line}")
+            raise click.UsageError(f"there is no terminal to confirm this; type {line}")
         if not click.confirm(clean(f"Delete {', '.join(known)} for good?"), err=True):
             note("nothing was deleted")
             return 1
@@ -45,7 +45,7 @@ def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
 
 
 async def _known(ids: list[str], url: str) -> list[str]:
-    """Those of the sessions that exist."""
+    """Return the ids of the sessions that exist."""
     known: list[str] = []
     async with existing(url) as store:
         for id_ in map(check_id, ids):
@@ -54,7 +54,7 @@ async def _known(ids: list[str], url: str) -> list[str]:
             except SessionDeleted:
                 continue
             except (StateInvalid, UnknownVersion):
-                known.append(id_)  # damaged; to delete it is the way out
+                known.append(id_)  # damaged: deleting is the way out
             else:
                 known += [id_] if info is not None else []
     return known

@@ -1,4 +1,4 @@
-"""Finding things: the store behind a URL, a session in it, one of its turns."""
+"""The argument SESSION: find a store, a session in it, or one of its turns."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
 
 @asynccontextmanager
 async def existing(url: str) -> AsyncGenerator[midturn.OpenStore]:
-    """Open the store, if there is one: to look for something must not make an empty one.
+    """Open a store that exists. A command that only reads must not create an empty one.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no store.
     """
     if not await exists(url):
         _, path = locate(url)
-        error = NotFound(f"there is no store at {path}" if path else "the schema has no tables of midturn yet")
-        error.add_note(f"name another URL, or begin one: {command_line('chat', 'APP', 'SESSION', url=url)}")
+        error = NotFound(f"there is no store at {path}" if path else "the schema has no midturn tables yet")
+        error.add_note(f"name another --store, or start one: {command_line('chat', 'APP', 'SESSION', url=url)}")
         raise error
     async with midturn.open(url) as store:
         yield store
 
 
 def reader(store: midturn.OpenStore, session: str) -> SessionReader:
-    """Return what reads a session; unlike ``store.session()`` it does not import AutoGen."""
+    """Return a reader of a session. Unlike ``store.session()``, it does not import AutoGen."""
     return SessionReader(store.store, session)
 
 
 class Found(NamedTuple):
-    """A session that exists, and which of its turns is meant."""
+    """An existing session, and the number of one of its turns if ``@N`` gives it."""
 
     info: SessionInfo
     number: int | None
 
 
 async def find(store: midturn.OpenStore, name: str) -> Found:
-    """Return what ``SESSION`` or ``SESSION@N`` means; raises as :func:`find_session`."""
+    """Return what ``SESSION`` or ``SESSION@N`` names. It raises the same errors as :func:`find_session`."""
     number: int | None = None
     if (match := _NUMBERED.fullmatch(name)) and not await _exists(store, name):
         name, number = match[1], int(match[2])
@@ -57,25 +57,23 @@ async def find(store: midturn.OpenStore, name: str) -> Found:
 
 
 async def find_session(store: midturn.OpenStore, session: str) -> SessionInfo:
-    """Return how the session with this id stands.
+    """Return the info of the session with this id.
 
     Raises:
         NotFound: there is no such session.
-        SessionDeleted: there was.
+        SessionDeleted: the session was deleted.
     """
     info = await look_up(store, session)
     if info is None:
-        error = NotFound(f"there is no session {session!r}", session=session)
-        error.add_note("midturn ls, with the same --store, shows which there are")
-        raise error
+        raise NotFound.of(session)
     return info
 
 
 async def look_up(store: midturn.OpenStore, session: str) -> SessionInfo | None:
-    """Return how the session with this id stands, if there is one.
+    """Return the info of the session with this id, or ``None`` if there is no such session.
 
     Raises:
-        SessionDeleted: there was.
+        SessionDeleted: the session was deleted.
     """
     try:
         info = await store.info(session)

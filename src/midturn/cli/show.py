@@ -1,4 +1,4 @@
-"""``midturn show``: the turns of a session, or one of them."""
+"""``midturn show``: show the turns of a session, or one of them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from midturn.cli.session_argument import Found
 
 ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
-"""What made a checkpoint that no turn made."""
+"""The origin of a checkpoint that no turn made."""
 
 
 @click.command()
 @click.argument("session", metavar="SESSION[@N]")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N turns.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the last N turns.")
 @common
 def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
-    With @N: all that was said in turn N, the error if it failed, and what the checkpoint has beside AutoGen's state.
-    What a turn without a result has done is shown below it, and what it asks if it waits for an answer.
+    With @N, show all messages of turn N, its error if it failed, and what the checkpoint keeps beside AutoGen's state.
+    For an open turn, also show its calls, and its questions if it waits for an answer.
     """
 
     async def read() -> tuple[Found, list[Turn], Turn | None, dict[str, Any]]:
@@ -49,7 +49,7 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
                 return found, turns, await _readable(case.open_turn(), info, info.turns), {}
             is_open = number == info.turns and info.status != "idle"
             turn = await _readable(case.open_turn() if is_open else case.turn(number), info, number)
-            if turn is None:  # without its calls it can still be looked at
+            if turn is None:  # it can still be shown without its calls
                 [turn] = [turn async for turn in case.history() if turn.number == number]
             beside = await case.at(number).beside() if turn.status == "done" else {}
             return found, [turn], turn, beside
@@ -75,20 +75,20 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
 
 
 async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionInfo, number: int) -> Turn | None:
-    """Return a turn; nothing if its calls are damaged, unless somebody has to know what it waits for."""
+    """Return a turn, or ``None`` if its calls are damaged; raise if the turn waits, for its questions are needed."""
     try:
         return await reading
     except (StateInvalid, UnknownVersion) as error:
         if info.status == "waiting" and number == info.turns:
             raise
-        note(f"what turn {number} has done cannot be read: {error}")
+        note(f"the calls of turn {number} cannot be read: {error}")
         return None
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:
     prompt, completion = turn.usage
     found = dataclasses.asdict(turn)
-    del found["calls"], found["questions"]  # of a single turn they are printed beside it
+    del found["calls"], found["questions"]  # they are printed beside the turn
     return found | {
         "decisions": [dataclasses.asdict(made) | {"at": iso(made.at)} for made in turn.decisions],
         "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
@@ -113,7 +113,7 @@ def _print_history(turns: list[Turn], *, hidden: int) -> None:
 
 
 def _summary(turn: Turn) -> list[Text]:
-    """What was asked, and how it ended."""
+    """Return the task and the end of a turn as lines."""
     lines = [said(message).as_line() for message in turn.task or ()]
     answers = [spoken for message in turn.messages[len(lines) :] if not (spoken := said(message)).aside]
     if len(answers) > 1:
@@ -152,5 +152,5 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any]) -> None:
 
 
 def _decided(turn: Turn) -> list[str]:
-    """Return what people decided about calls; what they said is among the messages."""
+    """Return the decisions of people about calls. Their texts are among the messages."""
     return [str(decision) for decision in turn.decisions if decision.kind != "human"]

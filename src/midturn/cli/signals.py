@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a turn is cancelled and recorded, a prompt is left, and the process always ends."""
+"""Ctrl-C and SIGTERM: cancel and record the turn, leave the prompt, and always end the process."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE = 2.0
-"""Seconds that the process gets to end after an interruption."""
+"""Seconds that the process has to end after a signal."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, which ends soon after an interruption even if a thread of the agent does not."""
+    """Run work to its end. After a signal it ends soon, even if a thread of the agent does not."""
     give_back = _terminal()
 
     async def watched() -> T:
         try:
             return await work
         except Stopped as stop:
-            # AutoGen's UserProxyAgent asks in a thread that Python would wait for, and that has changed the terminal.
+            # AutoGen's UserProxyAgent asks in a thread. Python would wait for it, and it has changed the terminal.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
             hurry = threading.Timer(GRACE, os._exit, [stop.exit_code])
             hurry.daemon = True
@@ -47,10 +47,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``; a signal cancels it, and a second one ends the process at once, like a crash.
+    """Return the result of ``work``. A signal cancels it. A second signal ends the process at once, like a crash.
 
     Raises:
-        Stopped: there was a signal, and ``work`` was cancelled unless it was done by then.
+        Stopped: a signal came. ``work`` was cancelled unless it had already ended.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
@@ -62,7 +62,7 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
         signal.signal(number, signal.SIG_DFL)
         loop.call_soon_threadsafe(task.cancel)
 
-    # Not the loop's own signal handlers: those wait until a tool that blocks the loop comes back.
+    # Not the loop's own signal handlers: they would wait while a tool blocks the loop.
     with handling(stop):
         try:
             result = await task
@@ -78,18 +78,18 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
 
 
 def someone_else_reads() -> bool:
-    """Return whether a thread of the agent's waits for a line from the terminal; nothing can make it give that up."""
+    """Return whether a thread of the agent waits for a line from the terminal. Nothing can stop such a thread."""
     return any(isinstance(found, partial) and input in found.args for found in functions_in_threads())
 
 
 def ask(prompt: str = "") -> str | None:
-    """A line from the terminal, or from a pipe if stdin is one; ``None`` at the end.
+    """Return a line from the terminal or a pipe, or ``None`` at the end.
 
-    It blocks the event loop, where nothing of ours runs meanwhile: line editing needs the main thread to give the
-    terminal back when a signal comes.
+    It blocks the event loop, where nothing else of ours runs meanwhile. Line editing needs the main thread, so that it
+    can restore the terminal when a signal comes.
 
     Raises:
-        Stopped: by a signal.
+        Stopped: a signal came.
     """
 
     def stop(number: int, _frame: object) -> NoReturn:
@@ -103,13 +103,13 @@ def ask(prompt: str = "") -> str | None:
                 raise click.UsageError(f"stdin is not text: {error}") from None
         with suppress(ImportError):
             importlib.import_module("readline")  # input() edits lines with it
-        if not sys.stdout.isatty():  # there, input() would put the prompt among the answers
+        if not sys.stdout.isatty():  # else input() would print the prompt among the answers
             click.echo(prompt, nl=False, err=True)
             prompt = ""
         try:
             return input(prompt)
         except (EOFError, Stopped) as end:
-            click.echo(err=True)  # what follows does not stand in the prompt's line
+            click.echo(err=True)  # the next output starts on a new line
             if isinstance(end, Stopped):
                 raise
             return None
@@ -117,7 +117,7 @@ def ask(prompt: str = "") -> str | None:
 
 @contextmanager
 def handling(handler: Callable[[int, object], None]) -> Generator[None]:
-    """Handle signals that way, but those that the process was told to ignore."""
+    """Handle Ctrl-C and SIGTERM with ``handler``, unless the process ignores them."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
@@ -131,7 +131,7 @@ def handling(handler: Callable[[int, object], None]) -> Generator[None]:
 
 
 def _terminal() -> Callable[[], None]:
-    """A function that makes the terminal what it is now."""
+    """Return a function that restores the terminal to its present settings."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         return lambda: None
     import termios
@@ -140,7 +140,7 @@ def _terminal() -> Callable[[], None]:
     before = termios.tcgetattr(terminal)
 
     def give_back() -> None:
-        if os.tcgetpgrp(terminal) == os.getpgrp():  # otherwise another program has it, and to touch it would stop us
+        if os.tcgetpgrp(terminal) == os.getpgrp():  # else another program has it, and a change would stop us
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
     return give_back

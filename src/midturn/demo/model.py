@@ -1,4 +1,4 @@
-"""Which model the demo and the tutorial talk to: OpenAI's, a small one on this machine, or a scripted one.
+"""Choose the model of the demo and the tutorial: OpenAI's, a small one on this machine, or a scripted one.
 
 =========================== ============================================================================
 ``MIDTURN_DEMO_MODEL_URL``  base URL of a local server that already runs, so that processes can share one
@@ -24,9 +24,9 @@ from midturn.errors import MidturnError, MissingExtra
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-# The words with which the small model answers from what it was told, and from nothing else. They were measured:
-# change one and it may answer beside the point. It takes the latest fact for the only one, so QUESTION belongs
-# before SECOND_FACT and URGENT_QUESTION after it.
+# With these words the small model answers from the facts in its context, and from nothing else. They were measured: if
+# you change one, the answer may be wrong. The model uses only the latest fact, so QUESTION belongs before SECOND_FACT
+# and URGENT_QUESTION after it.
 SYSTEM_MESSAGE = (
     "You are a support agent who keeps notes about a customer. "
     "Repeat the facts you were told. Answer in one short sentence."
@@ -41,7 +41,7 @@ MODEL_URL = "MIDTURN_DEMO_MODEL_URL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A model to use; ``notice`` tells people which one it is and why."""
+    """A model to use. ``notice`` tells people which model it is, and why."""
 
     kind: Literal["openai", "local", "scripted"]
     model: str
@@ -74,7 +74,7 @@ def choose() -> Choice:
 
 @asynccontextmanager
 async def model_client(choice: Choice | None = None) -> AsyncGenerator[ChatCompletionClient, None]:
-    """Open a client for the model, by default the one that ``choose()`` finds; a server it needs runs as long.
+    """Open a client for a model, by default for the one that ``choose()`` returns. A local server runs as long.
 
     Raises:
         MissingExtra: The model is reached over HTTP and AutoGen's client for that is not installed.

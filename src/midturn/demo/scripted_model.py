@@ -1,4 +1,4 @@
-"""A model without a model: answers that follow from the messages by rule."""
+"""A scripted model: it derives its answers from the messages by rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_TOPIC = frozenset(
 
 
 def recall(messages: Sequence[LLMMessage]) -> str:
-    """Answer a question from the facts that the user stated before, and note anything else."""
+    """Answer a question from the facts that the user stated before, and acknowledge anything else."""
     said = [_text(message) for message in messages if isinstance(message, UserMessage)]
     last = said[-1].strip() if said else ""
     if not last.endswith("?"):
@@ -45,7 +45,7 @@ def recall(messages: Sequence[LLMMessage]) -> str:
 
 
 class ScriptedChatCompletionClient(ChatCompletionClient):
-    """Answers with ``answer(messages)`` after ``delay`` seconds; a stream spreads the delay over its words."""
+    """Answers with ``answer(messages)`` after ``delay`` seconds. A stream spreads the delay over its words."""
 
     def __init__(
         self, answer: Callable[[Sequence[LLMMessage]], str | CreateResult] = recall, *, delay: float = 0.0
@@ -145,12 +145,12 @@ def _text(message: UserMessage) -> str:
 
 
 def _tokens(content: object) -> int:
-    """Count words, which is near enough for an account that nobody pays."""
+    """Count words as tokens, which is good enough when nobody pays."""
     return len(str(content).split())
 
 
 def _facts(text: str) -> list[str]:
-    """Return the statements in the text that ask to be remembered or state a preference, without "Remember that"."""
+    """Return the facts and preferences that the text states, without "Remember that"."""
     sentences = [sentence.strip() for sentence in re.split(r"(?<=[.!?])\s+|\n", text)]
     return [
         _PREFIX.sub("", sentence).rstrip(".! ")
@@ -160,13 +160,13 @@ def _facts(text: str) -> list[str]:
 
 
 def _topics(text: str) -> set[str]:
-    """Return the words that carry the meaning; a channel, a contact and a preference are one topic."""
+    """Return the words that carry the meaning. Words for channel, contact and preference count as one topic."""
     words: set[str] = set(re.findall(r"[a-z]{4,}", text.lower())) - _NO_TOPIC
     return {"prefer" if word.startswith(("channel", "contact", "prefer", "reach")) else word for word in words}
 
 
 def _sentences(facts: Sequence[str]) -> str:
-    """Return the facts as prose; preferences of the same one become one sentence."""
+    """Return the facts as prose. Preferences of the same person become one sentence."""
     wishes: dict[str, list[str]] = {}
     others: list[str] = []
     for fact in dict.fromkeys(facts):

@@ -1,4 +1,4 @@
-"""``midturn demo``: a support case that survives the death of its process, with a control that does not."""
+"""``midturn demo``: a support case survives the death of its process, and a control does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYWORD = "email"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the demo has shown."""
+    """The results of the demo."""
 
     model: str
     answer: str
@@ -41,7 +41,7 @@ class Report:
 
 
 async def run_demo(console: Console, *, as_json: bool) -> int:
-    """Run the demo, and return 0 if the answer came from memory; with ``as_json`` print the report alone."""
+    """Run the demo, and return 0 if the answer came from memory. With ``as_json``, print only the report."""
     report = await _demo(_Quiet() if as_json else _Aloud(console))
     if as_json:
         console.print_json(json.dumps(asdict(report)))
@@ -49,7 +49,7 @@ async def run_demo(console: Console, *, as_json: bool) -> int:
 
 
 class _Quiet:
-    """Says nothing."""
+    """Prints nothing."""
 
     def title(self, text: str) -> None: ...
 
@@ -59,7 +59,7 @@ class _Quiet:
 
 
 class _Aloud(_Quiet):
-    """Tells people what happens, as it happens."""
+    """Prints what happens, as it happens."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -143,7 +143,7 @@ async def _start(out: _Quiet, environment: dict[str, str], *arguments: str) -> a
 
 
 async def _line(worker: asyncio.subprocess.Process) -> dict[str, Any]:
-    """Return what the worker says next."""
+    """Return the next line of the worker."""
     line = await worker.stdout.readline() if worker.stdout is not None else b""
     if not line:
         problem = await worker.stderr.read() if worker.stderr is not None else b""
@@ -154,7 +154,7 @@ async def _line(worker: asyncio.subprocess.Process) -> dict[str, Any]:
 
 
 async def _answer(worker: asyncio.subprocess.Process) -> dict[str, Any]:
-    """Return the worker's answer, once it has ended."""
+    """Wait until the worker ends, and return its answer."""
     while (said := await _line(worker))["event"] != "done":
         pass
     await worker.wait()

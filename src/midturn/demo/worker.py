@@ -1,4 +1,4 @@
-"""One process of the demo: it runs one turn of the case, or finishes the one that another process left.
+"""One process of the demo. It runs one turn of the case, or finishes an interrupted turn.
 
 ``python -m midturn.demo.worker tell URL TEXT`` or ``... finish URL``. It prints JSON lines: ``{"event": "running"}``
 once the input is durable and the agent is at work, then the answer.
@@ -39,7 +39,7 @@ async def tell(url: str, text: str) -> None:
 
 
 async def finish(url: str) -> None:
-    """Finish the turn that was interrupted."""
+    """Finish the interrupted turn."""
     async with model_client() as client, midturn.open(url) as store:
         result = await store.session(CASE, lambda: support_agent(client)).resume()
         if result is not None:

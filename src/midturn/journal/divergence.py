@@ -108,13 +108,14 @@ class Divergence:
         instead = f"now it {now}" if now else "now it ends without them"
         return ReplayDiverged(
             f"turn {turn} of session {session!r} was interrupted after {', '.join(lost)}; the code has changed "
-            f"since, and {instead}.\nWhat is recorded is not repeated. Go on all the same, knowing that it is done: "
-            f'resume(diverged="continue"). Give the turn up: discard(). Or go on from before it under another id: '
-            f'fork("...", at={self._ledger.progress.checkpoint}).',
+            f"since, and {instead}.\nWhat is recorded is not repeated.",
             session=session,
             turn=turn,
             recorded=lost,
             now=now,
+            hint='Continue all the same, knowing that it is done: resume(diverged="continue"). Give the turn up: '
+            "discard(). Or continue from before it under another id: "
+            f'fork("...", at={self._ledger.progress.checkpoint}).',
         )
 
     def _note(self, text: str) -> None:

@@ -400,8 +400,8 @@ class Unrecorded:
         raise AssertionError
 
     async def _refuse(self, path: str) -> NoReturn:
-        what = "needs a journal: session(..., durability='call')"
-        await self.fail(StateInvalid(what, path=path, session=self._ledger.session))
+        hint = "Record calls: session(..., durability='call')."
+        await self.fail(StateInvalid("needs a journal", path=path, session=self._ledger.session, hint=hint))
 
 
 def _told(request: Request, text: str, *, failed: bool) -> Answer:

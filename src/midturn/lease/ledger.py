@@ -137,9 +137,10 @@ class Ledger:
             left = until - time.monotonic()
             if left <= 0:
                 raise SessionBusy(
-                    f"session {self.session!r} is held by {owner}; try again, or wait longer: session(..., timeout=60)",
+                    f"session {self.session!r} is held by {owner}",
                     session=self.session,
                     owner=owner,
+                    hint="Try again, or wait longer: session(..., timeout=60).",
                 )
             await unless(asyncio.sleep(min(pause, left)), stop)
             pause = min(pause * 1.5, longest)

@@ -149,7 +149,7 @@ class RollbackRun:
         row = await line.of(number)
         if row is None or row.run != self._run:
             since = await self._went_on(line, row)
-            reason = since and f"has continued since to turn {number}; fork() it from checkpoint {since} to go back"
+            reason = since and f"has continued since to turn {number}; fork it from checkpoint {since} to go back"
             return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
         if (held := _held(ledger)) is not None:
             return held

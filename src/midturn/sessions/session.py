@@ -276,10 +276,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 await self._ledger.wait(until, stop)
                 if self._ledger.progress.open in ("running", "waiting"):
                     raise TurnFailed(
-                        f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished; "
-                        "resume(), answer() or discard() it before saving by hand",
+                        f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished",
                         session=self.id,
                         turn=self._ledger.progress.turn,
+                        hint="Before saving by hand, resume(), answer() or discard() the turn.",
                     )
                 try:
                     return await self._runner.save(tree, origin, fork_of)

@@ -69,10 +69,10 @@ class Turnstile:
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise SessionBusy(
-                f"session {self._ledger.session!r} still runs a turn in this process; "
-                "wait longer: session(..., timeout=60)",
+                f"session {self._ledger.session!r} still runs a turn in this process",
                 session=self._ledger.session,
                 owner="this process",
+                hint="Wait longer: session(..., timeout=60).",
             ) from None
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,9 +80,9 @@ class Turnstile:
         if self._loop is not None and self._loop is not loop:
             if self._loop.is_running():
                 raise StoreUnavailable(
-                    f"session {self._ledger.session!r} is in use in another event loop or process; "
-                    "make one in each: store.session(...)",
+                    f"session {self._ledger.session!r} is in use in another event loop or process",
                     session=self._ledger.session,
+                    hint="Make one in each: store.session(...).",
                 )
             self._instance.forget()
             self._mutex, self._inside = asyncio.Lock(), 0

@@ -91,9 +91,10 @@ async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
         raise MigrationFailed(
             f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
             f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
-            f"{turn.version}, which has worked on it, or give it up: discard()",
+            f"{turn.version}, which has worked on it, or give it up",
             session=instance.session,
             versions=(turn.version, instance.version),
+            hint="Give the turn up: discard().",
         )
     if turn.version == instance.version:
         await instance.compare(turn.fingerprint)
@@ -171,13 +172,19 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         text = (
             f"turn {progress.turn} of session {session!r} waits for an answer to: {waiting.question}\n"
-            "Your task was not accepted. answer() goes on with that turn, discard() gives it up."
+            "Your task was not accepted."
         )
+        hint = "answer() continues that turn, discard() gives it up."
         if waiting.kind == "doubt":
             raise InDoubt(
-                text, session=session, question=waiting.id, tool=waiting.tool or "", arguments=waiting.arguments
+                text,
+                session=session,
+                question=waiting.id,
+                tool=waiting.tool or "",
+                arguments=waiting.arguments,
+                hint=hint,
             )
-        raise SessionBusy(text, session=session, owner="a human")
+        raise SessionBusy(text, session=session, owner="a human", hint=hint)
 
     async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
         """Return what an answer decides: to the question with this id, or to the only one.
@@ -191,15 +198,21 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         asked = turn.recorded.questions
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
-            raise StateInvalid(f"say which of these, question=...:\n{listed}", path="question", session=session)
+            raise StateInvalid(
+                f"several are open; name one of these:\n{listed}",
+                path="question",
+                session=session,
+                hint="Name it by its id: answer(..., question=...).",
+            )
         found = next(iter(asked.values()), None) if question is None else asked.get(question)
         if found is None:
             which = "no answer" if question is None else f"no answer to question {question!r}"
-            then = "it may have been answered"
+            then, hint = "it may have been answered", ""
             if self._ledger.progress.open == "running":
                 runs = holder(self._ledger.head) is not None
-                then = "its turn runs now" if runs else "resume() goes on with its turn"
-            raise Conflict(f"session {session!r} waits for {which}; {then}", session=session)
+                then = "its turn runs now" if runs else "its turn can continue"
+                hint = "" if runs else "resume() continues the turn."
+            raise Conflict(f"session {session!r} waits for {which}; {then}", session=session, hint=hint)
         return Decided(
             turn=turn,
             head=self._ledger.head,

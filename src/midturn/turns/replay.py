@@ -139,7 +139,10 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     first, after = row.calls
     if first < after and not await ledger.store.rows(ledger.session, Kind.CALL, start=first, stop=first + 1):
         raise StateInvalid(
-            "its calls are not kept any more: session(..., journals=50)", path=name, session=ledger.session
+            "its calls are not kept any more",
+            path=name,
+            session=ledger.session,
+            hint="Keep those of more turns: session(..., journals=50).",
         )
     known = await recorded.read(ledger, first, after, bodies)
     live = await build(blueprint, framework)

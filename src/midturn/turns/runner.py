@@ -167,21 +167,19 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         except MidturnError as error:
             error.session = error.session or self._ledger.session
             if not own:
-                error.add_note(
-                    f"This is turn {number}, which was left open. Your task was not accepted: run() it again."
-                )
+                error.add_note(f"This is turn {number}, which was interrupted before. Your task was not accepted.")
             await self._abort("failed", error)
             raise
         except Exception as error:
             await self._abort("failed", error)
             which = "" if own else ", which another worker left behind and had to be finished first,"
-            next_ = "run() goes on with another task" if own else "Your task was not accepted: run() it again"
+            hint = "run() starts another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
                 f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
-                f"The state is as it was before it. {next_}, resume() tries turn {number} again, "
-                "discard() gives it up.",
+                "The state is as it was before it.",
                 session=self._ledger.session,
                 turn=number,
+                hint=f"{hint}, resume() tries turn {number} again, discard() gives it up.",
             ) from error
         yield self._framework.result(
             self._instance.live,

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from midturn.autogen.edits.tree import Node
 
 USER = "user"
-"""The source of tasks; an agent may have that name, too, but what has it as its source need not be the agent's."""
+"""The source of tasks. An agent may have the same name, so a message from this source may not be the agent's."""
 
 CALLS = ("ToolCallRequestEvent", "ToolCallExecutionEvent", "AssistantMessage", "FunctionExecutionResultMessage")
 
 
 def handoff(name: str) -> str:
-    """The tool by which an agent hands over to another, as AutoGen names it."""
+    """Return AutoGen's name for the tool by which an agent hands over to another."""
     return f"transfer_to_{name}".lower()
 
 
 def rename(tree: Any, old: str, new: object) -> set[str]:
-    """Give an agent or a team another name, wherever it stands; the names of agents and tools that this concerns."""
+    """Rename an agent or a team everywhere. Return the names of agents and tools that this changes."""
     node = find(tree, old)
     if node.is_team and node.team is None:
         raise StateInvalid("is a team in a tool; rename_tool renames it", path=f"agent {old!r}")
@@ -65,7 +65,7 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
 
 
 def check_name(parent: Node | None, new: object, *, is_team: bool = False) -> None:
-    """Refuse a name that is none, or taken."""
+    """Raise ``StateInvalid`` if a name is invalid or taken."""
     if not isinstance(new, str) or not new or (not is_team and not new.isidentifier()):
         raise StateInvalid(f"{new!r} cannot be the name of an agent; AutoGen wants an identifier", path="name")
     if parent is not None and parent.is_team and new in parent.members:
@@ -73,7 +73,7 @@ def check_name(parent: Node | None, new: object, *, is_team: bool = False) -> No
 
 
 def _scope(tree: Any, node: Node) -> Node | None:
-    """Where the name of an agent means it: everywhere, or where another has the same name, in its own team."""
+    """Return the team in which to rename an agent, if another agent has the same name; else ``None``: everywhere."""
     same = [other for other in nodes(tree) if other.name == node.name]
     return None if len(same) == 1 or node.name is None else node.team or node
 
@@ -86,7 +86,7 @@ def _rename_member(tree: Any, team: Node, old: str, new: str) -> None:
 
 
 def _messages(tree: Any, scope: Node | None) -> list[dict[str, Any]]:
-    """All messages inside an agent or team: what was said, what models are shown, why conditions have stopped."""
+    """Return all messages inside an agent or team: of threads, of contexts, and of conditions that have stopped."""
     above = "" if scope is None else scope.parts
     found = [message for each in words(tree) if is_below(each.owner.parts, above) for message in each.messages]
     for path, value in beside_of(tree).items():
@@ -110,7 +110,7 @@ def _rename_in(message: dict[str, Any], old: str, new: str) -> None:
 
 
 def each_call(message: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the calls and the results that a message has, in place."""
+    """Change the calls and results in a message, in place."""
     lists = [message.get("content")] if message.get("type") in CALLS else []
     lists += [message.get("tool_calls"), message.get("results")]
     for items in lists:
@@ -123,7 +123,7 @@ def each_call(message: dict[str, Any], change: Callable[[dict[str, Any]], None])
 
 
 def remove(tree: Any, name: str) -> set[str]:
-    """Take an agent or a nested team out; what it said stays said."""
+    """Remove an agent or a nested team. Its messages stay."""
     node = find(tree, name, unnamed=False)
     team = node.team
     if team is None:
@@ -142,7 +142,7 @@ def remove(tree: Any, name: str) -> set[str]:
 
 
 def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
-    """Have a new agent or team in a team, with the state that it is built with."""
+    """Add a new agent or team to a team. It starts with the state that it is built with."""
     if not isinstance(name, str):
         raise StateInvalid(f"a {type(name).__name__} is not the name of an agent", path="name")
     where, _, new = name.rpartition("/")
@@ -176,7 +176,7 @@ def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
 
 
 def reset(tree: Any, name: str, *, informed: bool) -> set[str]:
-    """Let an agent or team begin anew with the state that it is built with."""
+    """Reset an agent or team to the state that it is built with."""
     node = find(tree, name)
     if node.container is not None:
         team = node.team

@@ -1,4 +1,4 @@
-"""Pair calls of tools with their results: a model must be shown each call with its result right after it."""
+"""Pair tool calls with their results. A model needs the result of each call right after the call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def results_of(message: Any) -> list[dict[str, Any]]:
 
 
 def broken(tree: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield calls without results, results without calls, and messages without content: path, id, what is wrong."""
+    """Yield calls without results, results without calls, and messages without content: path, id, problem."""
     for each in words(tree):
         yield from _in_context(each) if each.kind == "context" else _in_thread(each)
 
@@ -77,7 +77,7 @@ def _in_thread(each: Words) -> Iterator[tuple[str, str, str]]:
 
 
 def paired(thread: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the ``id()`` of each result in a thread, and the call that it answers; some models repeat call ids."""
+    """Yield the ``id()`` of each result in a thread, and its call. Call ids are not enough: some models repeat them."""
     open_: dict[tuple[Any, Any], dict[str, Any]] = {}
     for message in thread:
         source = message.get("source")
@@ -89,12 +89,13 @@ def paired(thread: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check(tree: Any, before: Counter[str]) -> None:
-    """Check that no call has lost its result since, nor a result its call.
+    """Check that no call has lost its result, and no result its call.
 
-    Those that were broken ``before`` may be: a call that an interruption has left is answered before the next turn.
+    Pairs that were broken ``before`` are allowed. An interruption leaves a call without a result, and the next turn
+    answers the call first.
 
     Raises:
-        StateInvalid: with the path of the message.
+        StateInvalid: a pair was broken; ``path`` names the message.
     """
     left = before.copy()
     for at, call, what in broken(tree):

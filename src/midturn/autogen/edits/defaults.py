@@ -16,7 +16,7 @@ ABSENT: Any = object()
 
 
 def is_open(value: Any) -> bool:
-    """Whether a state leaves a value open."""
+    """Return whether a state leaves a value open."""
     if not is_object(value):
         return False
     return value == FRESH or set(value) in ({ALIGNED}, {LEFT}) or any(is_open(item) for item in value.values())
@@ -26,7 +26,7 @@ async def fill(live: Any, tree: Any) -> Any:
     """Return a state whose open values are those of a newly built agent or team.
 
     Raises:
-        Drifted: what was built has nothing there.
+        Drifted: the newly built agent or team has no such value.
     """
     if not is_open(tree):
         return tree
@@ -45,7 +45,7 @@ async def fill(live: Any, tree: Any) -> Any:
 
 
 def _inherit(before: dict[str, Any], built: dict[str, Any], beside: dict[str, Any]) -> None:
-    """Give the memory of an agent that is gone to the one that shared it: what was shared stands with one of them."""
+    """Give the memory of a removed agent to the agent that shared it. Only one of them stores a shared memory."""
     for path, value in before.items():
         if is_object(value) and LEFT in value:
             team, _, own = path.rpartition("participants/")
@@ -63,7 +63,7 @@ def _filled(value: Any, built: Any, at: str) -> Any:
     if not is_open(value):
         return value
     if built is ABSENT:
-        raise Drifted("is new in the state, and what was built does not have it", path=at.removesuffix(".agent_state"))
+        raise Drifted("is new in the state, but not in what was built", path=at.removesuffix(".agent_state"))
     if value == FRESH:
         return built
     if ALIGNED in value:
@@ -75,7 +75,7 @@ def _filled(value: Any, built: Any, at: str) -> Any:
 
 
 def _aligned(value: Any, built: Any) -> Any:
-    """What was built, with what there was before; what a graph counts down is never more than the graph has."""
+    """Return the built value, with the old entries that fit. A countdown never exceeds that of the built graph."""
     if is_object(built):
         return {key: _aligned(value.get(key) if is_object(value) else None, item) for key, item in built.items()}
     if type(value) is not type(built) or is_array(built):

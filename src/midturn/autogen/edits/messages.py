@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
 NOT_TEXT = {"type", "source", "target", "id", "created_at", "request_id", "full_message_id", "models_usage"}
-"""What in a message is not said by anybody."""
+"""Fields of a message that are not text of anybody."""
 
 
 def _lists(tree: Any, agent: str | None) -> list[Words]:
-    """All lists, or an agent's context and what it has not heard yet, or a team's thread."""
+    """Return all lists of messages, or only those of one agent or team."""
     if agent is None:
         return words(tree)
     node = find(tree, agent)
@@ -38,10 +38,10 @@ def _lists(tree: Any, agent: str | None) -> list[Words]:
 
 
 def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | None) -> None:
-    """Change each message, or drop it.
+    """Replace each message by what the function returns, or drop it.
 
     Raises:
-        StateInvalid: a call has lost its result, or a result its call; or what is returned is no message.
+        StateInvalid: a call lost its result or a result its call, or the function did not return a message.
     """
     before: Counter[str] = call_pairs.count_broken(tree)
     for each in _lists(tree, agent):
@@ -62,7 +62,7 @@ def map_each(tree: Any, change: Callable[[dict[str, Any]], Any], agent: str | No
 
 
 def _recall(each: Words, index: int, new: dict[str, Any]) -> None:
-    """Let the exact memories of a message be those that it has now."""
+    """Update the exact memories of a message to those that it has now."""
     item = next((item for item in each.recalled if item["index"] == index), None)
     old = each.messages[index]
     if item is None or old["content"] == new["content"]:
@@ -76,7 +76,7 @@ def _recall(each: Words, index: int, new: dict[str, Any]) -> None:
 
 
 def _exact(memory: dict[str, Any], was: dict[str, Any] | None) -> dict[str, Any]:
-    """A memory as it is kept exactly, its MIME type as the one that was in its place has it."""
+    """Return a memory in its exact form, with the kind of MIME type that the memory in its place had."""
     content, mime = memory.get("content"), memory.get("mime_type")
     known: Any = {"known": mime} if mime in MIME_TYPES else mime
     if was is not None and was["mime_type"] in (mime, known):
@@ -93,7 +93,7 @@ def _exact(memory: dict[str, Any], was: dict[str, Any] | None) -> dict[str, Any]
 
 
 def _shown(content: dict[str, Any]) -> Any:
-    """What AutoGen's JSON of a memory has; ``None`` if only AutoGen can tell."""
+    """Return AutoGen's JSON of a memory's content, or ``None`` if only AutoGen can produce it."""
     if "object" in content:
         return content["object"]
     if "bytes" not in content:
@@ -105,7 +105,7 @@ def _shown(content: dict[str, Any]) -> Any:
 
 
 def _comes_back(memory: dict[str, Any]) -> bool:
-    """Whether AutoGen's own JSON of a memory is enough, as :mod:`midturn.autogen.messages.lossless` has it."""
+    """Return whether AutoGen's JSON of a memory is lossless, as :mod:`midturn.autogen.messages.lossless` decides."""
     content, mime = memory["content"], memory["mime_type"]
     if isinstance(mime, str) and mime in MIME_TYPES:
         return False
@@ -113,10 +113,10 @@ def _comes_back(memory: dict[str, Any]) -> bool:
 
 
 def rename_type(tree: Any, old: object, new: object) -> None:
-    """Give messages of a type another; structured ones also by the names of their contents."""
+    """Change the type of messages. The type of a structured message can be named by its content."""
     for name in (old, new):
         if not isinstance(name, str) or not name:
-            raise StateInvalid(f"{name!r} is not the name of a type", path="type")
+            raise StateInvalid(f"{name!r} is not the name of a message type", path="type")
     wrapped = new if "[" in str(new) else f"StructuredMessage[{new}]"
     for each in words(tree):
         for message in each.messages if each.kind != "context" else ():
@@ -127,9 +127,9 @@ def rename_type(tree: Any, old: object, new: object) -> None:
 
 
 def add_field(tree: Any, name: object, field: object, default: Any) -> None:
-    """Give messages of a type a field that they do not have: structured ones in their contents."""
+    """Add a field to messages of a type that lack it. In structured messages the field is added to the content."""
     if not isinstance(name, str) or not name or not isinstance(field, str) or not field:
-        raise StateInvalid("is a name of a type and one of a field", path="add_field")
+        raise StateInvalid("needs the name of a type and the name of a field", path="add_field")
     codec.check(default, "default")
     for each in words(tree):
         for message in each.messages:
@@ -139,9 +139,9 @@ def add_field(tree: Any, name: object, field: object, default: Any) -> None:
 
 
 def truncate(tree: Any, last: object, agent: str | None) -> None:
-    """Keep the last messages of what models are shown and of what was said; a call stays with its result."""
+    """Keep the last messages of contexts and threads. A call stays with its result."""
     if type(last) is not int or last < 0:
-        raise StateInvalid(f"is {last!r}; it is a number of messages from 0 on", path="last")
+        raise StateInvalid(f"is {last!r}; it must be a number of messages, 0 or more", path="last")
     for each in _lists(tree, agent):
         if each.kind == "buffer":
             continue  # nobody has heard these yet
@@ -156,7 +156,7 @@ def truncate(tree: Any, last: object, agent: str | None) -> None:
 
 
 def _with_calls(messages: list[Any], start: int) -> int:
-    """The first message to keep, so that the calls of all results after it are kept, too."""
+    """Return the index of the first message to keep, so that the calls of all kept results are kept, too."""
     while True:
         first = start
         needed: set[tuple[Any, str]] = set()
@@ -174,7 +174,7 @@ def _with_calls(messages: list[Any], start: int) -> int:
 
 
 def _keep_turn(each: Words, start: int) -> None:
-    """Let a swarm know whose turn it is when the handover is no longer there to tell it."""
+    """Keep whose turn it is in a swarm when the handover message is removed."""
     if each.kind != "thread" or "current_speaker" not in (manager := manager_of(each.owner)):
         return
     handoffs = [(i, message) for i, message in enumerate(each.messages) if message.get("type") == "HandoffMessage"]
@@ -183,7 +183,7 @@ def _keep_turn(each: Words, start: int) -> None:
 
 
 def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -> None:
-    """Add to the memory of an agent."""
+    """Add texts to the memory of an agent."""
     for text in texts:
         if not isinstance(text, str) or not text:
             raise StateInvalid(f"{text!r} is not a text to remember", path="texts")
@@ -211,27 +211,27 @@ def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -
 
 
 def _memories(tree: Any) -> str:
-    """Where memories are; agents that share one have it with the first of them."""
+    """Return a text that lists the agents with memories. A shared memory is listed with its first agent."""
     owners = [node for node in nodes(tree) for path in beside_of(tree) if is_below(path, join(node.parts, "memory"))]
     found = dict.fromkeys(repr(node.path or node.name) for node in owners)
     return f"which has those of {', '.join(found)} (and of those who share them)" if found else "which has none at all"
 
 
 def redact(tree: Any, pattern: object, replacement: object) -> None:
-    """Replace what matches a regular expression in everything that was said, called, or is remembered."""
+    """Replace matches of a regular expression in all messages, calls and memories."""
     if not isinstance(replacement, str) or not replacement:
-        raise StateInvalid(f"is {replacement!r}; it is a text that is not empty", path="replacement")
+        raise StateInvalid(f"is {replacement!r}; it must be a text that is not empty", path="replacement")
     if not isinstance(pattern, str | re.Pattern) or not pattern:
-        raise StateInvalid(f"is {pattern!r}; it is a regular expression", path="pattern")
+        raise StateInvalid(f"is {pattern!r}; it must be a regular expression", path="pattern")
     try:
         found: re.Pattern[str] = re.compile(cast("str | re.Pattern[str]", pattern))
     except (re.error, TypeError) as error:
-        raise StateInvalid(f"is no regular expression: {error}", path="pattern") from error
+        raise StateInvalid(f"is not a regular expression: {error}", path="pattern") from error
     _Redaction(found, replacement).run(tree)
 
 
 class _Redaction:
-    """Texts with something replaced."""
+    """Replaces matches of a pattern in texts."""
 
     def __init__(self, pattern: re.Pattern[str], replacement: str) -> None:
         self._pattern, self._replacement = pattern, replacement
@@ -254,7 +254,7 @@ class _Redaction:
                 beside_of(tree)[path] = self.memories(value)
 
     def message(self, message: dict[str, Any], exact: list[Any] | None) -> None:
-        """Redact a message in place, and the exact memories that it has."""
+        """Redact a message and its exact memories, in place."""
         each_call(message, self._call)
         for shown in message["context"] if is_array(message.get("context")) else ():
             self.message(shown, None)
@@ -287,7 +287,7 @@ class _Redaction:
             memory["metadata"] = self.anything(memory.get("metadata"))
 
     def memories(self, value: Any) -> Any:
-        """What stands beside for a memory: a list of contents, or what one of a user's own keeps."""
+        """Redact the stored form of a memory: a list of contents, or the state of a user's own memory class."""
         if is_object(value) and LEFT in value:
             return {LEFT: self.memories(value[LEFT])}
         if not is_array(value):
@@ -295,7 +295,7 @@ class _Redaction:
         return [redacted if (redacted := self._memory(item)) is not None else item for item in value]
 
     def _memory(self, memory: Any) -> Any:
-        """An exact memory; ``None`` if it is nothing in which texts can be replaced."""
+        """Redact an exact memory. Return ``None`` if its content is not text."""
         if not is_object(memory) or "content" not in memory:
             return self.anything(memory)
         content = memory["content"]
@@ -312,7 +312,7 @@ class _Redaction:
         return {**memory, "content": content, "metadata": self.anything(memory.get("metadata"))}
 
     def anything(self, value: Any, keep: tuple[str, ...] = ()) -> Any:
-        """All texts in a value; keys stay."""
+        """Redact all texts in a value. Keys stay."""
         if isinstance(value, str):
             return self.text(value)
         if is_object(value):
@@ -320,14 +320,14 @@ class _Redaction:
         return [self.anything(item, keep) for item in value] if is_array(value) else value
 
     def text(self, text: str) -> str:
-        """A text; in one that is JSON also what is written with escapes, and numbers."""
+        """Redact a text. If it is JSON, also redact escaped texts and numbers in it."""
         return self._plain(self._json(text) or text)
 
     def _plain(self, text: str) -> str:
         return self._pattern.sub(lambda match: self._replacement if match.group() else "", text)
 
     def _json(self, text: str) -> str | None:
-        """A text that is a JSON object or array."""
+        """Redact a text that is a JSON object or array. Return ``None`` for any other text."""
         if not text.lstrip().startswith(("{", "[")):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Show migrations the state of an agent or a team: each verb returns a new state, and leaves this one alone."""
+"""The state of an agent or a team, as migrations see it. Each verb returns a new state and does not change the old."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class State:
     """The whole state of a session: AutoGen's own, and what is kept beside it. It never changes.
 
-    An agent is given by its name; one of several with the same name by the path to it, as ``agents`` lists it.
+    Give an agent by its name. If several have the same name, give the path, as ``agents`` lists it.
     """
 
     def __init__(self, tree: Any, *, before: State | None = None, touched: Iterable[str] = ()) -> None:
-        """The view of a tree; ``before`` is the state that a verb has made it of, ``touched`` what it touched."""
+        """Wrap a tree. A verb passes the state ``before`` it, and the names that it ``touched``."""
         _check_form(tree)
         self._tree = copied(tree) if before is None else tree
         self._touched: frozenset[str] = (frozenset() if before is None else before.touched) | frozenset(touched)
@@ -42,28 +42,28 @@ class State:
 
     @property
     def tree(self) -> Any:
-        """The state as JSON; not to be changed."""
+        """Return the state as JSON. Do not change it."""
         return self._tree
 
     @property
     def agents(self) -> list[str]:
-        """The names of all agents and nested teams; of those inside others, the paths: ``inner/ann``."""
+        """Return the names of all agents and nested teams; for those inside others, the paths: ``inner/ann``."""
         return names(self._tree)
 
     @property
     def touched(self) -> frozenset[str]:
-        """The agents and tools that were renamed, removed, added, altered or dropped."""
+        """Return the agents and tools that were renamed, removed, added, altered or dropped."""
         return self._touched
 
     @property
     def broken(self) -> Counter[str]:
-        """How often each call had no result, or a result no call, in the tree that this was made of first."""
+        """Return how often each call lacked a result, or a result its call, in the original tree."""
         return self._broken.copy()
 
     def messages(self, agent: str | None = None) -> list[dict[str, Any]]:
-        """Copies of the messages that an agent's model is shown, or of what was said in a team.
+        """Return copies of the messages that an agent's model sees, or of a team's thread.
 
-        Without a name: of the whole, which is an agent or a team.
+        Without a name, return those of the whole, which is an agent or a team.
         """
         node = nodes(self._tree)[0] if agent is None else find(self._tree, agent)
         kind = "thread" if node.is_team else "context"
@@ -73,29 +73,29 @@ class State:
         return []
 
     def rename_agent(self, old: str, new: str) -> State:
-        """Give an agent or a nested team another name, wherever it stands."""
+        """Rename an agent or a nested team everywhere."""
         return self._changed(lambda tree: agents.rename(tree, old, new))
 
     def remove_agent(self, name: str) -> State:
-        """Take an agent or a nested team out of its team. What it said stays said; its turn goes to another."""
+        """Remove an agent or a nested team from its team. Its messages stay, and its turn goes to another."""
         return self._changed(lambda tree: agents.remove(tree, name))
 
     def add_agent(self, name: str, after: str | None = None, *, informed: bool = True) -> State:
-        """Have a new agent in a team (``inner/zed`` for one inside), with the state that it is built with.
+        """Add a new agent to a team (``inner/zed`` for a nested team). It starts with the state that it is built with.
 
-        It comes last, or ``after`` another. ``informed``: what was said so far is news to it; else it knows nothing.
+        It comes last, or ``after`` another. If ``informed``, it receives the messages so far; else it knows nothing.
         """
         return self._changed(lambda tree: agents.add(tree, name, after, informed=informed))
 
     def reset_agent(self, name: str, *, informed: bool = True) -> State:
-        """Let an agent begin with the state that it is built with, as if it was new: its class may have changed."""
+        """Reset an agent to the state that it is built with, as if it were new. Its class may have changed."""
         return self._changed(lambda tree: agents.reset(tree, name, informed=informed))
 
     def change_team(self, kind: str, team: str | None = None) -> State:
-        """Make the team, or one inside, one of another kind: ``SelectorGroupChat``.
+        """Change the kind of the team, or of a nested one: ``SelectorGroupChat``.
 
-        What was said stays, and whose turn it is where that means something. A ``GraphFlow`` begins anew, and so does
-        the plan of a ``MagenticOneGroupChat``.
+        The messages stay. Whose turn it is stays where the new kind has turns. A ``GraphFlow`` starts from the
+        beginning, and a ``MagenticOneGroupChat`` starts with a new plan.
         """
 
         def change(tree: Any) -> set[str]:
@@ -105,57 +105,57 @@ class State:
         return self._changed(change)
 
     def rename_tool(self, old: str, new: str, agent: str | None = None) -> State:
-        """Give a tool another name, also in its old calls; only that of one agent, if it is given."""
+        """Rename a tool, also in its old calls. If an agent is given, rename only the tool of this agent."""
         return self._changed(lambda tree: tools.rename(tree, old, new, agent))
 
     def drop_tool(self, name: str, calls: Fate = "text", agent: str | None = None) -> State:
-        """Take a tool out. Its old calls become a text that says what was called and answered, or are removed, too."""
+        """Remove a tool. Its old calls become a text that describes call and result, or are removed, too."""
         return self._changed(lambda tree: tools.drop(tree, name, calls, agent))
 
     def alter_tool(
         self, name: str, arguments: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
     ) -> State:
-        """Change the arguments of a tool's old calls: the function gets each as a dict, and changes or returns it."""
+        """Change the arguments of a tool's old calls. The function gets a dict, and changes it or returns another."""
         return self._changed(lambda tree: tools.alter(tree, name, arguments, agent))
 
     def rename_message_type(self, old: str, new: str) -> State:
-        """Give messages of a type another; ``Order`` also stands for ``StructuredMessage[Order]``."""
+        """Rename a message type. ``Order`` also stands for ``StructuredMessage[Order]``."""
         return self._changed(lambda tree: messages.rename_type(tree, old, new))
 
     def add_field(self, type: str, field: str, default: Json) -> State:  # noqa: A002 - as messages call it
-        """Give messages of a type a field where they do not have it; structured ones in their contents."""
+        """Add a field to messages of a type that lack it. In structured messages the field is added to the content."""
         return self._changed(lambda tree: messages.add_field(tree, type, field, default))
 
     def map_messages(
         self, change: Callable[[dict[str, Any]], dict[str, Any] | None], agent: str | None = None
     ) -> State:
-        """Change each message by a function, which gets a copy and returns a message, or ``None`` to drop it.
+        """Change each message by a function. It gets a copy and returns a message, or ``None`` to drop it.
 
-        These are the messages that models are shown, those of threads, and those that participants have not heard yet;
-        of one agent or team, if it is given.
+        These are the messages that models see, those of threads, and those that participants have not received yet. If
+        an agent or a team is given, only its messages change.
 
         Raises:
-            StateInvalid: a call has lost its result, or a result its call.
+            StateInvalid: a call lost its result, or a result its call.
         """
         return self._edited(self._changed(lambda tree: messages.map_each(tree, change, agent)))
 
     def redact(self, pattern: str | Pattern[str], replacement: str = "[redacted]") -> State:
-        """Replace what matches a regular expression in all messages and memories, and in the arguments of calls."""
+        """Replace matches of a regular expression in all messages and memories, and in the arguments of calls."""
         return self._changed(lambda tree: messages.redact(tree, pattern, replacement))
 
     def truncate(self, *, last: int, agent: str | None = None) -> State:
-        """Keep the last messages of what models are shown and of what was said; more, if a call would lose its result.
+        """Keep the last messages of contexts and threads; more, if a call would lose its result.
 
-        System messages stay, and so does what a participant has not heard yet.
+        System messages stay, and so do messages that a participant has not received yet.
         """
         return self._changed(lambda tree: messages.truncate(tree, last, agent))
 
     def seed_memory(self, agent: str, *texts: str, memory: str | None = None) -> State:
-        """Add texts to the ``ListMemory`` of an agent; ``memory`` is its name, if there are several."""
+        """Add texts to the ``ListMemory`` of an agent. If the agent has several, ``memory`` is the name of one."""
         return self._changed(lambda tree: messages.seed(tree, agent, texts, memory))
 
     def edit(self, change: Callable[[Any], Any]) -> State:
-        """Change the tree by a function of your own: it gets a copy, and changes it or returns another."""
+        """Change the tree by a function of your own. It gets a copy, and changes it or returns another."""
         tree = copied(self._tree)
         returned = change(tree)
         tree = tree if returned is None else copied(returned)
@@ -165,17 +165,17 @@ class State:
         return self._edited(edited)
 
     def check(self) -> None:
-        """See that the tree has the right form, and that no call has lost its result, nor a result its call.
+        """Check that the tree has the right form, and that no call lost its result and no result its call.
 
         Raises:
-            StateInvalid: with the path of the value.
+            StateInvalid: it does not; ``path`` names the value.
         """
         _check_form(self._tree)
         codec.check(self._tree)
         call_pairs.check(self._tree, self._broken)
 
     def _edited(self, after: State) -> State:
-        """What a function of a user's own made, with the names that are not there in both."""
+        """Return the state that a user's own function made. The names that were added or removed count as touched."""
         return State(after.tree, before=self, touched=tools.named(self._tree) ^ tools.named(after.tree))
 
     def _changed(self, change: Callable[[Any], set[str] | None]) -> State:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from midturn.autogen.edits.tree import Node
 
 ALIGNED = "midturn.autogen.edits.aligned"
-"""The key of an object that stands for the values of the newly built graph; old values that fit replace them."""
+"""The key of an object that stands for the values of the newly built graph. Old values that fit replace them."""
 
 MANAGERS = {
     "RoundRobinGroupChat": ("RoundRobinGroupChatManager", "RoundRobinManagerState", "next_speaker_index"),
@@ -25,7 +25,7 @@ MANAGERS = {
     "MagenticOneGroupChat": ("MagenticOneOrchestrator", "MagenticOneOrchestratorState", "n_rounds"),
     "GraphFlow": ("GraphManager", None, "remaining"),
 }
-"""For each kind of team: under which name its manager stands in the state, its type, and a field that only it has."""
+"""For each kind of team: the name of its manager in the state, its type, and a field that only it has."""
 
 GRAPH = ("remaining", "enqueued_any", "ready")
 
@@ -43,7 +43,7 @@ def kind_of(team: Node) -> str | None:
 
 
 def rename(tree: Any, team: Node, old: str, new: str) -> None:
-    """Rename a participant wherever a manager knows whose turn it is."""
+    """Rename a participant in everything that says whose turn it is."""
     manager, beside = manager_of(team), beside_of(tree)
     for key in ("previous_speaker", "current_speaker"):
         if manager.get(key) == old:
@@ -63,7 +63,7 @@ def rename(tree: Any, team: Node, old: str, new: str) -> None:
 
 
 def _named(table: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-    """A table of a graph's nodes; the activation group of a node has the node's name if it was given no other."""
+    """Return a table of a graph's nodes with one renamed. A group without a name has the name of its node."""
     named: dict[str, Any] = {}
     for node, groups in table.items():
         if node == old and is_object(groups):
@@ -75,7 +75,7 @@ def _named(table: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def _rename_edges(beside: dict[str, Any], team: Node, old: str, new: str) -> None:
-    """What the conditions on a graph's edges keep has the names of both nodes in its path."""
+    """Rename a node in the paths of edge conditions, which contain the names of both nodes."""
     start, renamed = join(team.parts, "graph/"), dict[str, Any]()
     for path, value in beside.items():
         edge, slash, rest = path.removeprefix(start).partition("/")
@@ -90,7 +90,7 @@ def _rename_edges(beside: dict[str, Any], team: Node, old: str, new: str) -> Non
 
 
 def remove(tree: Any, team: Node, name: str, before: list[str]) -> None:
-    """Pass the turn of a participant that is gone on to the one who should have it; ``before`` is the order with it."""
+    """Pass the turn of a removed participant to the next one. ``before`` is the order with the removed one."""
     manager, beside, now = manager_of(team), beside_of(tree), team.participants
     after = [*before[before.index(name) + 1 :], *before[: before.index(name)]]
     if "next_speaker_index" in manager:
@@ -119,7 +119,7 @@ def remove(tree: Any, team: Node, name: str, before: list[str]) -> None:
 
 
 def add(tree: Any, team: Node, before: list[str]) -> None:
-    """Let those whose turn it is have it still when there are others; ``before`` is the order without them."""
+    """Keep whose turn it is when participants are added. ``before`` is the order without the new ones."""
     manager = manager_of(team)
     if "next_speaker_index" in manager:
         _set_next(tree, team, _next_of(tree, team, before))
@@ -128,7 +128,7 @@ def add(tree: Any, team: Node, before: list[str]) -> None:
 
 
 def _rests(tree: Any, team: Node) -> bool:
-    """Whether a graph stands at its beginning: no node that is ready has been made so by another."""
+    """Return whether a graph is at its beginning: no other node has made a node ready."""
     manager = manager_of(team)
     if manager["ready"] == FRESH:
         return True
@@ -144,7 +144,7 @@ def _rests(tree: Any, team: Node) -> bool:
 
 
 def _realign(tree: Any, team: Node, *, resting: bool) -> None:
-    """Let what a graph counts be that of the graph which will be built; one that rests begins anew."""
+    """Take the counts of a graph from the graph that will be built. A graph at its beginning starts from it again."""
     manager = manager_of(team)
     if resting:
         beside_of(tree).pop(join(team.parts, "manager"), None)
@@ -156,7 +156,7 @@ def _realign(tree: Any, team: Node, *, resting: bool) -> None:
 
 
 def _next_of(tree: Any, team: Node, order: list[str]) -> str:
-    """Who speaks next where all speak in turn."""
+    """Return the next speaker of a team whose members speak in turn."""
     position = beside_of(tree).get(join(team.parts, "manager"))
     name = position.get("next_speaker") if is_object(position) else None
     index = manager_of(team).get("next_speaker_index")
@@ -177,9 +177,9 @@ def last_speaker(thread: Iterable[Mapping[str, Any]], among: list[str]) -> str |
 
 
 def mend_handoff(team: Node, gone: tuple[str, ...]) -> None:
-    """Let the last handoff of a swarm, if it is to or from one who is gone, lead to one who is there.
+    """Redirect the last handoff of a swarm if its source or target was removed.
 
-    It leads back to who handed over, else to who spoke last, else to the first.
+    The new target is the one who handed over, else the last speaker, else the first participant.
     """
     manager, there = manager_of(team), team.participants
     thread = manager["message_thread"]
@@ -195,18 +195,18 @@ def mend_handoff(team: Node, gone: tuple[str, ...]) -> None:
 
 
 def change_kind(tree: Any, kind: object, name: str | None) -> Node:
-    """Make a team one of another kind: what was said stays, and whose turn it is where that means something."""
+    """Change the kind of a team. The messages stay. Whose turn it is stays where the new kind has turns."""
     if not isinstance(kind, str) or kind not in MANAGERS:
-        raise StateInvalid(f"{kind!r} is none; there are {', '.join(MANAGERS)}", path="kind")
+        raise StateInvalid(f"is {kind!r}; it can be {', '.join(MANAGERS)}", path="kind")
     team = find_team(tree, name)
     if team.manager is None or not team.participants:
-        raise StateInvalid("has no manager that is known, or no participants", path=team.at)
+        raise StateInvalid("has no known manager, or no participants", path=team.at)
     if kind_of(team) == kind:
         return team
     old, order = manager_of(team), team.participants
     manager, type_, _ = MANAGERS[kind]
     if manager in order:
-        raise StateInvalid(f"a participant is named {manager!r}, as the manager of a {kind} is", path=team.at)
+        raise StateInvalid(f"a participant is named {manager!r}, like the manager of a {kind}", path=team.at)
     speaker, at = _whose_turn(tree, team), join(team.parts, "manager")
     for path in (at, f"{at}/model_context", join(team.parts, "model_context")):
         beside_of(tree).pop(path, None)
@@ -221,7 +221,7 @@ def change_kind(tree: Any, kind: object, name: str | None) -> Node:
 
 
 def _begin(tree: Any, team: Node, kind: str, speaker: str | None) -> None:
-    """Let a manager of another kind know what it has to know besides the thread."""
+    """Give a manager of another kind the fields that it needs besides the thread."""
     new, order = manager_of(team), team.participants
     thread: list[Any] = new["message_thread"]
     last = last_speaker(thread, order)
@@ -244,7 +244,7 @@ def _begin(tree: Any, team: Node, kind: str, speaker: str | None) -> None:
 
 
 def _whose_turn(tree: Any, team: Node) -> str | None:
-    """Who would speak next, as far as a state tells it."""
+    """Return who would speak next, if the state contains it."""
     manager, order = manager_of(team), team.participants
     kind = kind_of(team)
     if kind == "RoundRobinGroupChat":
@@ -261,12 +261,12 @@ def _whose_turn(tree: Any, team: Node) -> str | None:
 
 
 def is_chat(message: Mapping[str, Any]) -> bool:
-    """Whether a message is for the others, not an event that happened inside an agent."""
+    """Return whether a message is for the others, not an event inside an agent."""
     return not str(message.get("type")).endswith("Event")
 
 
 def _shown(thread: list[Any]) -> list[Any]:
-    """What the model of a selector is shown of a thread, as AutoGen makes it when it loads a state."""
+    """Return what the model of a selector sees of a thread. AutoGen builds the same when it loads a state."""
     shown: list[Any] = []
     for message in filter(is_chat, thread):
         if message.get("type") == "HandoffMessage":

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from midturn.autogen.edits.tree import Node, Words
 
 Fate: TypeAlias = Literal["text", "remove"]
-"""What becomes of the calls of a tool that is gone."""
+"""The fate of a removed tool's calls."""
 
 Placed: TypeAlias = "list[tuple[int | None, Any]]"
 
@@ -45,7 +45,7 @@ def _check_name(name: object, path: str) -> None:
 
 
 def named(tree: Any) -> set[str]:
-    """The names of all agents, and of all tools that were called."""
+    """Return the names of all agents and of all called tools."""
     found = {node.name for node in nodes(tree) if node.name}
     for message in said(tree, None):
         each_call(message, lambda call: found.add(call["name"]) if isinstance(call.get("name"), str) else None)
@@ -53,7 +53,7 @@ def named(tree: Any) -> set[str]:
 
 
 def rename(tree: Any, old: str, new: str, agent: str | None) -> set[str]:
-    """Give a tool another name in all its calls, and in the paths of what it keeps."""
+    """Rename a tool in all its calls and in the paths of its state."""
     _check_name(old, "old")
     _check_name(new, "new")
     if old == new:
@@ -93,7 +93,7 @@ def _altered(name: str, written: str, change: Callable[[dict[str, Any]], Any]) -
     try:
         before, given = json.loads(written or "{}"), json.loads(written or "{}")
     except ValueError:
-        return written  # what the model wrote was never understood by the tool either
+        return written  # the tool could not read these arguments either
     if not is_object(given):
         return written
     after = change(given)
@@ -106,7 +106,7 @@ def _altered(name: str, written: str, change: Callable[[dict[str, Any]], Any]) -
 
 
 def drop(tree: Any, name: str, fate: object, agent: str | None) -> set[str]:
-    """Take a tool out: what it keeps, and its calls, of which a text may stay."""
+    """Remove a tool, its state and its calls. A text about the calls may stay."""
     _check_name(name, "name")
     if fate not in ("text", "remove"):
         raise StateInvalid(f"is {fate!r}; it can be 'text' or 'remove'", path="calls")
@@ -124,7 +124,7 @@ def drop(tree: Any, name: str, fate: object, agent: str | None) -> set[str]:
 
 
 def _parts(tree: Any, name: str, scope: Node | None) -> list[str]:
-    """The paths under which a tool keeps something; those inside others are left out."""
+    """Return the paths of the tool's state, without paths inside others."""
     found: list[str] = []
     for path in beside_of(tree):
         steps = path.split("/")
@@ -140,7 +140,7 @@ def _parts(tree: Any, name: str, scope: Node | None) -> list[str]:
 
 
 def mentions(tree: Any, tool: str) -> int:
-    """How many calls of a tool stand in the conversation, by their ids."""
+    """Return how many calls of a tool are in the conversation, counted by id."""
     ids: set[str] = set()
 
     def note(call: dict[str, Any]) -> None:
@@ -154,13 +154,13 @@ def mentions(tree: Any, tool: str) -> int:
 
 
 class _Dropping:
-    """Lists of messages without the calls of a tool."""
+    """Removes the calls of a tool from lists of messages."""
 
     def __init__(self, tool: str, *, text: bool, mine: set[int]) -> None:
         self._tool, self._text, self._mine = tool, text, mine
 
     def context(self, messages: list[Any]) -> Placed:
-        """What a model is shown: a call, and right after it the results."""
+        """Return a context without the calls. In a context, the results follow right after their calls."""
         placed: Placed = []
         index = 0
         while index < len(messages):
@@ -176,7 +176,7 @@ class _Dropping:
         return any(self._is(item) for item in [*calls_of(message), *results_of(message)])
 
     def _group(self, group: list[tuple[int, Any]]) -> Placed:
-        """A message and the results right after it; results of calls that are not there go by the name of the tool."""
+        """Return a message and its results without the calls. Results without a call go by the tool's name."""
         (index, first), *_ = group
         gone = [call for call in calls_of(first) if call.get("name") == self._tool]
         ids = {call.get("id") for call in gone}
@@ -198,7 +198,7 @@ class _Dropping:
         return placed
 
     def _words(self, message: Any, gone: list[Any], told: dict[Any, Any], *, alone: bool) -> dict[str, Any] | None:
-        """What stays of calls in a message: a text about them, or what was thought with them."""
+        """Return what stays of the calls in a message: a text about them, or the thought that came with them."""
         if self._text and gone:
             text = "\n".join(_sentence(call, told.get(call.get("id"))) for call in gone)
             return {**message, "content": text} if alone else {**message, "content": text, "thought": None}
@@ -207,7 +207,7 @@ class _Dropping:
         return None
 
     def thread(self, each: Words) -> Placed:
-        """What was said in a team: calls and results are events of one agent, with others between them."""
+        """Return a thread without the calls. In a thread, events of others can come between a call and its result."""
         answers = dict(paired(each.messages))
         answered = {id(call) for call in answers.values()}
         placed: Placed = []
@@ -238,7 +238,7 @@ class _Dropping:
             yield None if left else index, text
 
     def _other(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """A message that only mentions calls: the summary of some, or a handover with what led to it."""
+        """Return a message that only mentions calls: a summary of calls, or a handover with its context."""
         if is_array(message.get("context")):
             shown = [shown for _, shown in self.context(message["context"])]
             message = {**message, "context": shown} if shown != message["context"] else message
@@ -258,12 +258,12 @@ class _Dropping:
 
 
 def _summary(results: Iterable[dict[str, Any]]) -> str:
-    """How AutoGen puts results together if it is told nothing else."""
+    """Return results joined as AutoGen joins them by default."""
     return "\n".join(str(result.get("content")) for result in results)
 
 
 def _sentence(call: dict[str, Any], result: dict[str, Any] | None) -> str:
-    """A call and its result in words."""
+    """Return a call and its result as a sentence."""
     what = f"Called {call.get('name')} with {call.get('arguments', '{}')}"
     if result is None:
         return f"{what}; there was no answer"

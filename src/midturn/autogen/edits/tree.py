@@ -1,4 +1,4 @@
-"""Find agents, teams and lists of messages in the JSON of a captured state; nothing is built for it."""
+"""Find agents, teams and lists of messages in the JSON of a captured state, without building anything."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 FRESH: dict[str, Json] = {"midturn.autogen.edits": "fresh"}
-"""Stands for the value that the newly built agent or team has there."""
+"""Stands for the value of the newly built agent or team."""
 
 LEFT = "midturn.autogen.edits.left"
 """The key of an object with the memory of a removed agent: another agent may have shared it."""
 
 Kind: TypeAlias = Literal["context", "thread", "buffer"]
-"""What a model is shown, what was said in a team, and what a participant has not heard yet."""
+"""The messages that a model sees, those of a team, and those that a participant has not received yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """An agent or a team in a state; the dicts are those of the tree."""
+    """An agent or a team in a state. Its dicts are parts of the tree, not copies."""
 
     path: str
-    """The names that lead to it: ``inner/ann``. That of the whole is empty."""
+    """The names that lead to it: ``inner/ann``. Empty for the whole."""
     name: str | None
-    """``None`` if the state does not tell it."""
+    """``None`` if the state does not contain it."""
     at: str
     state: Any
     parts: str
-    """The path of its parts beside: ``participants/inner/participants/ann``."""
+    """The path of its parts beside AutoGen's state: ``participants/inner/participants/ann``."""
     parent: Node | None = None
     container: dict[str, Any] | None = None
-    """What its team has of it: its state, and the messages that it has not heard yet."""
+    """Its entry in the team: its state, and the messages that it has not received yet."""
 
     @property
     def is_team(self) -> bool:
-        """Whether it has participants of its own."""
+        """Return whether it has participants of its own."""
         return is_object(self.state) and is_object(self.state.get("agent_states"))
 
     @property
     def team(self) -> Node | None:
-        """The team in which it is a participant."""
+        """Return the team that it participates in."""
         return self.parent if self.container is not None else None
 
     @property
     def members(self) -> dict[str, Any]:
-        """What a team has of its manager and its participants, by their names."""
+        """Return the entries of a team's manager and participants, by name."""
         found: dict[str, Any] = self.state["agent_states"]
         return found
 
     @property
     def manager(self) -> str | None:
-        """The name of a team's manager."""
+        """Return the name of a team's manager."""
         return next(
             (name for name, value in self.members.items() if is_object(value) and "message_thread" in value), None
         )
 
     @property
     def participants(self) -> list[str]:
-        """The names of a team's participants, in order."""
+        """Return the names of a team's participants, in order."""
         return [name for name in self.members if name != self.manager]
 
     def is_within(self, other: Node) -> bool:
-        """Whether it is another or inside it."""
+        """Return whether it is the other node or inside it."""
         return self is other or (self.parent is not None and self.parent.is_within(other))
 
 
@@ -79,18 +79,18 @@ class Words:
     kind: Kind
     at: str
     owner: Node
-    """The agent whose context or buffer it is, or the team whose thread it is."""
+    """The agent of a context or buffer, or the team of a thread."""
     messages: list[Any]
     beside: dict[str, Any]
 
     @property
     def recalled(self) -> list[Any]:
-        """The memories in a thread that AutoGen's JSON does not bring back, by the index of the message."""
+        """Return the memories in a thread that AutoGen's JSON loses, by the index of the message."""
         found = self.beside.get(join(self.owner.parts, "manager/message_thread")) if self.kind == "thread" else None
         return found if is_array(found) else []
 
     def put(self, messages: list[tuple[int | None, Any]]) -> None:
-        """Have other messages there, each with the index that it had before, if it was there."""
+        """Replace the messages. Each new one comes with its old index, if it had one."""
         self.messages[:] = [message for _, message in messages]
         path = join(self.owner.parts, "manager/message_thread")
         if self.kind == "thread" and path in self.beside:
@@ -112,7 +112,7 @@ def copied(value: Any) -> Any:
 
 
 def beside_of(tree: Any) -> dict[str, Any]:
-    """Return what stands beside AutoGen's own state."""
+    """Return what is kept beside AutoGen's own state."""
     found = tree.get("beside")
     return found if is_object(found) else {}
 
@@ -139,7 +139,7 @@ def join(path: str, name: str) -> str:
 
 
 def is_below(path: str, above: str) -> bool:
-    """Whether a part is another or inside it."""
+    """Return whether a part is the other part or inside it."""
     return not above or path == above or path.startswith(f"{above}/")
 
 
@@ -198,14 +198,14 @@ def _inside(node: Node) -> Iterator[Node]:
 
 
 def _is_state(value: Any) -> bool:
-    """Whether what stands beside is the state of an agent or a team that AutoGen's own does not have."""
+    """Return whether a part is the state of an agent or a team that AutoGen's own state lacks."""
     if not is_object(value):
         return False
     return "llm_context" in value or "agent_states" in value or "inner_team_state" in value or value == FRESH
 
 
 def _part_name(path: str) -> str:
-    """How something is called that does not say it: as the tool that it is in, or as the attribute."""
+    """Return a name for a part without one: the name of its tool, or of its attribute."""
     names = path.strip("/").split("/")
     return unquote(names[-2] if len(names) > 2 and names[-3] == "tools" else names[-1])  # noqa: PLR2004 - tools/NAME/agent
 
@@ -238,7 +238,7 @@ def words(tree: Any) -> list[Words]:
 
 
 def _lists_of(node: Node) -> Iterator[tuple[Kind, str, Any]]:
-    """The lists of messages in what AutoGen saves of an agent or a team."""
+    """Yield the lists of messages in AutoGen's state of an agent or a team."""
     if node.is_team:
         if node.manager is not None:
             at = f"{node.at}.agent_states.{node.manager}.message_thread"
@@ -256,7 +256,7 @@ def _is_context(messages: Any) -> bool:
 
 
 def said(tree: Any, node: Node | None) -> list[dict[str, Any]]:
-    """Return the messages that can contain calls of an agent: those its model is shown, and those it sent."""
+    """Return the messages that can contain calls of an agent: those its model sees, and those it sent."""
     found: list[dict[str, Any]] = []
     same = [] if node is None else [other for other in nodes(tree) if other.name == node.name]
     for each in words(tree):
@@ -268,28 +268,28 @@ def said(tree: Any, node: Node | None) -> list[dict[str, Any]]:
 
 
 def names(tree: Any) -> list[str]:
-    """Return the paths of all agents and teams; an agent that is the whole state by its name."""
+    """Return the paths of all agents and teams. An agent that is the whole state is listed by its name."""
     return list(dict.fromkeys(node.path or node.name for node in nodes(tree) if node.name is not None))
 
 
 def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
     """Return an agent or team by its name, or by its path if others have that name.
 
-    If ``unnamed``, any unknown name stands for an agent that is the whole state, which may not tell its name.
+    If ``unnamed``, any unknown name stands for an agent that is the whole state and whose name the state lacks.
 
     Raises:
-        StateInvalid: there is none, or more than one.
+        StateInvalid: no agent or team has this name, or more than one has it.
     """
     if not isinstance(name, str) or not name:
         raise StateInvalid(f"a {type(name).__name__} is not the name of an agent", path="agent")
     there = [node for node in nodes(tree) if node.name is not None]
     exact = [node for node in there if name == (node.path or node.name)]
     found = exact or [node for node in there if f"/{node.path}".endswith(f"/{name}")]
-    if not found:  # the team that is the whole does not tell its name either
+    if not found:  # the state does not contain the name of the outermost team either
         found = [node for node in there if "/" in name and node.path == name.partition("/")[2]]
     if len(found) > 1:
         paths = ", ".join(repr(node.path) for node in found)
-        raise StateInvalid(f"is the name of more than one; give one of {paths}", path=f"agent {name!r}")
+        raise StateInvalid(f"is the name of several; give one of {paths}", path=f"agent {name!r}")
     root = nodes(tree)[0]
     if not found and unnamed and root.name is None and not root.is_team and "/" not in name and not _is_runtime(root):
         return root
@@ -300,12 +300,12 @@ def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
 
 
 def _is_runtime(node: Node) -> bool:
-    """Whether it is a runtime, whose agents have ids, not names; ``edit`` can change these."""
+    """Return whether it is a runtime. Its agents have ids, not names, and ``edit`` can change them."""
     return is_object(node.state) and bool(node.state) and all("/" in key for key in node.state)
 
 
 def find_team(tree: Any, name: str | None) -> Node:
-    """Return the whole team, or one by its name, or by the name of the agent or tool that it is in."""
+    """Return the whole team, or a nested team by its name or by the name of its agent or tool."""
     node = nodes(tree)[0] if name is None else find(tree, name, unnamed=False)
     team = next((other for other in nodes(tree) if other.path == node.path and other.is_team), None)
     if team is None:

@@ -1,1 +1,1 @@
-"""How agents and teams are configured, as JSON."""
+"""The configuration of agents and teams, as JSON."""

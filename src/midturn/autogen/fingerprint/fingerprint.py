@@ -1,7 +1,7 @@
-"""Describe how agents and teams were configured, as JSON that people can read and that is the same in every process.
+"""Describe the configuration of agents and teams, as JSON that people can read and that is the same in every process.
 
-A fingerprint contains no conversation and no secrets: of a model's client, only the class and the model's name. Users'
-own classes are described like AutoGen's, and an attribute that raises is left out.
+A fingerprint contains no conversation and no secrets. Of a model's client it contains only the class and the model's
+name. Users' own classes are described like AutoGen's. An attribute that raises is omitted.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _name(member: ChatAgent | Team) -> str:
 
 
 def _settings(live: Any, tables: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """What AutoGen's classes of an agent or a team have been given."""
+    """Return the settings of AutoGen's own classes in an agent or a team."""
     mine = [name for cls in class_of(live).__mro__ if is_autogens(cls) for name in tables.get(cls.__name__, ())]
     return _given(live, mine)
 
@@ -129,10 +129,10 @@ def _prose(value: Any) -> Any:
 
 
 def _model(live: Any) -> dict[str, Any]:
-    """The class of a model's client and which model it is; nothing else of the client."""
+    """Return the class of a model's client and the name of the model, and nothing else of the client."""
     client = _read(live, private.MODEL_CLIENT)
     for _ in range(3):
-        inner = _read(client, "client")  # of a cache around it
+        inner = _read(client, "client")  # the client inside a cache
         client = inner if isinstance(inner, ChatCompletionClient) else client
     if isinstance(client, ChatCompletionClient):
         known = client
@@ -163,7 +163,7 @@ def _prompts(live: Any, attributes: Sequence[str]) -> Iterator[Prose]:
 
 
 async def _tools(agent: ChatAgent) -> dict[str, Any]:
-    """The tools of an agent as its model sees them. A workbench that would have to be started is not asked."""
+    """Return the tools of an agent as its model sees them. Skip a workbench that would have to be started."""
     found: dict[str, Any] = {}
     benches = [bench for bench in _listed(agent, private.WORKBENCH, Workbench) if isinstance(bench, StaticWorkbench)]
     for bench in benches:
@@ -171,12 +171,12 @@ async def _tools(agent: ChatAgent) -> dict[str, Any]:
             continue
         try:
             found |= {schema["name"]: _without_name(schema) for schema in await bench.list_tools()}
-        except Exception:  # noqa: BLE001 - the schema of a user's tool may raise, and the others' are still wanted
+        except Exception:  # noqa: BLE001 - the schema of one tool may raise, and the others are still wanted
             found |= _schemas(private.tools_of(bench))
     if not benches:
         found |= _schemas(_listed(agent, private.ORIGINAL_TOOLS, BaseTool) or _listed(agent, private.TOOLS, BaseTool))
         hosted = [*_listed(agent, private.API_TOOLS, dict), *_listed(agent, private.TOOLS, dict)]
-        # What else stands in them may be the key of a service.
+        # Their other fields may contain the key of a service.
         found |= {kind: {} for tool in hosted if isinstance(kind := tool.get("type"), str) and kind != "function"}
     return found
 
@@ -194,7 +194,7 @@ def _without_name(schema: Mapping[str, Any]) -> Schema:
 
 
 def _has_fixed(workbench: Workbench) -> bool:
-    """Whether the tools of a workbench are those that it was given."""
+    """Return whether the tools of a workbench are fixed when it is built."""
     return isinstance(workbench, StaticWorkbench) and is_autogens(class_of(workbench).list_tools)
 
 
@@ -208,7 +208,7 @@ def _handoffs(agent: ChatAgent) -> dict[str, Any]:
 
 
 def _answer(live: Any) -> type[BaseChatMessage] | None:
-    """The type of the structured messages that an agent answers with, if it does."""
+    """Return the type of an agent's structured answers, if it has one."""
     content, generic = _read(live, private.OUTPUT_TYPE), cast("Any", StructuredMessage)
     return generic[content] if isinstance(content, type) and issubclass(content, BaseModel) else None
 
@@ -224,7 +224,7 @@ def _output(agent: ChatAgent) -> dict[str, Any]:
 
 
 def _schema(message: type[BaseModel]) -> Schema:
-    """The JSON schema of a message type; of a structured message, that of its content."""
+    """Return the JSON schema of a message type, or of the content of a structured message."""
     generic: Any = StructuredMessage
     content: Any = message.model_fields["content"].annotation if issubclass(message, generic) else None
     is_model = isinstance(content, type) and issubclass(content, BaseModel)
@@ -233,7 +233,7 @@ def _schema(message: type[BaseModel]) -> Schema:
 
 
 def _message_types(team: Team, answers: AbstractSet[str]) -> dict[str, Any]:
-    """The message types that a team was given. Those of its agents' answers are described there."""
+    """Return the message types that a team was given. The types of answers are described with their agents."""
     if not isinstance(team, BaseGroupChat):
         return {}
     always = {*private.message_classes(MessageFactory()), StructuredMessage.__name__}
@@ -281,7 +281,7 @@ def _edge(edge: Any) -> dict[str, Any]:
 
 
 def _condition(condition: Any, hide: Hiding, depth: int = DEPTH) -> str:
-    """When a team stops: ``MaxMessageTermination(max_messages=4) | (a & b)``."""
+    """Return when a team stops, as text: ``MaxMessageTermination(max_messages=4) | (a & b)``."""
     if condition is None or not depth:
         return ""
     if isinstance(condition, AndTerminationCondition | OrTerminationCondition):
@@ -301,7 +301,7 @@ def _text(value: Any, hide: Hiding) -> str:
 
 
 def _read(thing: Any, attribute: str) -> Any:
-    """What an object has in an attribute, with or without the underscore; no code of the object is run for it."""
+    """Return an attribute, with or without the underscore. This runs no code of the object."""
     attributes: Any = getattr(thing, "__dict__", None)
     if not isinstance(attributes, dict):
         return None
@@ -310,14 +310,14 @@ def _read(thing: Any, attribute: str) -> Any:
 
 
 def _listed(live: Any, attribute: str, kind: type[Any]) -> list[Any]:
-    """Return the values of a kind in an attribute that has one or several."""
+    """Return the values of one type in an attribute that has one value or several."""
     value = _read(live, attribute)
     several = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     return [item for item in several if isinstance(item, kind)]
 
 
 def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that say something: not the empty ones, nor those switched off."""
+    """Return the settings without those that are empty or off."""
     return {
         key: value
         for key, value in settings.items()
@@ -330,5 +330,5 @@ def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _tried(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except Exception:  # noqa: BLE001 - it may be a user's own
+    except Exception:  # noqa: BLE001 - it may be a user's own class
         return None

@@ -1,4 +1,4 @@
-"""Convert values of any kind to JSON that people can read, without secrets, and the same in every process."""
+"""Convert values of any type to JSON that people can read, without secrets, and the same in every process."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 DEPTH = 60
-"""How deep a value may be nested; what is deeper is left out."""
+"""Levels of a nested value that are kept. Deeper levels are omitted."""
 
 INTEGERS = 2**63
 
 Reading: TypeAlias = Literal["names", "prose", "schema", "schemas"]
-"""What the texts in a value are: in a schema, most are names, and some keys have prose."""
+"""The kind of the texts in a value. In a schema most texts are names, and some keys have prose."""
 
 PROSE_OF_SCHEMAS = {"description", "default", "examples"}
 SCHEMAS_BY_NAMES = {"properties", "patternProperties", "$defs", "definitions"}
 
 
 class Prose(str):
-    """A text that people have written, not a name: secrets of the environment are hidden in it."""
+    """A text that people wrote, not a name. Secrets of the environment are hidden in it."""
 
     __slots__ = ()
 
 
 class Shown(str):
-    """A text whose parts are without secrets already."""
+    """A text from which secrets have been removed."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class Schema(dict[str, Any]):
 
 
 def plain(value: Any, hide: Hiding, read: Reading = "names", above: tuple[int, ...] = ()) -> Json:
-    """Return a value as JSON without secrets. A schema that contains itself, as of a tree, ends where it repeats."""
+    """Return a value as JSON without secrets. A recursive schema ends where it repeats."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, Shown):
@@ -77,8 +77,8 @@ def function_name(function: Any) -> str:
 
 
 def _below(read: Reading, key: object) -> Reading:
-    """What the texts at a key of an object are."""
-    if read == "schemas":  # the key is a name, also if it is called "default"
+    """Return the kind of the texts under a key of an object."""
+    if read == "schemas":  # the key is a name, even if it is "default"
         return "schema"
     if read == "schema" and key in PROSE_OF_SCHEMAS:
         return "prose"
@@ -86,7 +86,7 @@ def _below(read: Reading, key: object) -> Reading:
 
 
 def _key(key: Any, hide: Hiding) -> str:
-    """A key as it is: by it, things are found again."""
+    """Return a key as text, unchanged: keys identify things."""
     return _text(key) if isinstance(key, str) and not isinstance(key, Enum) else str(plain(key, hide))
 
 
@@ -105,7 +105,7 @@ def _scalar(value: bool | str | float | None, hide: Callable[[str], str]) -> Jso
 
 
 def _keyed(items: Iterator[tuple[str, Json]]) -> dict[str, Json]:
-    """An object of all these: keys that are the same as JSON are numbered."""
+    """Return an object of these items. Keys that are equal as JSON are numbered."""
     found: dict[str, Json] = {}
     for key, item in items:
         free, number = key, 1

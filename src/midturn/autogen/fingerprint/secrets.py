@@ -1,4 +1,4 @@
-"""Hide secrets in texts: they must not be stored, and they differ from machine to machine."""
+"""Hide secrets in texts. Secrets must not be stored, and they differ between machines."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 
 SHORTEST = 8
-"""A shorter value of an environment variable would be found in ordinary words."""
+"""Shorter values of environment variables are not hidden: they would match ordinary words."""
 
 NAMES = re.compile("KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIAL|(?:^|_)PASS(?:_|$)|_PWD$", re.IGNORECASE)
-"""What the names of environment variables with secrets have in them."""
+"""Parts of the names of environment variables with secrets."""
 
 ADDRESSES = re.compile("URL|URI|DSN|CONN|DATABASE", re.IGNORECASE)
-"""What the names of variables have in them whose values may contain a password."""
+"""Parts of the names of environment variables whose values may contain a password."""
 
 COMMON = {"changeme", "password", "postgres", "postgresql", "rabbitmq"}
-"""Values that are no secret, and stand in ordinary texts."""
+"""Values that are not secret and occur in ordinary texts."""
 
 SHAPES = re.compile(
     r"""
@@ -51,7 +51,7 @@ LOGIN = re.compile(
 )
 
 NO_VALUE = r"(?![{<\[(]|\$\{|\$[A-Z_]+\b|\*\*\*|\w+://)"
-"""What stands there for a value that is put in later, is hidden, or is an address."""
+"""A value that is no secret: a placeholder, a hidden value, or an address."""
 
 AFTER = re.compile(
     rf"""
@@ -68,28 +68,28 @@ AFTER = re.compile(
     """,
     re.VERBOSE,
 )
-"""Secrets that are told by what stands before them, which may stay."""
+"""Secrets that follow a known word. The word stays."""
 
 WRITTEN = re.compile(r"(?i:\b(?:password|passwd|pwd)\s*=\s*)'?([^\s;']+)")
-"""The password in a connection string that is no URL."""
+"""The password in a connection string that is not a URL."""
 
 
 class Hiding(NamedTuple):
     """Functions that replace each secret in a text by ``***``."""
 
     names: Callable[[str], str]
-    """For names of things, by which they are told apart: nothing but well-known shapes of secrets."""
+    """For names that identify things: hides only well-known forms of secrets."""
     prose: Callable[[str], str]
-    """For what people have written: also what the environment of this process says is secret."""
+    """For prose: also hides the secrets in the environment of this process."""
 
 
 def hiding() -> Hiding:
-    """Return functions that hide secrets, with those of the environment as it is now."""
+    """Return functions that hide secrets, including those in the present environment."""
     secrets = {value for value in _secrets() if len(value) >= SHORTEST and value.lower() not in COMMON}
     longest_first = sorted(secrets, key=lambda value: (-len(value), value))  # one may be the beginning of another
     known = re.compile("|".join(map(re.escape, longest_first))) if secrets else None
 
-    @lru_cache(maxsize=4096)  # names come again and again
+    @lru_cache(maxsize=4096)  # the same names come often
     def names(text: str) -> str:
         text = LOGIN.sub(rf"\g<login>{HIDDEN}", text)
         text = AFTER.sub(lambda found: f"{found[found.lastgroup or 0]}{HIDDEN}", text)

@@ -39,20 +39,20 @@ MEMORIES = "memories"
 REPLAYED = "midturn.replayed"
 
 AUTOGENS = frozenset(private.message_classes(MessageFactory()))
-"""The types of messages that are always known."""
+"""Message types of AutoGen, which are always known."""
 
 
 class TurnResult(TaskResult):
-    """A ``TaskResult`` that also knows its turn."""
+    """A ``TaskResult`` with its turn."""
 
     turn: int
     """The number of the turn."""
     checkpoint: int
-    """The number of the checkpoint that it made."""
+    """The number of the checkpoint that the turn made."""
     usage: RequestUsage
-    """The tokens that its messages say they took."""
+    """The tokens that its messages report."""
     waiting: Waiting | None = None
-    """What a human has to say before the turn can go on; ``None`` if it is complete."""
+    """The questions that a human has to answer before the turn can continue; ``None`` if it is complete."""
 
 
 def accept(task: Any) -> list[Json] | None:
@@ -71,28 +71,28 @@ def accept(task: Any) -> list[Json] | None:
 
 
 def identity(message: Json) -> Json:
-    """Return a message without its id and its time, and without the id of a question to a user."""
+    """Return a message without its id and time, and without the id of a question to a user."""
     if not is_object(message):
         return message
     return {key: value for key, value in message.items() if key not in ("id", "created_at", "request_id")}
 
 
 def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
-    """Load messages from JSON, of the types that AutoGen and this agent or team know; ``what`` names them in errors.
+    """Load messages from JSON. AutoGen or this agent or team must know their types. ``what`` names them in errors.
 
     Raises:
-        StateInvalid: one of them is not known, or would not come back as it was.
+        StateInvalid: a type is not known, or a message would not be loaded exactly as it was.
     """
     factory = _factory(live)
     return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
 
 
 def load_earlier(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
-    """Load messages of an earlier turn. If a type is gone or has changed since, a text message has the content.
+    """Load messages of an earlier turn. If a type is gone or has changed, the content becomes a text message.
 
     Raises:
-        StateInvalid: one of AutoGen's own would not come back as it was; or there is no agent or team yet that could
-            know the types.
+        StateInvalid: a message of AutoGen's own types would not be loaded exactly as it was, or no agent or team is
+            built yet that could know the types.
     """
     factory = _factory(live)
     found: list[Any] = []
@@ -119,9 +119,9 @@ def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
     try:
         found = _load(factory, message, path)
     except (ValueError, TypeError, AttributeError) as error:
-        raise StateInvalid(f"is no message that this agent or team knows: {error}", path=path) from error
+        raise StateInvalid(f"is not a message that this agent or team knows: {error}", path=path) from error
     if (dumped := dump(found)) != message:
-        raise StateInvalid("would not come back as it is", path=difference(message, dumped, path) or path)
+        raise StateInvalid("would not be loaded exactly as it is", path=difference(message, dumped, path) or path)
     return found
 
 
@@ -134,16 +134,16 @@ def _told(message: dict[str, Json], path: str) -> TextMessage:
     try:
         return TextMessage.model_validate({**kept, "content": text, "type": "TextMessage"})
     except ValueError as error:
-        raise StateInvalid(f"is no message: {error}", path=path) from error
+        raise StateInvalid(f"is not a message: {error}", path=path) from error
 
 
 def mark(event: Any) -> Any:
-    """Return a copy of an event, marked as one that happened before in an interrupted attempt."""
+    """Return a copy of an event, marked as one of an earlier, interrupted attempt."""
     return event.model_copy(update={"metadata": {**event.metadata, REPLAYED: "true"}})
 
 
 def replayed(event: Any) -> bool:
-    """Whether an event of ``run_stream`` has happened before, in an attempt that was interrupted."""
+    """Return whether an event of ``run_stream`` happened in an earlier, interrupted attempt."""
     return REPLAYED in getattr(event, "metadata", {})
 
 
@@ -159,7 +159,7 @@ def outcome(result: TaskResult) -> Outcome:
 
 
 def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
-    """Build what a session's ``run`` returns."""
+    """Build the result of a session's ``run``."""
     native = outcome.native
     if isinstance(native, TaskResult):
         said = list(native.messages)
@@ -187,7 +187,7 @@ def _load(factory: MessageFactory, message: Json, path: str) -> Any:
 
 
 def dump(message: BaseAgentEvent | BaseChatMessage) -> Json:
-    """Return a message as JSON from which all of it can be loaded."""
+    """Return a message as lossless JSON."""
     dumped = lossless.dump(message)
     if isinstance(message, MemoryQueryEvent) and lossless.is_missing(message):
         dumped[MEMORIES] = lossless.memories(message)

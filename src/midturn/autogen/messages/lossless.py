@@ -1,7 +1,7 @@
 """Convert messages and memories to JSON without losing anything.
 
-AutoGen's own JSON of a memory loses types: bytes fail or come back as text, an image as an object, a MIME type of the
-enumeration as text.
+AutoGen's own JSON of a memory loses types: bytes fail or become text, an image becomes an object, and a MIME type of
+the enumeration becomes text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS = {"content", "mime_type", "metadata"}
 
 
 def dump(message: Any) -> dict[str, Any]:
-    """Dump a message as AutoGen does; bytes that are no text, on which AutoGen fails, as base64."""
+    """Dump a message as AutoGen does. Bytes that are not text, on which AutoGen fails, are dumped as base64."""
     if isinstance(message, MemoryQueryEvent) and any(isinstance(item.content, bytes) for item in message.content):
         texts = [
             item.model_copy(update={"content": _text(item.content)}) if isinstance(item.content, bytes) else item
@@ -43,7 +43,7 @@ def dump(message: Any) -> dict[str, Any]:
 
 
 def loaded(message: Any) -> Any:
-    """Give a message that AutoGen has loaded the MIME types that it most likely had."""
+    """Restore the most likely MIME types in a message that AutoGen has loaded."""
     if isinstance(message, MemoryQueryEvent):
         for item in message.content:
             if isinstance(item.mime_type, str):
@@ -52,7 +52,7 @@ def loaded(message: Any) -> Any:
 
 
 def is_missing(message: Any) -> bool:
-    """Whether the dump of a message loses something of its memories."""
+    """Return whether the dump of a message loses something of its memories."""
     return isinstance(message, MemoryQueryEvent) and not all(_comes_back(item) for item in message.content)
 
 
@@ -62,17 +62,17 @@ def memories(message: MemoryQueryEvent) -> list[Json]:
 
 
 def give(message: Any, memories: Json, path: str) -> None:
-    """Give a loaded message the memories that its dump had lost; ``path`` names them in errors."""
+    """Give a loaded message the memories that its dump had lost. ``path`` names them in errors."""
     if not isinstance(message, MemoryQueryEvent) or not is_array(memories):
-        raise StateInvalid("has memories, and belongs to no message with memories", path=path)
+        raise StateInvalid("has memories, but its message has none", path=path)
     before = dump(message)
     message.content = [decode(item, f"{path}.memories[{i}]") for i, item in enumerate(memories)]
     if difference(before, dump(message), path) is not None:
-        raise StateInvalid("has memories that are not those of its message", path=path)
+        raise StateInvalid("has other memories than its message", path=path)
 
 
 def frozen(memory: MemoryContent) -> Frozen:
-    """Return the content of a memory now; it stays equal only while the memory does not change."""
+    """Return the present content of a memory, to detect changes by comparing."""
     content = deepcopy(memory.content) if isinstance(memory.content, dict) else memory.content
     return content, memory.mime_type, deepcopy(memory.metadata) if memory.metadata else memory.metadata
 
@@ -128,7 +128,7 @@ def _content(value: Json, path: str) -> Any:
 def _decoded(decode: Callable[[str], Any], data: str, path: str) -> Any:
     try:
         return decode(data)
-    except Exception as error:  # what an image library raises is without limit
+    except Exception as error:  # an image library can raise anything
         raise StateInvalid(f"is not the content of a memory: {error}", path=path) from error
 
 
