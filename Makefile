@@ -36,13 +36,14 @@ chaos: .venv/.installed ## run the long versions of the tests that kill, cut off
 		tests/sessions/test_cancel_everywhere.py tests/versions/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
 		tests/docs/test_app_server.py tests/hostile/test_bad_input.py
 
-check: .venv/.installed ## lint, format, types, layers, tree
+check: .venv/.installed ## lint, format, types, layers, tree, words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_tree.py
+	$(BIN)/python tools/check_words.py
 
 # Nothing else should run on the machine meanwhile.
 bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare with others, and draw the plots (more than an hour)

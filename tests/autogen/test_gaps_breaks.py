@@ -228,7 +228,7 @@ class Stuck:
         return assistant(answer=refusing(_look_it_up), tools=[lookup])
 
 
-async def test_an_agent_that_was_cancelled_in_a_tool_and_saved_by_hand_goes_on(store):
+async def test_an_agent_that_was_cancelled_in_a_tool_and_saved_by_hand_continues(store):
     stuck = Stuck()
     live = stuck.clerk()
     running = asyncio.create_task(live.run(task=TASKS[0]))
@@ -349,7 +349,7 @@ async def test_a_plain_team_whose_stream_is_left_runs_for_ever():
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["built", "given"])
-async def test_a_team_whose_stream_is_left_goes_on(store, given):
+async def test_a_team_whose_stream_is_left_continues(store, given):
     live = counted(Outage())
     case = store.session("case", live if given else lambda: counted(Outage()))
     async for _ in case.run_stream(task=TASKS[0]):
@@ -371,7 +371,7 @@ async def test_a_plain_team_that_was_cancelled_does_not_work_any_more():
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["built", "given"])
-async def test_a_team_that_was_cancelled_goes_on(store, given):
+async def test_a_team_that_was_cancelled_continues(store, given):
     gate, token = Gate(), CancellationToken()
     live = slow_team(gate)
     case = store.session("case", live if given else lambda: slow_team(gate))

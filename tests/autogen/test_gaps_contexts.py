@@ -45,7 +45,7 @@ async def test_a_context_saved_by_hand_comes_back_with_the_same_messages(context
     assert await fresh.save_state() == await live.save_state()
 
 
-async def test_a_context_goes_on_from_what_was_saved_by_hand_and_not_from_its_first_messages(context):
+async def test_a_context_continues_from_what_was_saved_by_hand_and_not_from_its_first_messages(context):
     live, fresh = context(), context()
     await live.clear()
     async with midturn.open("memory://") as store:

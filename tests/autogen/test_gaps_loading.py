@@ -243,7 +243,7 @@ def flaky(in_team, outage):
 @pytest.mark.parametrize("again", ["resumed", "run again"])
 @pytest.mark.parametrize("given", [False, True], ids=["built", "given"])
 @pytest.mark.parametrize("in_team", [False, True], ids=["agent", "team"])
-async def test_a_task_that_failed_is_told_once(store, in_team, given, again):
+async def test_a_task_that_failed_is_shown_once(store, in_team, given, again):
     expected = await uninterrupted(flaky(in_team, Outage()), TASKS[:3])
     outage = Outage(4 if in_team else 2)
     case = store.session("case", flaky(in_team, outage) if given else lambda: flaky(in_team, outage))
@@ -268,7 +268,7 @@ async def test_a_plain_inner_team_that_was_told_nothing_new_cannot_speak():
         await nested_alone().run(task=TASKS[0])
 
 
-async def test_an_inner_team_that_was_told_nothing_new_goes_on(store):
+async def test_an_inner_team_that_was_told_nothing_new_continues(store):
     tasks = [TASKS[0], None, TASKS[1]]
     said = await restarted(store, nested_alone, tasks)
     inner = await uninterrupted(alone(), [TASKS[0], None, None, None, TASKS[1], None])
@@ -276,7 +276,7 @@ async def test_an_inner_team_that_was_told_nothing_new_goes_on(store):
     assert speakers(said[0]) == ["ann", "bob", "ann", "bob", "ann", "bob"]
 
 
-async def test_an_inner_team_goes_on_without_a_task_at_the_beginning_of_a_turn(store):
+async def test_an_inner_team_continues_without_a_task_at_the_beginning_of_a_turn(store):
     def build():
         return RoundRobinGroupChat([alone()], max_turns=1, name="outer")
 
@@ -306,7 +306,7 @@ async def test_an_agent_is_run_without_a_task_after_a_restart_as_a_live_one(stor
     assert await restarted(store, assistant, tasks) == await uninterrupted(assistant(), tasks)
 
 
-async def test_an_agent_that_a_provider_refused_goes_on_with_a_task(store):
+async def test_an_agent_that_a_provider_refused_continues_with_a_task(store):
     def build():
         return assistant(answer=unless_it_spoke_last)
 

@@ -65,7 +65,7 @@ async def test_a_plain_swarm_that_handed_off_to_the_user_takes_no_text():
         await live.run(task="order 42")
 
 
-async def test_a_swarm_that_handed_off_to_the_user_goes_on_with_a_text(store):
+async def test_a_swarm_that_handed_off_to_the_user_continues_with_a_text(store):
     texts = ["a refund, please", "order 42", "and another", "order 43"]
     said = await restarted(store, desk, texts)
     expected = await uninterrupted(desk(), [texts[0], given_to_ann(texts[1]), texts[2], given_to_ann(texts[3])])
@@ -94,7 +94,7 @@ async def test_a_swarm_that_is_not_restarted_takes_a_text_too(store):
     assert live == await restarted(store, desk, ["a refund, please", "order 42"], "another")
 
 
-async def test_a_swarm_that_handed_off_to_the_user_goes_on_with_a_handoff(store):
+async def test_a_swarm_that_handed_off_to_the_user_continues_with_a_handoff(store):
     tasks = ["a refund, please", given_to_ann("order 42"), "and another", given_to_ann("order 43")]
     assert await restarted(store, desk, tasks) == await uninterrupted(desk(), tasks)
 
@@ -132,7 +132,7 @@ def orchestrator(state):
     return state["agent_states"]["MagenticOneOrchestrator"]
 
 
-async def test_a_plain_orchestrator_cannot_go_on():
+async def test_a_plain_orchestrator_cannot_continue():
     model = Scripted(ledger)
     live = orchestrated(model, max_turns=1)
     await live.run(task=TASKS[0])
@@ -146,7 +146,7 @@ async def test_a_plain_orchestrator_cannot_go_on():
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["live", "restarted"])
-async def test_an_orchestrator_stopped_by_its_maximum_of_turns_goes_on_with_its_plan(store, restart):
+async def test_an_orchestrator_stopped_by_its_maximum_of_turns_continues_with_its_plan(store, restart):
     model = Scripted(ledger)
 
     def build():
@@ -171,7 +171,7 @@ async def test_an_orchestrator_stopped_by_its_maximum_of_turns_goes_on_with_its_
         assert after["agent_states"][name]["agent_state"]["llm_context"]["messages"][: len(told)] == told
 
 
-async def test_an_orchestrator_goes_on_after_a_restart_as_a_live_one(store):
+async def test_an_orchestrator_continues_after_a_restart_as_a_live_one(store):
     tasks = [TASKS[0], None, None, TASKS[1], None]
     case = store.session("never restarted", lambda: orchestrated(max_turns=1))
     live = [transcript(await case.run(task=task)) for task in tasks]
@@ -252,7 +252,7 @@ async def test_plain_autogen_runs_the_last_of_a_diamond_once_too_few_after_a_res
 
 @pytest.mark.parametrize("max_turns", [1, 2])
 @pytest.mark.parametrize("activation", ["any", "all"])
-async def test_a_diamond_goes_on_after_restarts(store, activation, max_turns):
+async def test_a_diamond_continues_after_restarts(store, activation, max_turns):
     tasks = [TASKS[0], *[None] * 3, TASKS[1], *[None] * 3]
 
     def build():
@@ -263,7 +263,7 @@ async def test_a_diamond_goes_on_after_restarts(store, activation, max_turns):
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
 @pytest.mark.parametrize("activation", ["any", "all"])
-async def test_an_imported_diamond_goes_on(store, activation, stop):
+async def test_an_imported_diamond_continues(store, activation, stop):
     tasks = [TASKS[0], *[None] * 3, TASKS[1]]
     live = lopsided_diamond(activation)
     await uninterrupted(live, tasks[:stop])
@@ -325,6 +325,6 @@ STOPPED = {
 
 
 @pytest.mark.parametrize("build", STOPPED.values(), ids=STOPPED)
-async def test_a_stopped_team_goes_on_with_and_without_a_task(store, build):
+async def test_a_stopped_team_continues_with_and_without_a_task(store, build):
     tasks = [TASKS[0], None, TASKS[1], None, None, TASKS[2]]
     assert await restarted(store, build, tasks) == await uninterrupted(build(), tasks)

@@ -83,7 +83,7 @@ async def used_runtime():
     return runtime
 
 
-async def test_a_runtime_goes_on_with_the_agents_that_have_stable_ids(store):
+async def test_a_runtime_continues_with_the_agents_that_have_stable_ids(store):
     live = await used_runtime()
     assert await store.save("case", live) == 1
     fresh = await runtime_with(counter=Counter, tally=Tally)
@@ -261,7 +261,7 @@ async def test_a_team_in_a_runtime_of_its_own_is_saved_as_a_team(store, runtimes
     assert await uninterrupted(fresh, TASKS[1:3]) == await uninterrupted(live, TASKS[1:3])
 
 
-async def test_a_team_in_a_runtime_goes_on_after_restarts(store, runtimes):
+async def test_a_team_in_a_runtime_continues_after_restarts(store, runtimes):
     said = await restarted(store, lambda: hosted(runtimes()), TASKS)
     assert said == await uninterrupted(hosted(None), TASKS)
 

@@ -23,7 +23,7 @@ async def store():
         yield store
 
 
-async def test_plain_autogen_goes_on_with_the_wrong_speaker_when_participants_are_reordered():
+async def test_plain_autogen_continues_with_the_wrong_speaker_when_participants_are_reordered():
     live, fresh = trio(), trio("cid bob ann")
     await live.run(task=TASKS[0])
     await fresh.load_state(await saved(live))
@@ -32,7 +32,7 @@ async def test_plain_autogen_goes_on_with_the_wrong_speaker_when_participants_ar
 
 
 @pytest.mark.parametrize("order", ["cid bob ann", "bob cid ann", "cid ann bob", "ann cid bob", "bob ann cid"])
-async def test_reordered_participants_go_on_with_the_one_whose_turn_it_is(store, order):
+async def test_reordered_participants_continue_with_the_one_whose_turn_it_is(store, order):
     names = order.split()
     await restarted(store, trio, [TASKS[0]])
     case = store.session("case", lambda: trio(order))
@@ -52,7 +52,7 @@ async def test_a_turn_with_reordered_participants_is_as_before_but_for_the_order
     assert said == (await uninterrupted(build(), TASKS[: turns + 1]))[-1]
 
 
-async def test_reordered_participants_of_a_live_team_go_on_by_name_too(store):
+async def test_reordered_participants_of_a_live_team_continue_by_name_too(store):
     live, fresh = trio(), trio("cid bob ann")
     await live.run(task=TASKS[0])
     await store.save("case", live)
@@ -65,7 +65,7 @@ def nested(order):
     return RoundRobinGroupChat([inner, assistant("lead")], max_turns=2, name="outer")
 
 
-async def test_reordered_participants_of_an_inner_team_go_on_by_name(store):
+async def test_reordered_participants_of_an_inner_team_continue_by_name(store):
     await restarted(store, lambda: nested("ann bob cid"), TASKS[:2])
     [said] = await restarted(store, lambda: nested("bob cid ann"), [TASKS[2]])
     assert said == (await uninterrupted(nested("ann bob cid"), TASKS[:3]))[-1]
@@ -295,7 +295,7 @@ async def test_a_structured_answer_comes_back_as_the_type_it_was(store):
     assert again.checkpoint == 1
 
 
-async def test_an_imported_state_with_structured_answers_goes_on(store):
+async def test_an_imported_state_with_structured_answers_continues(store):
     live = declared()
     await live.run(task=TASKS[0])
     await imported(store, await saved(live))
