@@ -1,7 +1,10 @@
 """How hard Hypothesis tries (MIDTURN_LONG=1: hard), how tests are shared out, and that they can be interrupted."""
 
+import asyncio
+import gc
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +28,21 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("figures")
     for nodeid, line in found:
         terminalreporter.line(f"{nodeid.partition('::')[2]}\n    {line}")
+
+
+@pytest.fixture
+async def nothing_left(caplog):
+    """See that a test leaves no task running, and that asyncio had nothing to complain about."""
+    before = asyncio.all_tasks()
+    yield
+    with suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+                await asyncio.wait(left)
+    assert not left
+    gc.collect(1)
+    await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.get_records("call") if record.name == "asyncio"] == []
 
 
 TOGETHER = (
