@@ -20,7 +20,7 @@ import midturn
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 
-pytestmark = pytest.mark.timeout(3600 if LONG else 120)
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 TOOLS = ("look", "note", "pay")
 MODEL = [f"{point} {n}" for point in ("model.before", "model.after", "record.model.before") for n in (1, 2)]
