@@ -13,7 +13,7 @@ from midturn.journal import order as ordering
 from midturn.sessions.session import Session
 from midturn.turns.session_options import Options
 
-SOON = 10
+SOON = 30
 """Seconds that no run takes that was cancelled."""
 
 

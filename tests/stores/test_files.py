@@ -612,13 +612,23 @@ async def test_a_write_that_hangs_is_unknown_until_it_has_ended(store, monkeypat
 
 async def test_a_write_whose_caller_has_gone_turns_back(store, file, monkeypatch):
     await store.write(a_write())
-    real = files.change_line
-    monkeypatch.setattr(files, "change_line", lambda *args: time.sleep(0.2) or real(*args))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(store.write(a_write(seq=1)), 0.05)
-    monkeypatch.undo()
-    await asyncio.sleep(0.3)
+    hanging, go_on, real = asyncio.Event(), threading.Event(), files.change_line
+    loop = asyncio.get_running_loop()
+
+    def hang(*args):
+        loop.call_soon_threadsafe(hanging.set)
+        go_on.wait(60)
+        return real(*args)
+
+    monkeypatch.setattr(files, "change_line", hang)
+    write = asyncio.ensure_future(store.write(a_write(seq=1)))
+    await hanging.wait()
+    write.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await write
+    go_on.set()
     assert (await store.head("case-42")).seq == 1
+    assert (await store.write(a_write(seq=1))).seq == 2
 
 
 def test_a_store_is_not_used_in_a_forked_child(root):
@@ -655,7 +665,7 @@ async def test_a_child_that_is_forked_during_a_write_does_not_keep_its_lock(stor
         beside.setattr(os, "fsync", fork_and_sync)
         await store.write(a_write())
     try:
-        assert (await asyncio.wait_for(store.write(a_write(seq=1)), 10)).seq == 2
+        assert (await store.write(a_write(seq=1))).seq == 2
     finally:
         for child in children:
             os.kill(child, signal.SIGKILL)
