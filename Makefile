@@ -17,24 +17,18 @@ demo: .venv/.installed ## kill an agent mid-turn and watch another process finis
 
 # Three at a time: with two, more than a quarter of the time of two cores is spent waiting for servers and disks.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
-# It leaves out what would say nothing new of AutoGen: specs by the hundred, what our own modules touch, that the tests
-# of restarts can fail, and of sessions all but what AutoGen's runs are given, how they fail and how they are stopped.
+# tests/conftest.py says which tests that are: those that touch what can differ there.
 test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
 	$(BIN)/pytest -n 3
 	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
-		$(BIN)/pytest -n 3 tests/autogen tests/journal tests/golden/test_autogen.py \
-		tests/sessions/test_cancel.py tests/sessions/test_instances.py tests/sessions/test_tasks.py tests/sessions/test_turn.py \
-		--ignore=tests/autogen/test_generated.py --ignore=tests/autogen/test_generated_bites.py \
-		--ignore=tests/journal/test_mcp.py --ignore=tests/journal/test_order.py --ignore=tests/journal/test_replay.py \
-		--ignore=tests/journal/test_transactions.py \
-		--deselect=tests/autogen/test_private.py::test_no_other_module_touches_a_private_name_of_something_else
+		$(BIN)/pytest -n 3
 
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
 	MIDTURN_LONG=1 $(BIN)/pytest tests/crash tests/testing tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
-		tests/sessions/test_cancel_everywhere.py tests/versions/test_chains.py tests/journal/test_order.py tests/journal/test_every_write.py \
-		tests/docs/test_app_server.py tests/hostile/test_bad_input.py
+		tests/versions/test_chains.py tests/versions/test_verbs_chains.py tests/journal/test_order.py tests/docs/test_app_server.py \
+		tests/hostile/test_bad_input.py
 
 check: .venv/.installed ## lint, format, types, layers, tree, words
 	$(BIN)/ruff check

@@ -1,18 +1,26 @@
-"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), how tests are shared out, and that they can be interrupted."""
+"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), what runs with another AutoGen, and how tests are shared out."""
 
+import asyncio
+import gc
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+HERE = Path(__file__).parent
 
 # A shell that runs this in the background has it ignored, and so would have the processes that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", max_examples=30, stateful_step_count=30, **common)
+settings.register_profile("quick", max_examples=60, stateful_step_count=30, **common)
 settings.register_profile("long", max_examples=1_000, stateful_step_count=50, **common)
-settings.load_profile("long" if os.environ.get("MIDTURN_LONG") else "quick")
+settings.register_profile("other AutoGen", max_examples=20, stateful_step_count=30, **common)
+short = "other AutoGen" if os.environ.get("MIDTURN_AUTOGEN") else "quick"
+settings.load_profile("long" if os.environ.get("MIDTURN_LONG") else short)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -27,6 +35,21 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.line(f"{nodeid.partition('::')[2]}\n    {line}")
 
 
+@pytest.fixture
+async def nothing_left(caplog):
+    """See that a test leaves no task running, and that asyncio had nothing to complain about."""
+    before = asyncio.all_tasks()
+    yield
+    with suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+                await asyncio.wait(left)
+    assert not left
+    gc.collect(1)
+    await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.get_records("call") if record.name == "asyncio"] == []
+
+
 TOGETHER = (
     "tests/autogen/test_generated_bites.py",
     "tests/autogen/test_restart.py",
@@ -36,6 +59,32 @@ TOGETHER = (
     "tests/stores/test_transactions.py",
 )
 """Files whose tests share something that takes seconds to set up, and are worth a process of their own for that."""
+
+
+OTHER_AUTOGEN = (
+    "autogen",
+    "golden/test_autogen.py",
+    "journal",
+    *("sessions/test_cancel.py", "sessions/test_instances.py", "sessions/test_tasks.py", "sessions/test_turn.py"),
+    *("versions/test_drift_states.py", "versions/test_verbs_chains.py", "versions/test_verbs_teams.py"),
+)
+"""What runs with another AutoGen, too: it gives AutoGen's objects work, reads their state, or sees how they fail."""
+SAME_WITH_IT = (
+    "autogen/test_generated_bites.py",  # that the tests of restarts can fail
+    "journal/test_order.py",  # our own order, of hundreds of shuffles
+    "journal/test_replay.py",  # reads what is stored
+    "journal/test_transactions.py",  # our own stores
+)
+"""What would say nothing new of it."""
+
+
+def pytest_ignore_collect(collection_path):
+    """Leave out what would be the same with another AutoGen, where MIDTURN_AUTOGEN says that this is one."""
+    if not os.environ.get("MIDTURN_AUTOGEN") or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(HERE)
+    names = {path.as_posix(), path.parts[0]}
+    return None if names & set(OTHER_AUTOGEN) and not names & set(SAME_WITH_IT) else True
 
 
 # Not left to `--dist loadgroup`, which has no effect with pytest 9.2: github.com/pytest-dev/pytest-xdist/issues/1386.

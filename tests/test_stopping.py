@@ -397,7 +397,7 @@ async def test_a_stop_is_cancelled_with_its_token_from_another_thread():
     thread = threading.Thread(target=token.cancel)
     thread.start()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     thread.join()
     assert work.ended
 

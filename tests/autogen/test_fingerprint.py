@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from typing import Literal
 
@@ -554,9 +553,7 @@ def test_ordinary_prose_is_left_alone(text):
 
 @pytest.mark.parametrize("piece", ["a-", "a.", "sk-a", "x://u:", "a@", "http://u:a@/", "?a-", "password:", "bearer a"])
 def test_long_texts_are_read_in_no_time(piece):
-    began = time.monotonic()
-    hiding().prose(piece * 30_000)
-    assert time.monotonic() - began < 5  # it takes a tenth of a second, or minutes
+    hiding().prose(piece * 300_000)  # this takes a second, or hours
 
 
 def test_secrets_of_the_environment_are_hidden(monkeypatch):

@@ -232,7 +232,7 @@ class Helped(Custom):
 async def test_a_helper_may_keep_the_client_that_it_was_given_in_another_turn(store):
     case = store.session("case", Helped())
     for task in ("email", "SMS", "post"):
-        assert (await asyncio.wait_for(case.run(task), 10)).messages[-1].content.startswith("1 messages")
+        assert (await case.run(task)).messages[-1].content.startswith("1 messages")
     assert [json.loads(row.data)["path"] for row in await store.store.rows("case", Kind.CALL)] == ["client"] * 3
 
 
@@ -262,6 +262,6 @@ async def test_what_a_failed_turn_has_left_running_does_not_call_in_the_name_of_
     case = store.session("case", agent)
     with pytest.raises(midturn.TurnFailed):
         await case.run("email")
-    await asyncio.wait_for(case.run("SMS"), 10)
+    await case.run("SMS")
     assert agent.left[0].cancelled()
     assert [[message.content for message in seen] for seen in agent.client.seen] == [["SMS"]]

@@ -196,6 +196,15 @@ class Terminal:
             assert self.read(), f"the end came before {text!r}: {self.plain!r}"
         self.screen = self.plain.split(text, 1)[1]
 
+    def wait_for_sleep(self):
+        """Until it waits for a key: a signal between its prompt and that is seen only at the next key."""
+        asleep, until = 0, time.monotonic() + PATIENCE
+        while asleep < 10:
+            assert time.monotonic() < until, f"it does not wait for a key after {self.plain!r}"
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            asleep = asleep + 1 if state == "S" else 0
+            time.sleep(0.01)
+
     @property
     def plain(self):
         """The screen without colours and cursor movements."""

@@ -19,6 +19,10 @@ class Forked:
             self._process = FORKS.Process(target=_main, args=(words, env, carried))
             self._process.start()
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def wait(self, timeout=None):
         """The exit code, when it has ended."""
         self._process.join(timeout)

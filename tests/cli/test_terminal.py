@@ -1,7 +1,5 @@
 """A person at a terminal."""
 
-import time
-
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 
@@ -52,7 +50,7 @@ def test_an_interrupted_turn_comes_back_to_the_prompt(terminal, until_begun, cli
     chat.type("hello\n")
     chat.wait_for("helper: 1 said, the last: hello\n")
     chat.wait_for("> ")
-    time.sleep(0.5)  # a signal between the prompt and Python's wait for a key is seen only at the next key
+    chat.wait_for_sleep()
     chat.type(CTRL_C)
     chat.wait_for("\ncontinue: midturn chat app:support case-42")
     assert chat.end() == 130
@@ -198,7 +196,7 @@ def test_a_question_that_is_left_open_is_asked_again_later(terminal, cli):
     chat = terminal("chat", "app:desk", "case-42")
     chat.wait_for("turn 1 of case-42 waits for an answer\n")
     chat.wait_for("answer> ")
-    time.sleep(0.5)  # as above
+    chat.wait_for_sleep()
     chat.type(CTRL_C)
     chat.wait_for(f"continue: midturn chat app:desk case-42\n{ways}")
     assert chat.end() == 130

@@ -37,9 +37,7 @@ import midturn.stores.sqlite.store
 from midturn.record.head import Kind
 from midturn.record.rows import CallRow, decode_record
 from midturn.stores.postgres.pool import Pool
-from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.redis.server import Server
-from midturn.stores.redis.store import RedisStore
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
@@ -261,8 +259,6 @@ async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
         midturn.lease.ledger.LEASE = spec["lease"]
-    for server in (PostgresStore, RedisStore) if "deadline" in spec else ():
-        server.open.__func__.__kwdefaults__["deadline"] = spec["deadline"]
     ticks = Ticks()
     faults = Faults(channel, spec.get("fault", {}))
     faults.install()
@@ -294,7 +290,10 @@ async def serve(channel, spec):
         for step in spec.get("steps", ()):
             await take(channel, case, step, faults, settles)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
-            await take(channel, case, step, faults, settles)
+            if "deadline" in step:
+                store._deadline = step["deadline"]
+            else:
+                await take(channel, case, step, faults, settles)
     channel.say("end", gap=ticks.stop())
 
 

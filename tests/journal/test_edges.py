@@ -343,7 +343,7 @@ async def test_a_call_that_is_cancelled_as_it_is_recorded_holds_up_nobody(memory
             answer = await self._model_client.create(asked)
             return Response(chat_message=TextMessage(content=answer.content, source=self.name))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await memory.session("case", Hasty).run(task="one")
 
 

@@ -12,7 +12,10 @@ import midturn
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 
-from leftovers import quiet  # noqa: E402, F401 - it needs the path above; pytest uses it
+
+@pytest.fixture(autouse=True)
+def quiet(nothing_left):
+    """See that a test leaves nothing behind."""
 
 
 # The second run of `make test` is there for AutoGen, of which stores know nothing.

@@ -14,8 +14,8 @@ from scripted import Scripted, calls, remembered
 
 import midturn
 
-SOON = 10
-"""Seconds that no run takes that was cancelled; what is waited for in vain takes minutes."""
+SOON = 30
+"""Seconds that no run takes that was cancelled; what is waited for in vain takes a minute."""
 
 HOWS = ["token", "task", "timeout"]
 

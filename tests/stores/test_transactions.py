@@ -5,7 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
+import threading
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import cache
 
@@ -100,6 +100,21 @@ async def at(request, tmp_path):
 async def store(at):
     async with at.opened() as store:
         yield store
+
+
+@contextmanager
+def impatient(store, deadline):
+    """Only for these calls: on a busy machine, opening a store takes its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_deadline", deadline)
+        yield
+
+
+async def until(true):
+    """Poll what a server or another task does."""
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110 - servers tell nobody
+            await asyncio.sleep(0.01)
 
 
 async def both(at, store, write, number=1):
@@ -203,7 +218,7 @@ async def test_a_transaction_that_is_cancelled_anywhere_is_whole_or_nothing(at, 
         assert (head is not None) == (f"case-{number}" in at.orders())
         assert rows == ((a_row(1),) if head else ())
         whole += head is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await work(99)
     assert whole < 40
 
@@ -324,7 +339,7 @@ async def test_two_transactions_at_once_both_take_effect(at):
             await asyncio.sleep(0.05)
             await transaction.write(a_write(f"case-{number}"))
 
-    async with at.opened() as one, at.opened() as two, asyncio.timeout(20):
+    async with at.opened() as one, at.opened() as two, asyncio.timeout(60):
         await asyncio.gather(*(work(store, 2 * i + j) for i in range(2) for j, store in enumerate((one, two))))
         assert at.orders() == [f"item {number}" for number in range(4)]
         assert len(await one.heads()) == 4
@@ -336,7 +351,7 @@ async def test_of_two_transactions_of_one_session_one_wins(at):
             await transaction.execute(at.insert, (number, f"item {number}"))
             return await transaction.write(a_write(rows=[a_row(number)]))
 
-    async with at.opened() as one, at.opened() as two, asyncio.timeout(20):
+    async with at.opened() as one, at.opened() as two, asyncio.timeout(60):
         results = await asyncio.gather(*(work(store, n) for n, store in enumerate((one, two))), return_exceptions=True)
         assert sorted(type(result).__name__ for result in results) == ["Conflict", "Head"]
         won = next(number for number, result in enumerate(results) if not isinstance(result, Conflict))
@@ -373,7 +388,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_process_that_is_killed_leaves_both_or_nothing(at, store, moment):
     run = [sys.executable, "-c", CHILD, at.url, at.insert, moment]
-    done = await asyncio.to_thread(subprocess.run, run, check=False, timeout=50)
+    done = await asyncio.to_thread(subprocess.run, run, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
     head, rows = await snapshot(store, "case-42")
     if moment == "before":
@@ -386,17 +401,16 @@ async def test_a_process_that_is_killed_leaves_both_or_nothing(at, store, moment
 async def test_a_statement_that_takes_too_long_ends_the_transaction(at):
     slow = {
         "sqlite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n",
-        "postgres": "SELECT pg_sleep(60)",
+        "postgres": "SELECT pg_sleep(3600)",
     }[at.kind]
-    async with at.opened(deadline=1.5) as store:
-        before = time.monotonic()
-        async with store.transaction() as transaction:
-            await transaction.execute(at.insert, (1, "pump"))
-            with pytest.raises((StoreUnavailable, psycopg.errors.QueryCanceled)):
-                await transaction.execute(slow)
-            with suppress_over():
-                await transaction.execute(at.insert, (2, "hose"))
-        assert time.monotonic() - before < 12
+    async with at.opened() as store:
+        with impatient(store, 1.5):
+            async with store.transaction() as transaction:
+                await transaction.execute(at.insert, (1, "pump"))
+                with pytest.raises((StoreUnavailable, psycopg.errors.QueryCanceled)):
+                    await transaction.execute(slow)
+                with suppress_over():
+                    await transaction.execute(at.insert, (2, "hose"))
         assert at.orders() == []
         async with store.transaction() as transaction:
             await transaction.execute(at.insert, (1, "pump"))
@@ -438,15 +452,13 @@ def running(script, *arguments):
 
 
 async def test_a_file_that_another_process_holds_is_waited_for_until_the_deadline(file):
-    async with file.opened(deadline=20) as store, file.opened(deadline=0.5) as hasty:
+    async with file.opened() as store, file.opened() as hasty:
         with running(HOLD, file.path) as other:
             try:
                 assert other.stdout.readline() == "held\n"
-                before = time.monotonic()
-                with pytest.raises(StoreUnavailable, match=r"did not respond within 0.5 s"):
+                with impatient(hasty, 0.5), pytest.raises(StoreUnavailable, match=r"did not respond within 0.5 s"):
                     async with hasty.transaction():
                         pytest.fail("it has not the lock")
-                assert 0.4 < time.monotonic() - before < 5
                 entering = store.transaction()
                 task = asyncio.create_task(entering.__aenter__())
                 await asyncio.sleep(0.2)
@@ -495,16 +507,17 @@ async def test_a_statement_that_rolls_back_by_itself_ends_the_transaction(file):
 
 
 async def test_a_commit_that_hangs_is_unknown_until_it_has_ended(file, monkeypatch):
-    async with file.opened(deadline=0.6) as store:
+    go_on = threading.Event()
+    async with file.opened() as store:
         await store.write(a_write())
-        async with store.transaction() as transaction:
-            await transaction.execute(file.insert, (1, "pump"))
-            own = transaction._own
-            monkeypatch.setattr(own, "_check_caller", lambda session: time.sleep(1.5) if own._job.writing else None)
-            with pytest.raises(OutcomeUnknown):
-                await transaction.write(a_write(seq=1, token="late"))
-            leaving = time.monotonic()
-        assert time.monotonic() - leaving < 1.2
+        with impatient(store, 0.6):
+            async with store.transaction() as transaction:
+                await transaction.execute(file.insert, (1, "pump"))
+                own = transaction._own
+                monkeypatch.setattr(own, "_check_caller", lambda session: go_on.wait(120) if own._job.writing else None)
+                with pytest.raises(OutcomeUnknown):
+                    await transaction.write(a_write(seq=1, token="late"))
+        go_on.set()  # not before the block was left, which does not wait for it
         assert (await settled(store)).token == "late"
         assert file.orders() == ["pump"]
 
@@ -559,24 +572,27 @@ async def test_a_connection_that_is_cut_leaves_both_or_nothing(base, proxy, mome
 @pytest.mark.parametrize("seq", [0, 1])
 async def test_a_commit_of_unknown_outcome_is_waited_for(base, seq):
     """The server has the locks still, and may commit at any time: a head that is read now must not be the old one."""
-    async with base.opened(deadline=2.0) as store, base.opened() as other:
+    async with base.opened() as store, base.opened() as other:
         if seq:
             await store.write(a_write())
-        at_the_end(base, "PERFORM pg_sleep(4); RETURN NULL;")
-        async with store.transaction() as transaction:
-            await transaction.execute(base.insert, (1, "pump"))
-            await transaction.execute("SET LOCAL statement_timeout = 0")
-            with pytest.raises(OutcomeUnknown):
-                await transaction.write(a_write(seq=seq, token="slow"))
-        found = await other.head("case-42")
-        assert (found.seq if found else 0) == seq, "it has not committed yet"
-        assert (await settled(store)).token == "slow"
+        with commits_held_up(base) as waiting:
+            with impatient(store, 1.5):
+                async with store.transaction() as transaction:
+                    await transaction.execute(base.insert, (1, "pump"))
+                    await transaction.execute("SET LOCAL statement_timeout = 0")
+                    with pytest.raises(OutcomeUnknown):
+                        await transaction.write(a_write(seq=seq, token="slow"))
+            found = await other.head("case-42")
+            assert (found.seq if found else 0) == seq, "it has not committed yet"
+            reading = asyncio.create_task(settled(store))
+            await until(lambda: waiting() == 2 or reading.done())
+        assert (await reading).token == "slow"
     assert base.orders() == ["pump"]
 
 
 async def settled(store):
     """The first head that the store tells."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             with suppress(StoreUnavailable):
                 return await store.head("case-42")
@@ -592,16 +608,30 @@ def at_the_end(base, body):
     )
 
 
+@contextmanager
+def commits_held_up(base):
+    """Let the server commit no row of the table before this is over; gives a count of those that wait."""
+    number = int(base.table.rpartition("_")[2], 16) % 2**31
+    hold = f"pg_advisory_xact_lock({number})"
+    at_the_end(base, f"PERFORM set_config('lock_timeout', '0', true); PERFORM {hold}; RETURN NULL;")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(server().url) as lock:
+        lock.execute(f"SELECT {hold}")
+        yield lambda: base.sql(waiting)[0][0]
+    base.sql(f"SELECT {hold}")  # those that waited come first
+
+
 async def test_a_cancelled_commit_is_waited_for(base):
-    at_the_end(base, "PERFORM pg_sleep(3); RETURN NULL;")
     async with base.opened() as store:
-        task = asyncio.create_task(both(base, store, a_write(token="slow")))
-        await asyncio.sleep(1)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        head = await store.head("case-42")
-        await asyncio.sleep(3)
+        with commits_held_up(base) as waiting:
+            task = asyncio.create_task(both(base, store, a_write(token="slow")))
+            await until(waiting)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            reading = asyncio.create_task(store.head("case-42"))
+            await until(lambda: waiting() == 2 or reading.done())
+        head = await reading
         assert (await store.head("case-42") is None) == (head is None), "it came after all"
         assert (base.orders() == []) == (head is None)
 
@@ -617,7 +647,7 @@ async def test_a_stale_connection_is_replaced_before_the_transaction_begins(base
 
 
 async def test_many_open_transactions_leave_connections_for_others(base):
-    async with base.opened(deadline=3) as store:
+    async with base.opened() as store:
         began, end = 0, asyncio.Event()
 
         async def work(number):
@@ -629,7 +659,8 @@ async def test_many_open_transactions_leave_connections_for_others(base):
                 await transaction.write(a_write(f"case-{number}"))
 
         tasks = [asyncio.create_task(work(number)) for number in range(SIZE)]
-        await asyncio.sleep(0.5)
+        await until(lambda: began >= RESERVED)
+        await asyncio.sleep(0.1)
         assert began == RESERVED
         assert await store.head("case-42") is None
         end.set()

@@ -9,7 +9,7 @@ from moving import World, asking_selector, go_on, graph, magentic, ran, round_ro
 from midturn.autogen.edits import State
 
 KINDS = ["RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "MagenticOneGroupChat", "GraphFlow"]
-CHAINS = 300 if os.environ.get("MIDTURN_LONG") else 15
+CHAINS = 300 if os.environ.get("MIDTURN_LONG") else 100
 
 
 def team(world, kind, names, turns):
@@ -23,7 +23,8 @@ def team(world, kind, names, turns):
         return swarm(world, " ".join(names), hands=[(first, last)], limit=turns + 1)
     if kind == "MagenticOneGroupChat":
         return magentic(world, " ".join(names), first, turns)
-    edges = [f"{first}>{name} {name}>{last}" for name in between] or [f"{first}>{last}"]
+    # In an order in which the nodes come up as the names do: that is the order of the agents.
+    edges = [*(f"{first}>{name}" for name in between), *(f"{name}>{last}" for name in between)] or [f"{first}>{last}"]
     return graph(world, " ".join(edges), turns=turns)
 
 

@@ -1,7 +1,6 @@
 """A proxy between a client and a server on this machine. It can cut, delay, refuse and encrypt connections."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import struct
@@ -203,9 +202,10 @@ class _Connection:
     def cut(self) -> None:
         """Reset both sides."""
         for writer in self._writers:
-            with contextlib.suppress(OSError, AttributeError):  # it is already closed
+            sock = writer.get_extra_info("socket")  # None: a TLS connection that is gone
+            if sock is not None and sock.fileno() >= 0:
                 # Without lingering, closing sends a reset.
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
     async def serve(self, port: int, tls: ssl.SSLContext | None) -> None:
@@ -225,11 +225,16 @@ class _Connection:
             for pump in done:
                 pump.result()
             for end in self._writers:
-                end.close()
+                # One that has lost its connection counts as closed. Closing it again takes a TLS transport apart:
+                # before Python 3.11.4 it can then not be aborted any more, as cut() may want to.
+                if not end.is_closing():
+                    end.close()
         finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+        # What is not sent yet, or not yet taken leave of by the other side, is still there to be cut.
+        await asyncio.gather(*(end.wait_closed() for end in self._writers), return_exceptions=True)
 
     async def _negotiate(self, client: asyncio.StreamWriter, tls: ssl.SSLContext) -> bytes:
         """Start encryption as PostgreSQL does, and return the first bytes that the client then sends."""
