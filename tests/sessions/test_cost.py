@@ -1,11 +1,19 @@
 """What a turn costs while its session lives: two writes and one for each call, and nothing is read or built again."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
+from autogen_agentchat.messages import TextMessage
 from cast import agents
 from kinds import KINDS
 
+import midturn
 from midturn.autogen.adapter import AutoGen
+from midturn.history.turns import PAGE
 from midturn.sessions.session import Session
+from midturn.stores.memory import MemoryStore
+from midturn.stores.wrapper import StoreWrapper
 from midturn.turns.session_options import Options
 
 
@@ -53,3 +61,67 @@ async def test_a_factory_is_called_once_while_the_session_lives(store):
     for task in ("one", "two", "three"):
         await session.run(task=task)
     assert len(built) == 1
+
+
+class Rows(StoreWrapper):
+    """A store that counts the rows that it returns, by kind."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.read = Counter()
+
+    async def rows(self, session, kind, **limits):
+        found = await super().rows(session, kind, **limits)
+        self.read[kind.name] += len(found)
+        return found
+
+
+async def last_turns(case):
+    assert len([turn async for turn in case.history(last=5)]) == 5
+
+
+async def one_turn(case):
+    assert (await case.turn(7)).messages[-1]["content"] == "6 " * 60
+
+
+async def known_key(case):
+    assert (await case.run(task="task 6 " * 10, key="key 6")).messages[-1].content == "6 " * 60
+
+
+async def rows_read(turns):
+    """How many rows readers get of a session with so many turns, each of which failed before and said much."""
+    counted, read = Rows(MemoryStore()), {}
+    factory, _ = agents(*[step for turn in range(turns) for step in (RuntimeError("busy"), f"{turn} " * 60)])
+    async with midturn.open(store=counted) as store:
+        case = store.session("case", factory)
+        for turn in range(turns):
+            with pytest.raises(midturn.TurnFailed):
+                await case.run(task=f"task {turn} " * 10, key=f"key {turn}")
+            await case.resume()
+        for reader in (last_turns, one_turn, known_key):
+            counted.read.clear()
+            await reader(store.session("case", factory))
+            read[reader.__name__] = counted.read.copy()
+    return read
+
+
+async def test_readers_get_no_more_rows_of_a_long_session_than_of_a_short_one():
+    short, long = await rows_read(20), await rows_read(PAGE + 20)
+    for reader, read in long.items():
+        assert read["BODY"] <= short[reader]["BODY"] + 2, reader
+        assert {kind: count for kind, count in read.items() if count > short[reader][kind] + PAGE} == {}, reader
+
+
+@pytest.mark.parametrize("size", [1, 10, 300])
+async def test_a_part_of_the_history_is_the_same_as_in_the_whole(memory, size):
+    """Bodies of every size: many in one row, and one in many; old ones said again."""
+    texts = [f"{number % 7} says {'x' * (number * size % 500)}" for number in range(40)]
+    factory, _ = agents(*texts)
+    case = memory.session("case", factory)
+    for number in range(40):
+        await case.run(task=[TextMessage(content=text, source="user") for text in texts[: number % 9 + 1]])
+    whole = [turn async for turn in case.history()]
+    for last in (1, 2, 7, 39, 40, 50):
+        assert [turn async for turn in case.history(last=last)] == whole[-last:]
+    for turn in whole:
+        assert replace(await case.turn(turn.number), calls=None) == turn

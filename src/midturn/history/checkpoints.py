@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from midturn.lease.ledger import Ledger
-    from midturn.record.bodies import Bodies
+    from midturn.record.bodies import Bodies, BodyReader
     from midturn.record.codec import Json
 
 MANY = 4000
@@ -128,6 +128,6 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
     return bodies
 
 
-def messages_of(bodies: Bodies, numbers: Sequence[int] | None) -> list[Json] | None:
+def messages_of(bodies: BodyReader, numbers: Sequence[int] | None) -> list[Json] | None:
     """The messages that these bodies are."""
     return None if numbers is None else [bodies.message(number, f"body {number}") for number in numbers]

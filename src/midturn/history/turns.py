@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from midturn.errors import NotFound, StateInvalid
 from midturn.history.calls import call_of
-from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.history.checkpoints import messages_of
+from midturn.history.picked_bodies import PickedBodies
 from midturn.lease.ledger import holder
 from midturn.questions import Decision
 from midturn.record.head import Kind
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from midturn.history.calls import Call
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
-    from midturn.record.bodies import Bodies
+    from midturn.record.bodies import BodyReader
     from midturn.record.codec import Json
     from midturn.record.rows import Origin
+
+EndT = TypeVar("EndT", FailureRow, DecisionRow)
 
 TurnStatus: TypeAlias = Literal["done", "running", "interrupted", "waiting", "failed", "cancelled"]
 
@@ -65,7 +69,7 @@ class Turn:
 
 async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
     """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
-    async with aclosing(_read(ledger, start, stop)) as turns:
+    async with aclosing(_read(ledger, PickedBodies(ledger), start, stop)) as turns:
         async for found in turns:
             yield found.turn
 
@@ -76,10 +80,11 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     Raises:
         NotFound: the session has no such turn.
     """
-    found = [found async for found in _read(ledger, number, number + 1)]
+    picked = PickedBodies(ledger)
+    found = [found async for found in _read(ledger, picked, number, number + 1)]
     if not found:
         raise missing_turn(ledger, number)
-    return replace(found[0].turn, calls=await _calls(ledger, found[0]))
+    return replace(found[0].turn, calls=await _calls(ledger, picked, found[0]))
 
 
 def missing_turn(ledger: Ledger, number: int) -> NotFound:
@@ -95,44 +100,69 @@ class _Found(NamedTuple):
     turn: Turn
     calls: Sequence[int]
     """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
-    bodies: Bodies
 
 
-async def _read(ledger: Ledger, start: int, stop: int | None) -> AsyncGenerator[_Found, None]:
+async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | None) -> AsyncGenerator[_Found, None]:
     store, session, progress = ledger.store, ledger.session, ledger.progress
-    bodies = await read_bodies(ledger, progress.bodies)
-    failures: dict[int, FailureRow] = {}
-    for row in await store.rows(session, Kind.FAILURE, stop=progress.failures):
-        failure = decode_record(FailureRow, row.data, ledger.name(Kind.FAILURE, row.n))
-        failures[failure.turn] = failure
-    decisions: dict[int, list[Decision]] = {}
-    for row in await store.rows(session, Kind.DECISION, stop=progress.decisions):
-        decision = decode_record(DecisionRow, row.data, ledger.name(Kind.DECISION, row.n))
-        decisions.setdefault(decision.turn, []).append(_decision(decision))
+    bodies = picked.bodies
     stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
     for page in range(start, stop, PAGE):
-        limits = {"start": page, "stop": min(page + PAGE, stop)}
+        numbers = range(page, min(page + PAGE, stop))
+        failures = {
+            failure.turn: failure
+            async for failure in _of_turns(ledger, Kind.FAILURE, FailureRow, progress.failures, numbers)
+        }
+        decisions: dict[int, list[Decision]] = {}
+        async for decision in _of_turns(ledger, Kind.DECISION, DecisionRow, progress.decisions, numbers):
+            decisions.setdefault(decision.turn, []).append(_decision(decision))
         done = {
             row.n: decode_record(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
-            for row in await store.rows(session, Kind.CHECKPOINT, **limits)
+            for row in await store.rows(session, Kind.CHECKPOINT, start=numbers.start, stop=numbers.stop)
             if row.n <= progress.checkpoint  # a later one is not of the head that was read
         }
-        for row in await store.rows(session, Kind.TURN, **limits):
-            turn = decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
-            ended = done.get(row.n) or failures.get(row.n)
+        turns = {
+            row.n: decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
+            for row in await store.rows(session, Kind.TURN, start=numbers.start, stop=numbers.stop)
+        }
+        shown = [number for turn in turns.values() for number in turn.task or ()]
+        shown += [number for row in done.values() for number in row.messages]
+        await picked.messages(shown)
+        for number, turn in turns.items():
+            ended = done.get(number) or failures.get(number)
             calls: Sequence[int] = ended.calls if ended is not None else ()
-            if row.n == progress.turn and progress.open is not None:
+            if number == progress.turn and progress.open is not None:
                 calls = (progress.journal, progress.calls)
                 if progress.open in ("running", "waiting"):
                     ended = None  # it had failed before, and was tried again
             if isinstance(ended, CheckpointRow):
-                found = _complete(row.n, turn, ended, bodies)
+                found = _complete(number, turn, ended, bodies)
             else:
-                found = _incomplete(ledger, row.n, turn, ended, bodies)
-            yield _Found(replace(found, decisions=decisions.get(row.n, ())), calls, bodies)
+                found = _incomplete(ledger, number, turn, ended, bodies)
+            yield _Found(replace(found, decisions=decisions.get(number, ())), calls)
 
 
-def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: Bodies) -> Turn:
+async def _of_turns(
+    ledger: Ledger, kind: Kind, cls: type[EndT], count: int, turns: range
+) -> AsyncGenerator[EndT, None]:
+    """Yield the rows of some turns, out of ``count``. They were written in the order of their turns."""
+    low, high = 0, count
+    while high - low > PAGE:
+        middle = (low + high) // 2
+        before = await ledger.read(kind, cls, middle)
+        if before is not None and before.turn < turns.start:
+            low = middle + 1
+        else:
+            high = middle
+    for page in range(low, count, PAGE):
+        for row in await ledger.store.rows(ledger.session, kind, start=page, stop=min(page + PAGE, count)):
+            found = decode_record(cls, row.data, ledger.name(kind, row.n))
+            if found.turn >= turns.stop:
+                return
+            if found.turn >= turns.start:
+                yield found
+
+
+def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReader) -> Turn:
     return Turn(
         number=number,
         status="done",
@@ -152,7 +182,7 @@ def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: Bodies) -
     )
 
 
-def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow | None, bodies: Bodies) -> Turn:
+def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow | None, bodies: BodyReader) -> Turn:
     last = number == ledger.progress.turn
     status: TurnStatus = "interrupted"
     if failure is not None:
@@ -176,7 +206,7 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
     )
 
 
-async def _calls(ledger: Ledger, found: _Found) -> Sequence[Call] | None:
+async def _calls(ledger: Ledger, picked: PickedBodies, found: _Found) -> Sequence[Call] | None:
     """Return the calls of a turn; ``None`` if they were not recorded, or were removed since."""
     if not found.calls:
         return None
@@ -190,11 +220,17 @@ async def _calls(ledger: Ledger, found: _Found) -> Sequence[Call] | None:
         raise StateInvalid("is missing", path=missing, session=ledger.session)
     decoded = [decode_record(CallRow, row.data, ledger.name(Kind.CALL, row.n)) for row in rows]
     replaced = {number for row in decoded for number in row.instead}
-    return tuple(
-        call_of(row, {} if row.value is None else found.bodies.outline(list(row.value), f"call {first + number}"))
+    shown = [
+        (row, partial(_value, row, picked.bodies, f"call {first + number}"))
         for number, row in enumerate(decoded)
         if row.stage == "done" and row.what != "tools" and number not in replaced
-    )
+    ]
+    await picked.read_for([value for _, value in shown])
+    return tuple(call_of(row, value()) for row, value in shown)
+
+
+def _value(row: CallRow, bodies: BodyReader, path: str) -> Json:
+    return {} if row.value is None else bodies.outline(list(row.value), path)
 
 
 def _decision(row: DecisionRow) -> Decision:

@@ -23,6 +23,7 @@ from midturn.record.bodies import Bodies
 from midturn.record.head import NO_LABELS, Kind, Write
 from midturn.record.rows import (
     CheckpointRow,
+    DecisionRow,
     FailureRow,
     KeyRow,
     Progress,
@@ -49,7 +50,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 LOOKS = 20
 """Number of reads in the time for which the lease was last held, if that time is short."""
 
-RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow)
+RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow, DecisionRow)
 
 
 def holder(head: Head | None) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from midturn.errors import StateInvalid
 from midturn.record.codec import class_of, is_array, is_object
@@ -34,28 +34,23 @@ class _Form(NamedTuple):
     """The keys whose values each message stores itself."""
 
 
-class Bodies:
-    """The values of all bodies, by number."""
+class Values(Protocol):
+    """The values of bodies, by number."""
 
-    def __init__(self) -> None:
-        self.values: list[Any] = []
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int, /) -> Any: ...
+
+
+class BodyReader:
+    """Rebuilds messages from the values of bodies."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
         self._forms: dict[int, _Form] = {}
-
-    def extend(self, rows: Sequence[Row]) -> None:
-        """Add the bodies of the next rows.
-
-        Raises:
-            StateInvalid: a body is missing.
-        """
-        for row in rows:
-            found = versioned(row.data, f"body {row.n}").get("bodies")
-            if row.n != len(self.values) or not is_array(found):
-                raise StateInvalid(f"body {len(self.values)} is missing", path=f"body {row.n}")
-            self.values += found
 
     def message(self, number: int, path: str) -> dict[str, Json]:
         """Return the message whose body has this number."""
-        found = self.values[number] if 0 <= number < len(self.values) else None
+        found = self._values[number] if 0 <= number < len(self._values) else None
         if class_of(found) is not list or not found:
             raise StateInvalid(f"body {number} is missing or is not a message", path=path)
         return self.outline(found, path)
@@ -88,13 +83,13 @@ class Bodies:
     def _long(self, number: Any, path: str) -> Any:
         if class_of(number) is list:
             return self.outline(number, path)
-        text = self.values[number] if type(number) is int and 0 <= number < len(self.values) else None
+        text = self._values[number] if type(number) is int and 0 <= number < len(self._values) else None
         if type(text) is not str:
             raise StateInvalid(f"body {number} is missing or is not a text", path=path)
         return text
 
     def _form(self, number: Any, path: str) -> _Form:
-        listed = self.values[number] if type(number) is int and 0 <= number < len(self.values) else None
+        listed = self._values[number] if type(number) is int and 0 <= number < len(self._values) else None
         form = _Form({}, [], [])
         for item in listed if is_array(listed) else [None]:
             match item:
@@ -110,6 +105,69 @@ class Bodies:
                     raise _formless(path)
         self._forms[number] = form
         return form
+
+
+class Bodies(BodyReader):
+    """All bodies of a session, from the first one on."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        super().__init__(self.values)
+
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Add the bodies of the next rows.
+
+        Raises:
+            StateInvalid: a body is missing.
+        """
+        for row in rows:
+            if row.n != len(self.values):
+                raise StateInvalid(f"body {len(self.values)} is missing", path=f"body {row.n}")
+            self.values += _bodies_in(row)
+
+
+class SomeBodies(BodyReader):
+    """Those bodies of a session that were read; ``missing`` collects the numbers of the others that somebody needs."""
+
+    def __init__(self, count: int) -> None:
+        self._read = _Sparse(count)
+        super().__init__(self._read)
+
+    @property
+    def missing(self) -> set[int]:
+        """Return the numbers of the bodies that were needed and not read."""
+        return self._read.missing
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add the bodies of rows.
+
+        Raises:
+            StateInvalid: a row is damaged.
+        """
+        for row in rows:
+            self._read.update(enumerate(_bodies_in(row), start=row.n))
+
+
+class _Sparse(dict[int, Any]):
+    """Values by number, of which most are not there."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+        self.missing: set[int] = set()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __missing__(self, number: int) -> None:
+        self.missing.add(number)
+
+
+def _bodies_in(row: Row) -> list[Any]:
+    found = versioned(row.data, f"body {row.n}").get("bodies")
+    if not is_array(found):
+        raise StateInvalid(f"body {row.n} is missing", path=f"body {row.n}")
+    return found
 
 
 @contextmanager

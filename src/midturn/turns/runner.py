@@ -16,7 +16,7 @@ from midturn.errors import (
     TurnFailed,
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
-from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.history.picked_bodies import PickedBodies
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
 from midturn.journal.recorded import Recorded
@@ -297,8 +297,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             return None
-        messages = messages_of(await read_bodies(self._ledger, row.bodies), row.messages)
-        outcome = Outcome(messages=messages or [], stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
+        messages = await PickedBodies(self._ledger).messages(row.messages)
+        outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
         try:
             return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
         except StateInvalid:  # messages of types that only the agent or team itself knows

@@ -1,0 +1,73 @@
+"""Read only the bodies that somebody wants to see."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from midturn.errors import StateInvalid
+from midturn.record.bodies import SomeBodies, gc_paused
+from midturn.record.head import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from midturn.lease.ledger import Ledger
+    from midturn.record.codec import Json
+
+GAP = 100
+"""Numbers that two bodies may be apart and still be read together: one read takes longer than a hundred bodies."""
+BACK = 8
+"""Numbers before a body at which its row is looked for first: a row has the number of its first body."""
+
+
+class PickedBodies:
+    """Reads the bodies of a session as they are needed. The head of the session was read before."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.bodies = SomeBodies(ledger.progress.bodies)
+
+    async def messages(self, numbers: Sequence[int]) -> list[Json]:
+        """Return the messages whose bodies have these numbers."""
+        parts = [partial(self.bodies.message, number, f"body {number}") for number in numbers]
+        await self.read_for(parts)
+        return [part() for part in parts]
+
+    async def read_for(self, parts: Sequence[Callable[[], object]]) -> None:
+        """Read all bodies that these functions need. While one is missing, they raise ``StateInvalid``."""
+        missing, sought = self.bodies.missing, set[int]()
+        while True:
+            missing.clear()
+            for part in parts:
+                with suppress(StateInvalid):  # raised again for whoever uses the damaged body
+                    part()
+            if not missing - sought:
+                return
+            sought |= missing
+            for first, last in _ranges(sorted(missing)):
+                await self._read(first, last)
+
+    async def _read(self, first: int, last: int) -> None:
+        """Read the rows that have the bodies from the first to the last one."""
+        back = BACK
+        while True:
+            start = max(0, first + 1 - back)
+            rows = await self._ledger.store.rows(self._ledger.session, Kind.BODY, start=start, stop=last + 1)
+            if not start or (rows and rows[0].n <= first):
+                break
+            back *= 8
+        with gc_paused():
+            self.bodies.add(rows)
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last number of each group of numbers that are close to each other."""
+    first = last = numbers[0]
+    for number in numbers:
+        if number - last > GAP:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
