@@ -46,6 +46,7 @@ bench: .venv/.installed .venv/peers/.installed ## run the benchmarks, compare wi
 	.venv/peers/bin/python -m benchmarks.compare.plots
 
 bench-quick: .venv/.installed ## see that the benchmarks work, without servers and without others
+	$(BIN)/python -m benchmarks --only call_counts
 	$(BIN)/python -m benchmarks --only long_session --turns 100
 	$(BIN)/python -m benchmarks --only remembering --turns 100
 	$(BIN)/python -m benchmarks --only team_state --messages 100

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import journal
+from benchmarks.call_counts import CallFigures, call_counts
 from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
@@ -23,6 +24,7 @@ from benchmarks.remembering import MemoryFigures, remembering
 from benchmarks.servers import ServerFigures, servers
 from benchmarks.tables import (
     append_table,
+    call_table,
     capture_table,
     commit_table,
     context_table,
@@ -162,7 +164,18 @@ async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportF
     return figures
 
 
+async def run_call_counts(console: Console, _: argparse.Namespace) -> list[CallFigures]:
+    figures = await call_counts()
+    console.print(call_table(figures))
+    console.print(
+        "Calls are those of Python functions inside midturn, without the scripted model; a generator that continues "
+        "counts as a call. A change is a call in another module than the call before it. On SQLite.\n"
+    )
+    return figures
+
+
 BENCHMARKS: dict[str, Any] = {
+    "call_counts": run_call_counts,
     "importing": run_importing,
     "remembering": run_remembering,
     "long_session": run_long_session,

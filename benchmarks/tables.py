@@ -15,6 +15,7 @@ from benchmarks.team_state import EARLY, NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
+    from benchmarks.call_counts import CallFigures
     from benchmarks.importing import ImportFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
@@ -30,6 +31,18 @@ OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
 """The name of a column, and a function that returns its text for a row."""
+
+
+def call_table(figures: list[CallFigures]) -> Table:
+    return _table(
+        "What one call of a session does; over its budget is red",
+        figures,
+        _text("what"),
+        ("calls", lambda row: _within(f"{row['calls']:,}", row["calls"], row["calls_budget"])),
+        ("changes of module", lambda row: _within(f"{row['changes']:,}", row["changes"], row["changes_budget"])),
+        _number("reads of bodies", "body_reads"),
+        _number("writes"),
+    )
 
 
 def long_table(figures: list[Figures]) -> Table:

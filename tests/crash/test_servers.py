@@ -204,7 +204,7 @@ def test_a_commit_whose_answer_is_lost_is_found_done_after_another_worker_went_o
     check_history([cut_off, other], read(server.url, "case"), 2)
 
 
-UNANSWERED = product(("commit", "accept", "read"), ("silent", "gone"), SERVERS)
+UNANSWERED = list(product(("commit", "accept", "read"), ("silent", "gone"), SERVERS))
 
 
 @pytest.mark.parametrize(("when", "how", "kind"), UNANSWERED)

@@ -1,0 +1,204 @@
+"""Count what one turn does: Python calls inside midturn, changes of module, reads and writes. No clock is involved."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import count, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core import FunctionCall
+from autogen_core.models import CreateResult, RequestUsage
+
+import midturn
+from benchmarks.scripted import instant
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.stores.registry import open_store
+from midturn.stores.wrapper import StoreWrapper, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+    from types import FrameType
+
+    from midturn.record.head import Head, Kind, Row, Write
+    from midturn.sessions.opening import OpenStore
+
+PACKAGE = str(Path(midturn.__file__).parent)
+OUTSIDE = (str(Path(PACKAGE) / "demo"), str(Path(PACKAGE) / "stores" / "wrapper.py"))
+"""Files of the package that stand for the user's own here: the scripted model, and the wrapper that counts."""
+WARM = 20
+"""Turns before the one that is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFigures:
+    """The work of one call of a session, and its budgets."""
+
+    what: str
+    calls: int
+    calls_budget: int | None = None
+    changes: int
+    """How often a call is in another module than the call before it."""
+    changes_budget: int | None = None
+    body_reads: int
+    """How often the store is asked for bodies."""
+    writes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON."""
+        return asdict(self)
+
+
+class _Counting(StoreWrapper):
+    """Counts reads by kind, and writes."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.done: Counter[str] = Counter()
+
+    async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
+        self.done[kind.name] += 1
+        return await super().rows(session, kind, start=start, stop=stop)
+
+    async def write(self, write: Write) -> Head:
+        self.done["write"] += 1
+        return await super().write(write)
+
+
+class _Profile:
+    """Notes the file of each Python call inside midturn, in every thread that starts while it is installed."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self._on = False
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]  # typeshed does not know that this ends it
+
+    @contextmanager
+    def counting(self) -> Generator[None]:
+        self.files.clear()
+        self._on = True
+        try:
+            yield
+        finally:
+            self._on = False
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if self._on and event == "call":
+            file = frame.f_code.co_filename
+            if file.startswith(PACKAGE) and not file.startswith(OUTSIDE):
+                self.files.append(file)
+
+
+class _Counter:
+    """A store in SQLite whose sessions are counted."""
+
+    def __init__(self, folder: str, profile: _Profile) -> None:
+        self._url = f"sqlite:///{Path(folder) / 'store.db'}"
+        self._profile = profile
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[tuple[OpenStore, _Counting]]:
+        """Open the store as a new process would."""
+        store = wrap(_Counting, await open_store(self._url))
+        async with midturn.open(store=store) as opened:
+            yield opened, store
+
+    async def count(
+        self, what: str, store: _Counting, call: Callable[[], Awaitable[Any]], **budgets: int
+    ) -> CallFigures:
+        """Return what one call does."""
+        store.done.clear()
+        with self._profile.counting():
+            await call()
+        files = self._profile.files
+        return CallFigures(
+            what=what,
+            calls=len(files),
+            changes=sum(one != other for one, other in pairwise(files)),
+            body_reads=store.done["BODY"],
+            writes=store.done["write"],
+            **budgets,
+        )
+
+
+async def call_counts() -> list[CallFigures]:
+    """Return the work of a warm turn, of an answer and of a resumed turn in a new process, and of reading."""
+    profile = _Profile()
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder, profile.installed():
+        counter = _Counter(folder, profile)
+        async with counter.opened() as (store, counted):
+            case = store.session("case", _chatty)
+            for number in range(WARM):
+                await case.run(task=f"hello {number}")
+            figures = [
+                await counter.count(
+                    "a warm turn with one model call",
+                    counted,
+                    lambda: case.run(task="hello again"),
+                    calls_budget=900,
+                    changes_budget=350,
+                )
+            ]
+            await store.session("asking", _clerk).run(task="a refund, please")
+            failing = store.session("failing", _failing)
+            try:
+                await failing.run(task="a refund, please")
+            except midturn.TurnFailed:
+                pass
+            else:
+                raise AssertionError("the model did not fail")
+        async with counter.opened() as (store, counted):
+            asking, failed = store.session("asking", _clerk), store.session("failing", _chatty)
+            reader = store.session("case", _chatty)
+            figures += [
+                await counter.count(
+                    "answer() in a new process", counted, lambda: asking.answer("approve"), calls_budget=2_600
+                ),
+                await counter.count("resume() in a new process", counted, failed.resume),
+                await counter.count("the first turn in a new process", counted, lambda: reader.run(task="hello")),
+                await counter.count("turn(n)", counted, lambda: reader.turn(WARM)),
+            ]
+    return figures
+
+
+def _chatty() -> AssistantAgent:
+    return AssistantAgent("support", instant(f"answer {number}" for number in count()))
+
+
+@midturn.tool(approval=True)
+def _refund(order: str) -> str:
+    """Refund an order."""
+    return f"{order} is refunded"
+
+
+def _asks(_: Any) -> CreateResult:
+    call = FunctionCall(id="1", name="_refund", arguments='{"order": "A1"}')
+    usage = RequestUsage(prompt_tokens=1, completion_tokens=1)
+    return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
+
+
+def _clerk() -> AssistantAgent:
+    return AssistantAgent("clerk", ScriptedChatCompletionClient(answer=_asks), tools=[_refund])
+
+
+def _fails(_: Any) -> CreateResult:
+    raise RuntimeError("the model is busy")
+
+
+def _failing() -> AssistantAgent:
+    return AssistantAgent("support", ScriptedChatCompletionClient(answer=_fails))
