@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from benchmarks import journal
 from benchmarks.call_counts import CallFigures, call_counts
+from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
@@ -28,6 +29,7 @@ from benchmarks.tables import (
     capture_table,
     commit_table,
     context_table,
+    growth_table,
     import_table,
     long_table,
     memory_table,
@@ -157,6 +159,18 @@ async def run_remembering(console: Console, options: argparse.Namespace) -> list
     return figures
 
 
+async def run_growing(console: Console, options: argparse.Namespace) -> list[GrowthFigures]:
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(f"growth: {options.turns:,} turns, four times", total=4)
+        figures = growing(options.turns, partial(progress.advance, bar))
+    console.print(growth_table(figures))
+    console.print(
+        "With a model without vision, AutoGen passes over all messages in every turn. Own growth is without what "
+        "AutoGen alone takes longer. Medians of whole turns, with a store in memory.\n"
+    )
+    return figures
+
+
 async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportFigures]:
     with Progress(console=console, transient=True) as progress:
         figures = importing(partial(progress.advance, progress.add_task("imports", total=IMPORT_TIMES)))
@@ -178,6 +192,7 @@ BENCHMARKS: dict[str, Any] = {
     "call_counts": run_call_counts,
     "importing": run_importing,
     "remembering": run_remembering,
+    "growing": run_growing,
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,

@@ -86,7 +86,7 @@ class _Profile:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]  # typeshed does not know that this ends it
+            threading.setprofile(None)
 
     @contextmanager
     def counting(self) -> Generator[None]:
@@ -196,9 +196,9 @@ def _clerk() -> AssistantAgent:
     return AssistantAgent("clerk", ScriptedChatCompletionClient(answer=_asks), tools=[_refund])
 
 
-def _fails(_: Any) -> CreateResult:
-    raise RuntimeError("the model is busy")
-
-
 def _failing() -> AssistantAgent:
-    return AssistantAgent("support", ScriptedChatCompletionClient(answer=_fails))
+    return AssistantAgent("support", instant(map(_fail, count())))
+
+
+def _fail(_: int) -> str:
+    raise RuntimeError("the model is busy")

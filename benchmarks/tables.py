@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from benchmarks.call_counts import CallFigures
+    from benchmarks.growing import GrowthFigures
     from benchmarks.importing import ImportFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
@@ -29,6 +30,7 @@ RESTORE_BUDGET = 2.0
 IMPORT_BUDGET_MS = 50.0
 OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
+GROWTH_BUDGET = 1.3
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
 """The name of a column, and a function that returns its text for a row."""
 
@@ -235,6 +237,21 @@ def memory_table(figures: list[MemoryFigures]) -> Table:
         ("text", lambda row: f"{row['text_bytes'] / 2**20:.1f} MB"),
         ("process grown by", lambda row: f"{row['grown_bytes'] / 2**20:.1f} MB"),
         _ratio("grown / text", "ratio", MEMORY_BUDGET),
+    )
+
+
+def growth_table(figures: list[GrowthFigures]) -> Table:
+    return _table(
+        f"A turn late in a conversation and around turn 100 (budget of our own growth: {GROWTH_BUDGET}x)",
+        figures,
+        _text("model"),
+        _number("turns"),
+        _ms("early", "early_ms"),
+        _ms("late", "late_ms"),
+        _ms("AutoGen alone: early", "plain_early_ms"),
+        _ms("late", "plain_late_ms"),
+        _ratio("late / early", "growth"),
+        _ratio("own growth", "own_growth", GROWTH_BUDGET),
     )
 
 

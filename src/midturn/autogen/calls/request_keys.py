@@ -21,17 +21,23 @@ if TYPE_CHECKING:
     from autogen_core import FunctionCall
 
 
+SIZE = 12
+"""Bytes of a digest."""
+
+
 class Digests:
     """Digests of the requests from one recorder; each request repeats most messages of the one before.
 
-    A message never changes, so its digest is cached by the object's ``id()``.
+    A message never changes, so its digest is computed once. The digests stand in one array: objects for each message
+    would lie between the messages in memory, and AutoGen's own passes over the messages would take longer.
     """
 
     def __init__(self) -> None:
         self._last: list[Any] = []
-        self._known: dict[int, bytes] = {}
-        """The digests of the messages of the last request, by their ``id()``."""
-        self._state = blake2b(digest_size=12)
+        """The messages of the last request."""
+        self._digests = bytearray()
+        """Their digests, one after the other."""
+        self._state = blake2b(digest_size=SIZE)
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """Return the digest of a request."""
@@ -39,18 +45,18 @@ class Digests:
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
         try:
-            same = (
-                self._last == found
-            )  # whole lists, since Python compares them without touching what is the same object
+            # Python compares whole lists without touching what is the same object in both.
+            same = self._last == found
         finally:
             del self._last[start:]
         if not same:  # a window has moved, or it is something else
-            known, start = self._known, 0
-            self._state, self._known, self._last = blake2b(digest_size=12), {}, []
+            last, digests = self._last, self._digests
+            known = {id(message): bytes(digests[i * SIZE : (i + 1) * SIZE]) for i, message in enumerate(last)}
+            start, self._last, self._digests, self._state = 0, [], bytearray(), blake2b(digest_size=SIZE)
         for message in found[start:]:
-            one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=12).digest()
+            one = known.get(id(message)) or blake2b(message.model_dump_json().encode(), digest_size=SIZE).digest()
             self._last.append(message)
-            self._known[id(message)] = one
+            self._digests += one
             self._state.update(one)
         return digest(self._state.hexdigest(), stream, {name: _plain(value) for name, value in options.items()})
 
