@@ -1,6 +1,6 @@
-"""Compute the keys by which the journal tells requests apart.
+"""Compute the keys by which the journal distinguishes requests.
 
-Each request to a model repeats most messages of the one before, so the digests of those are computed once.
+Each request to a model repeats most messages of the previous one, so the digest of each message is computed once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Digests:
-    """Digests of the requests from one recorder; each request repeats most messages of the one before.
+    """The digests of the requests from one recorder.
 
-    A message never changes, so its digest is cached by the object's ``id()``.
+    A message never changes, so its digest is cached by the ``id()`` of the message.
     """
 
     def __init__(self) -> None:
@@ -35,16 +35,15 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """Return the digest of a request."""
-        found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
+        found = messages if is_array(messages) else list(messages)  # a copy would touch each message
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
         try:
-            same = (
-                self._last == found
-            )  # whole lists, since Python compares them without touching what is the same object
+            # Compare whole lists: Python skips items that are the same object without reading them.
+            same = self._last == found
         finally:
             del self._last[start:]
-        if not same:  # a window has moved, or it is something else
+        if not same:  # the context has dropped messages, or has others
             known, start = self._known, 0
             self._state, self._known, self._last = blake2b(digest_size=12), {}, []
         for message in found[start:]:
@@ -56,12 +55,12 @@ class Digests:
 
 
 def _plain(value: Any) -> Any:
-    """An option of a request as JSON, as far as it is any."""
+    """Return an option of a request as JSON, as far as possible."""
     if is_array(value):
         return [_plain(item) for item in value]
     if isinstance(value, type):
         return _schema(cast("Any", value))
-    return getattr(value, "schema", value)  # tools have one
+    return getattr(value, "schema", value)  # tools have a schema
 
 
 @lru_cache(maxsize=256)
@@ -70,12 +69,12 @@ def _schema(model: Any) -> Any:
 
 
 def tool_key(agent: str, name: str, arguments: Any) -> str:
-    """Return the key of a tool call. The model's own id of the call is no part of it: that differs each time."""
+    """Return the key of a tool call. The key does not contain the model's id of the call, which differs each time."""
     return digest(agent, name, dict(arguments or {}))
 
 
 def called(call: FunctionCall) -> Any:
-    """Return the arguments of a model's call; ``None`` if they are not an object, and AutoGen will not make it."""
+    """Return the arguments of a model's call; ``None`` if they are not an object, so that AutoGen rejects the call."""
     try:
         found = json.loads(call.arguments)
     except ValueError:
