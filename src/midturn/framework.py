@@ -1,4 +1,4 @@
-"""What midturn needs of an agent framework. :mod:`midturn.autogen.adapter` is the one there is."""
+"""The interface between midturn and an agent framework. :mod:`midturn.autogen.adapter` implements it for AutoGen."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class Cancellation(Protocol):
-    """The part of a framework's cancellation token that is used here."""
+    """The part of a framework's cancellation token that midturn uses."""
 
     def is_cancelled(self) -> bool:
-        """Say whether it was cancelled."""
+        """Return whether the token was cancelled."""
         ...
 
     def add_callback(self, callback: Callable[[], Any]) -> None:
-        """Call back when it is cancelled."""
+        """Call ``callback`` when the token is cancelled."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came out of a turn, as JSON."""
+    """The outcome of a turn, as JSON."""
 
     messages: Sequence[Json]
     stop_reason: str | None = None
     usage: tuple[int, int] = (0, 0)
     """Prompt and completion tokens."""
     native: Any = None
-    """The framework's own result, if the turn ran in this process; the events up to now, if it waits."""
+    """The framework's own result, if the turn ran in this process; the events so far, if the turn waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What an instance is like that a state was loaded into."""
+    """An instance after a state was loaded into it."""
 
     captured: Any
-    """Its state, captured again."""
+    """The state of the instance, captured after loading."""
     gained: Sequence[str]
-    """Where something of a user's own has more than it was given: what is new in it, or was lost from the state."""
+    """Paths at which an object of the user has more than the stored state: a new value, or one that the state lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,12 @@ class Request:
     """A call that an agent is about to make."""
 
     path: str
-    """Who calls what, by names that are the same in every process: ``participants/ann/model_client``."""
+    """The caller and what it calls, by names that are the same in every process: ``participants/ann/model_client``."""
     agent: str
     """The part of the path that names the agent."""
     what: What
     key: str
-    """A digest of what is asked."""
+    """A digest of the request."""
     name: str = ""
     """The tool's name."""
     arguments: Any = None
@@ -70,44 +70,44 @@ class Request:
     approval: bool = False
     reconcile: Callable[[CallInDoubt], Any] | None = None
     told: Callable[[str, bool], dict[str, Any]] | None = None
-    """The result that stands for what a human said became of the call; the flag says that it failed."""
+    """Makes a result from a text, for a call without a result of its own; the flag is true if the call failed."""
 
     def changed(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
-        """Return its arguments with those that a human has changed."""
+        """Return the arguments of the call, with the changes that a human made."""
         mine: dict[str, Any] = self.arguments or {}
         return mine | (arguments or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a call."""
+    """The result of a call."""
 
     value: dict[str, Any]
-    """As JSON."""
+    """The result as JSON."""
     native: Any = None
-    """As the framework has it; ``None`` if it was recorded earlier."""
+    """The framework's own result; ``None`` if the result comes from the journal."""
     failed: bool = False
-    """Whether a tool says that it failed."""
+    """True if the tool reported a failure."""
     starts: Sequence[str] = ()
-    """The unsafe calls of tools that begin with it: the key of each, a space, and the call for people to read."""
+    """The unsafe tool calls that this answer starts: the key of each, a space, and the call for people to read."""
     spent: float | None = None
-    """How long the turn had run until then, if it was recorded earlier."""
+    """Seconds that the turn had run until the call was complete, if the result comes from the journal."""
 
 
 class Calls(Protocol):
-    """What a framework does with the calls inside a turn: each is made through this, and made once."""
+    """The calls inside a turn. A framework makes every call through this object, which makes each call only once."""
 
     @property
     def replaying(self) -> bool:
-        """Say whether what happens now has happened before, in an interrupted attempt."""
+        """Return whether the turn repeats what an interrupted attempt has already done."""
         ...
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        """Return the recorded answer of a call; make the call with these arguments and record it if there is none."""
+        """Return the recorded answer of a call. If no answer is recorded, ``make`` the call and record its answer."""
         ...
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
-        """Ask a human for approval; return the arguments to use, or why it was denied."""
+        """Ask a human to approve a call; return the arguments to use, or the reason why the human denied the call."""
         ...
 
     async def fail(self, error: Exception) -> NoReturn:
@@ -115,16 +115,16 @@ class Calls(Protocol):
         ...
 
     async def ask(self, request: Request, question: str) -> str:
-        """Return what a human answered to a question; without an answer this does not return, and the turn waits."""
+        """Return a human's answer to a question. Without an answer, this does not return, and the turn waits."""
         ...
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        """Return the tools that are listed at a path; they are recorded with the next call."""
+        """Return the recorded tools of a path. If none are recorded, ``see`` lists them; the next call records them."""
         ...
 
 
 class View(Protocol):
-    """A captured state, with the verbs of the framework's own to make another one of it."""
+    """A captured state, with the framework's own methods for migrating it."""
 
     @property
     def tree(self) -> Json:
@@ -133,47 +133,47 @@ class View(Protocol):
 
     @property
     def touched(self) -> frozenset[str]:
-        """Return the agents and tools that the verbs have renamed, removed, added or changed."""
+        """Return the agents and tools that the migration has renamed, removed, added or changed."""
         ...
 
     def check(self) -> None:
-        """See that it is a state.
+        """Check that the migrated state is a valid state.
 
         Raises:
-            StateInvalid: it is not.
+            StateInvalid: the state is not valid.
         """
         ...
 
 
 class Framework(Protocol[EventT_co, ResultT_co]):
-    """How agents of one framework are run, captured and restored. ``live`` is an agent or a team."""
+    """An agent framework: runs, captures and restores its agents. ``live`` is an agent or a team."""
 
     def another(self) -> Framework[EventT_co, ResultT_co]:
-        """Return a new one for another instance, of which it knows nothing yet."""
+        """Return a new framework object, for another instance."""
         ...
 
     def is_live(self, what: object) -> bool:
-        """Say whether this is an agent or a team with a state to save and load, and not something that builds one."""
+        """Return whether ``what`` is a live agent or team whose state can be saved and loaded, and not a factory."""
         ...
 
     async def renew(self, live: Any) -> None:
-        """Make an instance as good as a fresh one after an aborted run, but for its state."""
+        """Make an instance usable again after an aborted run. Its state is not restored."""
         ...
 
     async def prepare(self, live: Any) -> list[str]:
-        """Make an instance ready for its next turn; what had to be repaired in its state for that."""
+        """Make an instance ready for its next turn; return the repairs that its state needed."""
         ...
 
     async def capture(self, live: Any) -> Any:
         """Return the state of an instance that is not running: the framework's own under "state", the rest beside it.
 
         Raises:
-            StateInvalid: it cannot be captured now.
+            StateInvalid: the state cannot be captured now.
         """
         ...
 
     async def fit(self, live: Any, tree: Any) -> Any:
-        """Check a whole captured state against an instance, which keeps its own; the plan by which to load it.
+        """Check a whole captured state against an instance, and return a plan for loading it. Change nothing.
 
         Raises:
             StateInvalid: the state does not fit.
@@ -181,23 +181,23 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     async def load(self, live: Any, plan: Any) -> Loaded:
-        """Give an instance the state that a plan is for, and see that it has it.
+        """Load the state of a plan into an instance, and check the result.
 
         Raises:
-            StateInvalid: something in the instance refused it after all; it must not be used.
+            StateInvalid: a part of the instance rejected the state; the instance must not be used.
         """
         ...
 
     async def fingerprint(self, live: Any) -> dict[str, Json]:
-        """Return how an instance was built, in JSON that people can read: prompts, tools, participants; no secrets."""
+        """Return how an instance was built, in readable JSON without secrets: prompts, tools, participants."""
         ...
 
     def view(self, tree: Json) -> View:
-        """Return a captured state as a migration sees it."""
+        """Return the view of a captured state that a migration gets."""
         ...
 
     async def fill(self, live: Any, tree: Json) -> Json:
-        """Return a migrated state, with the new parts filled in from an instance that was just built.
+        """Return a migrated state whose new parts have the state of a newly built instance.
 
         Raises:
             StateInvalid: the instance has no such parts.
@@ -209,23 +209,23 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def accept(self, task: Any) -> list[Json] | None:
-        """Return a task as messages; ``None`` for none.
+        """Return a task as messages; ``None`` if there is no task.
 
         Raises:
-            StateInvalid: it is not a task.
+            StateInvalid: ``task`` is not a task.
         """
         ...
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
-        """See that an accepted task can be read back for this instance.
+        """Check that this instance can read an accepted task back.
 
         Raises:
-            StateInvalid: it cannot.
+            StateInvalid: the instance cannot read the task.
         """
         ...
 
     def identity(self, message: Json) -> Json:
-        """Return what makes two messages of two tasks the same: all but ids and times."""
+        """Return a message without ids and times, to compare the messages of two tasks."""
         ...
 
     def stream(
@@ -238,14 +238,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
     ) -> AsyncGenerator[EventT_co | Outcome, None]:
         """Run a turn and yield its events, then its outcome.
 
-        The first of the ``stops`` that is done ends the run at once, and its error is raised here. Closing the
-        generator ends the run too. Every call inside is made through ``calls``; ``effects`` has what the blueprint
-        declares about tools, by their names.
+        When one of the ``stops`` is done, the run ends at once, and this raises the error of that stop. Closing the
+        generator ends the run, too. Every call inside the run goes through ``calls``. ``effects`` holds the
+        blueprint's declarations about tools, by the names of the tools.
         """
         ...
 
     def result(
         self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
     ) -> ResultT_co:
-        """Return the result of ``run``; ``live`` knows the types of its messages."""
+        """Return the result of ``run``; ``live`` provides the types of the messages."""
         ...

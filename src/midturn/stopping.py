@@ -1,4 +1,4 @@
-"""Stopping work without leaving any of it half done."""
+"""Stopping work without leaving anything half done."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Stop: TypeAlias = asyncio.Future[None]
-"""Cancelled, or given an error, when the work is to stop."""
+"""A future that is cancelled, or gets an error, when the work has to stop."""
 
 
 def stop_of(token: Cancellation | None) -> Stop:
-    """Return a stop that is cancelled with the token, from whatever thread.
+    """Return a stop that is cancelled together with the token, from any thread.
 
     Raises:
-        CancelledError: the token is cancelled already.
+        CancelledError: the token is already cancelled.
     """
     loop = asyncio.get_running_loop()
     stop: Stop = loop.create_future()
@@ -41,7 +41,7 @@ def fail(stop: Stop, error: Exception) -> None:
     """Stop work with an error, unless it was stopped already."""
     if not stop.done():
         stop.set_exception(error)
-        stop.exception()  # looked at already, if nobody else does
+        stop.exception()  # retrieve it, so that asyncio does not report it as never retrieved
 
 
 async def unless(work: Awaitable[T], *stops: Stop) -> T:
@@ -62,7 +62,7 @@ async def unless(work: Awaitable[T], *stops: Stop) -> T:
 
 
 async def settled(work: Awaitable[T]) -> T:
-    """Await work to its end, however often the caller is cancelled: its result must not stay unknown."""
+    """Wait until work ends, even if the caller is cancelled meanwhile: its result must not stay unknown."""
     task = asyncio.ensure_future(work)
     await _end_of(task)
     return task.result()
@@ -81,6 +81,6 @@ async def _end_of(task: asyncio.Future[Any]) -> None:
 
 
 def _look_at(task: asyncio.Future[Any]) -> None:
-    """Keep asyncio from reporting an error that nobody looked at: something else is raised instead."""
+    """Retrieve the error of a task: another error is raised, and asyncio would report this one as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -281,7 +281,7 @@ async def test_an_agent_that_two_sessions_share_cannot_run_in_both_at_once(memor
 
     first = asyncio.create_task(memory.session("one", build).run(task="go"))
     await reached.wait()
-    with pytest.raises(StateInvalid, match="another session that runs now"):
+    with pytest.raises(StateInvalid, match="another running session"):
         await memory.session("two", build).run(task="go")
     gate.set()
     await first

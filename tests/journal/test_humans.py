@@ -344,7 +344,7 @@ async def test_an_argument_that_the_call_does_not_have_cannot_be_changed(memory,
 async def test_an_approval_of_a_tool_that_is_not_there_lets_nothing_run(memory):
     desk = Desk([A1])
     what = midturn.Blueprint("desk", desk, effects={"refnd": midturn.tool(approval=True)})
-    with pytest.raises(StateInvalid, match="an effect of 'refnd', and there is no tool of that name"):
+    with pytest.raises(StateInvalid, match="an effect of 'refnd', but there is no tool of that name"):
         await memory.session("case", what).run(task="one")
     assert desk.done == []
 

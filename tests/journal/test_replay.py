@@ -43,7 +43,7 @@ async def test_what_is_said_otherwise_is_a_difference(memory):
     await memory.session("case", build()).run(task="please")
     replay = await memory.session("case", build("other")).replay(1)
     assert not replay.same
-    assert replay.differences == ["turn 1.messages[1].source is not as it was"]
+    assert replay.differences == ["turn 1.messages[1].source is different"]
     assert replay.messages[1]["source"] == "other"
 
 
@@ -60,7 +60,7 @@ async def test_a_call_that_was_not_made_then_is_a_difference_and_is_not_made(mem
         return agent
 
     replay = await memory.session("case", with_a_memory).replay(1)
-    assert replay.differences == ["memory: calls update_context now, and then nothing"]
+    assert replay.differences == ["memory: calls update_context now, and called nothing then"]
     assert desk.done == []
 
 
@@ -125,7 +125,7 @@ async def test_only_the_journals_of_the_last_turns_are_kept(memory, keep):
         assert kept == list(range(number - len(kept), number))
         for turn in range(max(1, number - keep + 1), number + 1):
             assert (await case.replay(turn)).same
-    with pytest.raises(StateInvalid, match="not kept any more"):
+    with pytest.raises(StateInvalid, match="its calls were removed"):
         await case.replay(1)
 
 

@@ -139,7 +139,7 @@ async def test_sessions_can_be_listed_by_their_last_change_and_counted(store):
         "deleted": 1,
     }
     assert counts["running"] == 0
-    with pytest.raises(midturn.StateInvalid, match="'newest' is none of id, updated"):
+    with pytest.raises(midturn.StateInvalid, match="is 'newest'; it can be one of id, updated"):
         [info async for info in store.sessions(order="newest")]
 
 

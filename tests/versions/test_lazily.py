@@ -304,7 +304,7 @@ async def test_an_approval_in_the_very_first_turn_is_not_spent_on_nothing(memory
     new = midturn.Blueprint("desk", asking(**options), version=2)
     new.migration(1, 2)(migration)
     before = await seq(memory)
-    with pytest.raises(MigrationFailed, match=r"has an open turn that has used .*version 1, which has worked on it"):
+    with pytest.raises(MigrationFailed, match=r"the open turn of .* has used .*version 1, which has worked on it"):
         await memory.session("case", new).answer("approve")
     assert await seq(memory) == before
     assert (await memory.session("case", old).answer("approve")).waiting is None

@@ -45,15 +45,15 @@ class AutoGen:
     def __init__(self) -> None:
         self._live: Any = None
         self._built: frozenset[str] = frozenset()
-        """The paths of the parts of the live instance as it was built."""
+        """The paths of the parts that the live instance had when it was new."""
         self._parts: Sequence[Part] = ()
-        """All its parts as they were found for the next turn; empty if they may have changed since."""
+        """All parts of the live instance, found for the next turn; empty if they may have changed since."""
         self._before: not_kept.Seen = {}
-        """The attributes, before the turn, of objects in it whose state midturn cannot keep."""
+        """The attributes before the turn of the objects whose state midturn cannot keep."""
         self._digests: dict[str, Digests] = {}
-        """Digests of the requests to models, by the paths of the attributes that have the clients."""
+        """Digests of the requests to models, by the paths of the attributes that hold the clients."""
         self._stand_ins = WeakValueDictionary[str, Any]()
-        """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that had them."""
+        """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that held them."""
 
     def another(self) -> AutoGen:
         return AutoGen()
@@ -77,7 +77,7 @@ class AutoGen:
         found = await settle(live)
         self._meet(found)
         tree = await snapshot.capture([part for part in found if part.path in self._built])
-        self._parts = ()  # a user's own save_state() may have made others
+        self._parts = ()  # a user's own save_state() may have created other parts
         not_kept.warn(found, self._built, self._before)
         return tree
 
@@ -103,7 +103,7 @@ class AutoGen:
         return edits.mentions(tree, tool)
 
     def _meet(self, found: Sequence[Part]) -> None:
-        """Remember which parts an instance has when it is new: only those can be loaded again."""
+        """Remember the parts of a new instance: only the state of those can be loaded again."""
         live = found[0].live
         if self._live is not live or kinds.traits_of(live).is_runtime:
             if self._live is not live:

@@ -1,7 +1,7 @@
-"""Use the private names of AutoGen; no other module of midturn touches one.
+"""Use the private names of AutoGen; no other module of midturn uses one.
 
-AutoGen has no public way to reach what they name. ``tests/autogen/test_private.py`` checks each of them against the
-AutoGen that is installed, and its failure names the one that is gone.
+AutoGen has no public names for these things. ``tests/autogen/test_private.py`` checks each name against the installed
+AutoGen, and fails with the name that is missing.
 """
 
 # pyright: reportPrivateUsage=false
@@ -61,7 +61,7 @@ APPROVAL_IS_ASYNC = "_approval_func_is_async"
 TOOL_FUNCTION = "_func"
 
 NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
-"""Lists in which no parts have to be looked for: of messages, which may be many, and of participants once more."""
+"""Lists that are not searched for parts: messages, which may be many, and a second list of the participants."""
 
 CONDITION_FIELDS: dict[type[TerminationCondition], tuple[str, ...]] = {
     AndTerminationCondition: ("_stop_messages",),
@@ -78,9 +78,9 @@ CONDITION_FIELDS: dict[type[TerminationCondition], tuple[str, ...]] = {
     TimeoutTermination: ("_terminated",),
     TokenUsageTermination: ("_total_token_count", "_prompt_token_count", "_completion_token_count"),
 }
-"""What changes in each termination condition while a team runs; all of it is false, 0 or empty after a reset."""
+"""The fields of each termination condition that change while a team runs. A reset makes them false, 0 or empty."""
 
-# How agents and teams were configured. These names are only read, and only where an object has them.
+# The configuration of agents and teams. midturn only reads these names, and only if an object has them.
 
 SYSTEM_MESSAGES = "_system_messages"
 INSTRUCTION = "_instruction"
@@ -112,7 +112,7 @@ TERMINATION = "_termination_condition"
 CONDITIONS = "_conditions"
 
 OWN_PROMPT = "system_message"
-"""What users call it in agents of their own, as AutoGen calls the argument."""
+"""The name of the prompt in agents of users, after AutoGen's argument of that name."""
 
 PROMPTS = (SYSTEM_MESSAGES, OWN_PROMPT, INSTRUCTION, INSTRUCTIONS, RESPONSE_PROMPT)
 TEAM_PROMPTS = (SELECTOR_PROMPT, FINAL_ANSWER_PROMPT)
@@ -139,7 +139,7 @@ AGENT_SETTINGS = {
     "OpenAIAgent": ("_temperature", "_max_output_tokens", "_json_mode", "_store", "_truncation"),
     "OpenAIAssistantAgent": ("_temperature", "_top_p"),
 }
-"""What else decides how agents work, by the classes that have it; a subclass of a user's own has it too."""
+"""Further settings of agents, by the name of the class that has them. Subclasses of users have them, too."""
 
 TEAM_SETTINGS = {
     "BaseGroupChat": ("_max_turns", "_emit_team_events"),
@@ -152,7 +152,7 @@ TEAM_SETTINGS = {
     ),
     "MagenticOneGroupChat": ("_max_stalls",),
 }
-"""The same for teams."""
+"""Further settings of teams, by the name of the class that has them."""
 
 CONDITION_LIMITS: dict[type[TerminationCondition], tuple[str, ...]] = {
     AndTerminationCondition: (),
@@ -169,48 +169,48 @@ CONDITION_LIMITS: dict[type[TerminationCondition], tuple[str, ...]] = {
     TimeoutTermination: ("_timeout_seconds",),
     TokenUsageTermination: ("_max_total_token", "_max_prompt_token", "_max_completion_token"),
 }
-"""When each termination condition stops a team: what does not change while the team runs."""
+"""The fields of each termination condition that do not change while a team runs: its limits."""
 
 
 def participants(team: BaseGroupChat) -> list[ChatAgent | Team]:
-    """The members of a team, in order."""
+    """Return the participants of a team, in order."""
     return list(team._participants)
 
 
 def model_context(agent: AssistantAgent) -> ChatCompletionContext:
-    """Where an agent keeps its conversation with the model."""
+    """Return the context in which an agent keeps its conversation with the model."""
     context: ChatCompletionContext = getattr(agent, AGENT_CONTEXT)
     return context
 
 
 def structured_type(agent: AssistantAgent) -> type[StructuredMessage[Any]] | None:
-    """The type of an agent's structured answers, if it gives any."""
+    """Return the message type of an agent's structured answers, if it has one."""
     content, generic = agent._output_content_type, cast("Any", StructuredMessage)
     return None if content is None else generic[content]
 
 
 def message_factory(team: BaseGroupChat) -> MessageFactory:
-    """What turns JSON into the message types that a team knows."""
+    """Return the factory that makes a team's messages from JSON."""
     return team._message_factory
 
 
 def message_types(factory: MessageFactory) -> list[str]:
-    """The names of the message types that are known."""
+    """Return the names of the message types of a factory."""
     return list(factory._message_types)
 
 
 def message_classes(factory: MessageFactory) -> dict[str, type[BaseAgentEvent | BaseChatMessage]]:
-    """The message types that are known, by their names."""
+    """Return the message types of a factory, by their names."""
     return dict(factory._message_types)
 
 
 def manager_name(team: BaseGroupChat) -> str:
-    """Under which name the team's manager stands in the team's state."""
+    """Return the name of the team's manager in the team's state."""
     return team._group_chat_manager_name
 
 
 async def initialize(team: BaseGroupChat) -> None:
-    """Have the team's manager and containers built."""
+    """Build the team's manager and containers, unless they are built."""
     if not team._initialized:
         await team._init(team._runtime)
     if isinstance(team._runtime, SingleThreadedAgentRuntime):
@@ -225,7 +225,7 @@ def _ids(team: BaseGroupChat) -> dict[str, AgentId]:
 
 
 def containers(team: BaseGroupChat) -> dict[str, Any]:
-    """The objects around each participant, and the manager, by their names in the team's state; once they are built."""
+    """Return the built containers of a team's participants, and its manager, by their names in the team's state."""
     if not isinstance(team._runtime, SingleThreadedAgentRuntime):
         return {}
     built = team._runtime._instantiated_agents
@@ -233,37 +233,37 @@ def containers(team: BaseGroupChat) -> dict[str, Any]:
 
 
 def manager(team: BaseGroupChat) -> Any:
-    """The team's manager, once it is built."""
+    """Return the team's manager; ``None`` if it is not built yet."""
     return containers(team).get(team._group_chat_manager_name)
 
 
 def instantiated(runtime: SingleThreadedAgentRuntime) -> dict[str, Any]:
-    """The agents that live in a runtime."""
+    """Return the agents of a runtime that are built, by their ids."""
     return {str(id_): agent for id_, agent in runtime._instantiated_agents.items()}
 
 
 def forget_agents(runtime: SingleThreadedAgentRuntime, ids: Sequence[AgentId]) -> None:
-    """Have a runtime build these agents anew when they are next needed."""
+    """Remove these agents from a runtime, so that it builds them again when it next needs them."""
     for id_ in ids:
         del runtime._instantiated_agents[id_]
 
 
 def agent_types(runtime: SingleThreadedAgentRuntime) -> set[str]:
-    """The types of agents that a runtime can build."""
+    """Return the types of agents that a runtime can build."""
     return set(runtime._known_agent_names)
 
 
 def is_running(team: BaseGroupChat) -> bool:
-    """Whether a run of the team has not ended."""
+    """Return whether the team is running."""
     return team._is_running
 
 
 async def renew(team: BaseGroupChat) -> None:
-    """Make a team build its manager and containers anew when it is next used, as after its construction."""
+    """Reset a team, so that it builds its manager and containers again when it is next used."""
     if team._termination_condition is not None:
         await team._termination_condition.reset()
     if isinstance(team, SelectorGroupChat) and team._model_context is not None:
-        await team._model_context.clear()  # load_state() adds to what is there
+        await team._model_context.clear()  # load_state() only adds messages
     if team._embedded_runtime:
         team._runtime = SingleThreadedAgentRuntime(ignore_unhandled_exceptions=False)
         team._initialized = False
@@ -272,7 +272,7 @@ async def renew(team: BaseGroupChat) -> None:
 
 
 def tasks(team: BaseGroupChat) -> set[asyncio.Task[Any]]:
-    """What still runs in the team's own runtime."""
+    """Return the tasks that still run in the team's own runtime."""
     runtime = team._runtime
     if not team._embedded_runtime or not isinstance(runtime, SingleThreadedAgentRuntime):
         return set()
@@ -283,25 +283,25 @@ def tasks(team: BaseGroupChat) -> set[asyncio.Task[Any]]:
 
 
 def next_speaker(team: RoundRobinGroupChat) -> str:
-    """Who speaks next."""
+    """Return the name of the participant that speaks next."""
     index: int = manager(team)._next_speaker_index
     return team._participant_names[index]
 
 
 def triggered_groups(team: GraphFlow) -> dict[str, set[str]]:
-    """Which activation groups made each waiting node of a graph ready."""
+    """Return the activation groups that made each waiting node of a graph ready."""
     triggered: dict[str, set[str]] = manager(team)._triggered_activation_groups
     return triggered
 
 
 def activation_groups(team: GraphFlow) -> dict[str, dict[str, str]]:
-    """The activation groups of each node of a graph that edges lead to."""
+    """Return the activation groups of each node that has incoming edges in a graph."""
     groups: dict[str, dict[str, str]] = manager(team)._activation
     return groups
 
 
 def graph_beginning(team: GraphFlow) -> dict[str, Any]:
-    """What the state of a graph's manager says of its nodes before it runs, and again when it has come to its end."""
+    """Return the state of the nodes in a graph's manager before the graph runs, which is the same after its end."""
     graph, groups = team._graph, activation_groups(team)
     return {
         "remaining": {node: dict(counts) for node, counts in graph.get_remaining_map().items()},
@@ -311,7 +311,7 @@ def graph_beginning(team: GraphFlow) -> dict[str, Any]:
 
 
 def edge_conditions(team: GraphFlow) -> dict[str, Any]:
-    """The functions on the edges of a graph, by names of the edges."""
+    """Return the condition functions on the edges of a graph, by the names of the edges."""
     return {
         f"{name}>{edge.target}#{index}": edge.condition_function
         for name, node in team._graph.nodes.items()
@@ -321,7 +321,7 @@ def edge_conditions(team: GraphFlow) -> dict[str, Any]:
 
 
 def set_triggered_groups(team: GraphFlow, triggered: Mapping[str, Sequence[str]] | None) -> None:
-    """Set them; ``None`` is what the rest of the manager's state tells of them."""
+    """Set the triggered activation groups; with ``None``, compute them from the rest of the manager's state."""
     graph = manager(team)
     if triggered is None:
         triggered = {
@@ -345,9 +345,9 @@ async def fill_selector_context(team: SelectorGroupChat) -> None:
 
 
 def let_swarm_go_on(team: Swarm) -> None:
-    """Let the agent that handed off to somebody outside, as to a user, go on with the answer.
+    """Let the agent that handed off to somebody outside the team, such as a user, continue with the answer.
 
-    AutoGen takes such an answer only as a handoff message to a participant.
+    AutoGen accepts such an answer only as a handoff message to a participant.
     """
     swarm = manager(team)
     if "select_speaker" in vars(swarm):
@@ -374,7 +374,7 @@ def let_swarm_go_on(team: Swarm) -> None:
 
 
 def let_plan_go_on(team: MagenticOneGroupChat) -> None:
-    """Let a run without a task go on with the plan; AutoGen raises."""
+    """Let a run without a task continue the plan; AutoGen raises an error."""
     orchestrator = manager(team)
     if "on_message_impl" in vars(orchestrator):
         return
@@ -392,7 +392,7 @@ def let_plan_go_on(team: MagenticOneGroupChat) -> None:
 
 
 def let_speak_without_news(team: BaseGroupChat) -> None:
-    """Let a team inside another be asked twice in a row: an empty task is none, and AutoGen raises."""
+    """Let a team inside another speak twice in a row: AutoGen raises an error for its empty task."""
     patched: Any = team
     if "run_stream" in vars(team):
         return
@@ -406,7 +406,7 @@ def let_speak_without_news(team: BaseGroupChat) -> None:
 
 
 def has_history(agent: ChatAgent) -> bool:
-    """Whether this is one of the surfers of AutoGen's extensions, which have what was said in lists of their own."""
+    """Return whether an agent is a surfer of AutoGen's extensions, which has a list of its own for the conversation."""
     for cls in type(agent).__mro__:
         if cls.__module__.startswith("autogen_ext.agents.") and "__init__" in vars(cls):
             return SURFER_HISTORY in cast("Any", cls).__init__.__code__.co_names
@@ -414,17 +414,17 @@ def has_history(agent: ChatAgent) -> bool:
 
 
 def is_canvas(cls: type) -> bool:
-    """Whether this is AutoGen's canvas of text files; its package is optional."""
+    """Return whether a class is AutoGen's canvas of text files, whose package is optional."""
     return cls.__module__.startswith("autogen_ext.memory.canvas") and hasattr(cls, "get_revision_content")
 
 
 def clear_canvas(canvas: Any) -> None:
-    """Have no files on a canvas."""
+    """Remove all files from a canvas."""
     canvas._files.clear()
 
 
 def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
-    """The tool that a workbench has under a name, if its tools never change."""
+    """Return the tool with this name in a workbench; ``None`` if it has no such tool, or if its tools can change."""
     if not isinstance(workbench, StaticWorkbench):
         return None
     original = workbench._override_name_to_original.get(name, name)
@@ -432,32 +432,32 @@ def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
 
 
 def tools_of(workbench: StaticWorkbench) -> list[BaseTool[Any, Any]]:
-    """The tools of a workbench whose tools never change, as they are without its overrides."""
+    """Return the tools of a workbench whose tools never change, without its overrides."""
     return list(workbench._tools)
 
 
 def function_of(workbench: Workbench, name: str) -> Any:
-    """The function that a tool calls, or the tool itself."""
+    """Return the function that a tool calls; without a function, the tool itself."""
     tool = find_tool(workbench, name)
     return getattr(tool, TOOL_FUNCTION, tool)
 
 
 def let_know_its_call(tool: FunctionTool, in_a_thread: Callable[[Any], Any]) -> None:
-    """Let a function that is not async know the call it is in: the thread in which AutoGen runs it does not."""
+    """Wrap a tool's function that is not async, so that it can read the current call; AutoGen's thread cannot."""
     if not iscoroutinefunction(tool._func):
         tool._func = in_a_thread(tool._func)
 
 
 def runs_a_task(workbench: Workbench, name: str) -> bool:
-    """Whether a tool does nothing but run an agent or a team, whose own calls are recorded."""
+    """Return whether a tool only runs an agent or a team, whose own calls are recorded."""
     return isinstance(find_tool(workbench, name), TaskRunnerTool)
 
 
 def asks_first(agent: CodeExecutorAgent) -> bool:
-    """Whether somebody is asked before code is executed."""
+    """Return whether an agent asks somebody before it executes code."""
     return getattr(agent, APPROVAL) is not None
 
 
 def set_elapsed(condition: TimeoutTermination, seconds: float) -> None:
-    """Let so much time have gone by since a condition's clock was started."""
+    """Set the time that has passed since a condition's clock was started."""
     condition._start_time = time.monotonic() - seconds

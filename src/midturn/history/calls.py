@@ -1,4 +1,4 @@
-"""The calls inside a turn, as they are read back."""
+"""The calls inside a turn, as users read them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Call:
     """The path of the agent: ``participants/ann``; empty for a single agent."""
     kind: What
     name: str | None = None
-    """The tool's."""
+    """The name of the tool."""
     arguments: str = ""
     """The beginning of a tool's arguments, as JSON."""
     effect: Effect
     result: Json
-    """What came back, as it is recorded."""
+    """The recorded result."""
     at: float
-    """When it was complete."""
+    """The time at which the call was complete."""
     attempt: int
-    """Which attempt at the turn made it."""
+    """The number of the attempt that made the call."""
 
 
 def call_of(row: CallRow, value: Json) -> Call:

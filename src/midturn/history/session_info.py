@@ -1,4 +1,4 @@
-"""How a session stands: the same words in Python, on the command line, in JSON and in SQL."""
+"""The status and the facts of a session, in the same words in Python, on the command line, in JSON and in SQL."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 SessionStatus: TypeAlias = Literal["idle", "running", "interrupted", "waiting", "failed", "cancelled", "deleted"]
 """``idle``: no turn is open. ``running``: a living worker holds the session. ``interrupted``: a turn is open
-and nobody holds it. ``waiting``: the open turn needs an answer from a human. ``failed`` and ``cancelled``: how the last
-turn ended; ``resume()`` tries it again. ``deleted``: only the id is left."""
+and nobody holds it. ``waiting``: the open turn needs an answer from a human. ``failed`` and ``cancelled``: the
+last turn ended so; ``resume()`` tries it again. ``deleted``: only the id is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """The checkpoint of another session that a session began with."""
+    """The checkpoint of another session with which a session began."""
 
     session: str
     checkpoint: int
@@ -29,31 +29,31 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """One session as it stands."""
+    """The status and the facts of a session, at the time of reading."""
 
     id: str
     status: SessionStatus
     owner: str | None = None
-    """The worker that holds the session, if one does and may be alive."""
+    """The worker whose lease on the session has not expired, if there is one."""
     seq: int
-    """Rises with every write."""
+    """A number that rises with every write."""
     turns: int
     checkpoint: int
-    """The number of the latest checkpoint, 0 before the first."""
+    """The number of the latest checkpoint; 0 if there is none."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     blueprint: str | None = None
-    """The name of the blueprint that the session belongs to, if it has one."""
+    """The name of the blueprint that the session belongs to, if the blueprint has a name."""
     version: int = 1
-    """The latest version of the blueprint that has worked on it."""
+    """The latest version of the blueprint that has worked on the session."""
     forked_from: Fork | None = None
     created: float
     updated: float
     problem: str | None = None
-    """Why the record cannot be read, in a list of sessions; fields that come from it then have their defaults."""
+    """The reason why the record cannot be read; the fields from it then have defaults. Only in lists of sessions."""
 
 
 def info_of(head: Head) -> SessionInfo:
-    """Return how the session of a head stands.
+    """Return the status and the facts of the session with this head.
 
     Raises:
         UnknownVersion: a newer midturn wrote the head.
@@ -63,7 +63,7 @@ def info_of(head: Head) -> SessionInfo:
 
 
 def describe(head: Head, progress: Progress, *, problem: str | None = None) -> SessionInfo:
-    """Return how a session stands whose progress is known."""
+    """Return the status and the facts of a session with this head and progress."""
     fork = Fork(session=progress.forked_from, checkpoint=progress.forked_at) if progress.forked_from else None
     owner = holder(head)
     return SessionInfo(
@@ -84,5 +84,5 @@ def describe(head: Head, progress: Progress, *, problem: str | None = None) -> S
 
 
 def status_of(stored: Status, owner: str | None) -> SessionStatus:
-    """Return the status of a session that ``owner`` holds: a turn that nobody runs any more was interrupted."""
+    """Return the status of a session that ``owner`` holds; without an owner, a running turn counts as interrupted."""
     return "interrupted" if stored == "running" and owner is None else stored

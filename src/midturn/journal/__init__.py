@@ -1,1 +1,1 @@
-"""The calls inside a turn: recorded when they are complete, served when the turn runs again."""
+"""The calls inside a turn: recorded when they are complete, answered from the record when the turn runs again."""

@@ -1,4 +1,4 @@
-"""Writing the calls of a turn that runs: each as soon as it is complete, those that come together in one write."""
+"""Writing the calls of a running turn. Each call is written as soon as it is complete; several may share a write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Appender:
-    """Writes rows. An error ends the turn: ``halt`` gets it, and whoever waits does so until cancelled."""
+    """Writes rows. An error ends the turn: ``halt`` gets the error, and the waiting callers are cancelled."""
 
     def __init__(self, ledger: Ledger, archive: Archive, order: Order, halt: Stop) -> None:
         self._ledger = ledger
@@ -38,10 +38,14 @@ class Appender:
         self._flushing: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Completion]] = set()
         self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the turn has ended."""
+        """A future that is done when the turn has ended."""
 
     def check_open(self) -> None:
-        """See that the turn has not ended: not all that a framework starts is cancelled with it."""
+        """Check that the turn has not ended: a framework may not cancel all tasks that it started in the turn.
+
+        Raises:
+            CancelledError: the turn has ended.
+        """
         if self.closing.done():
             raise asyncio.CancelledError
 
@@ -59,10 +63,10 @@ class Appender:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
-        """Open the store's own transaction for a tool; nothing else is written meanwhile.
+        """Open a transaction of the store for a tool; nothing else is written meanwhile.
 
         Raises:
-            StateInvalid: the store has none.
+            StateInvalid: the store has no transactions.
         """
         if not isinstance(self._ledger.store, Transactional):
             raise StateInvalid(
@@ -81,7 +85,7 @@ class Appender:
         fail(self._halt, error)
 
     async def stop(self, error: Exception) -> NoReturn:
-        """End the turn from inside it. The error is not raised: the framework would turn it into another one."""
+        """End the turn with an error, from inside. Do not raise the error: the framework would turn it into another."""
         self.halt(error)
         await self.wait()
 
@@ -91,7 +95,7 @@ class Appender:
         raise AssertionError
 
     async def close(self) -> None:
-        """Finish the write that is under way, and start no other."""
+        """Finish the current write, start no other, and cancel the waiting callers."""
         self.closing.set_result(None)
         if self._flushing is not None:
             await settled(self._flushing)
@@ -122,7 +126,7 @@ class Appender:
             )
 
     def _tell(self, row: CallRow, written: asyncio.Future[Completion] | None) -> None:
-        """Tell the one who made a call that it is recorded."""
+        """Report to the caller that its call is recorded."""
         if written is None:
             return
         completion = self._order.add() if row.stage == "done" else Completion()

@@ -1,4 +1,4 @@
-"""Divergence: what a turn that is run again with other code does otherwise than it is recorded."""
+"""Divergence: the differences between a turn that runs again, with changed code, and its recorded calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Divergence:
-    """What is not as it is recorded. With ``go_on``, what was done is taken for done whether it fits or not."""
+    """The differences from the record. With ``go_on``, recorded calls count as done even if they do not fit."""
 
     def __init__(
         self, ledger: Ledger, recorded: Recorded, *, tools: Collection[str] | None = None, go_on: bool = False
@@ -27,11 +27,11 @@ class Divergence:
         self._ledger = ledger
         self._recorded = recorded
         self._tools = tools
-        """The tools that there are now, if that is known."""
+        """The tools of today's code; ``None`` if that is unknown."""
         self._go_on = go_on
         self._notes: dict[str, None] = {}
         self._called: Counter[str] = Counter()
-        """How often each request was made in this attempt."""
+        """Number of times that each request was made in this attempt."""
         self._instead: dict[str, Sequence[int]] = {}
 
     def count(self, request: Request) -> None:
@@ -39,18 +39,18 @@ class Divergence:
         self._called[request.key] += 1
 
     def kept(self, request: Request) -> Entry | None:
-        """Return the answer of a model that stays though its request has changed."""
+        """Return the recorded answer of a model that stays valid although its request has changed, if there is one."""
         entry = self._recorded.answered(request.path) if request.what == "model" else None
         if entry is not None:
-            self._note(f"{request.path}: its answer was kept though the request has changed: a human went on from it")
+            self._note(f"{request.path}: its answer was kept though the request has changed: a human relied on it")
         return entry
 
     async def check(self, request: Request) -> ReplayDiverged | None:
-        """Return an error if a call that is not recorded replaces one that is, and must not."""
+        """Return an error if a new call may repeat the effect of a recorded call."""
         if not self._recorded.entries:
             return None
         if self._recorded.unclaimed(path=request.path, what=request.what):
-            await quiet()  # what runs beside it may be about to claim its own
+            await quiet()  # other agents may be about to claim their own calls
         if request.what == "model":
             found = self._recorded.unclaimed(path=request.path, what="model")
             for entry in found:
@@ -67,27 +67,27 @@ class Divergence:
         return self._instead.pop(path, ())
 
     def asked_anew(self, request: Request, question: str) -> ReplayDiverged | None:
-        """Return an error if a human is asked something else than what was answered."""
+        """Return an error if a human is asked a new question, and the answer to another one is not used."""
         lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(path=request.path, what="human")]
         return self._error([f"the answer {about(text)} to {request.agent}" for text in lost], f"asks: {question}")
 
     def finish(self) -> list[str]:
-        """Check that the turn has used all that was recorded for it, and return what was not as before.
+        """Check that the turn has used all recorded calls; return notes about what has changed.
 
         Raises:
-            ReplayDiverged: it has not.
+            ReplayDiverged: the turn has not used a recorded call that had an effect.
         """
         lost = self._lost(None)
         if (error := self._error(lost, None)) is not None:
             raise error
         for what in lost:
-            self._note(f"{what} was done, and the turn as it ended does not know of it")
+            self._note(f"{what} was done, and the turn ended without calling it")
         return list(self._notes)
 
     def _lost(self, request: Request | None) -> list[str]:
-        """Return what was done or begun, and is not called by the turn as it runs now.
+        """Return the recorded calls, complete or begun, that the turn has not made in this attempt.
 
-        Of a new call, only what it may be a repetition of: calls of the same tool, and of those that are gone.
+        With a ``request``, return only the calls that it may repeat: those of the same tool, and of removed tools.
         """
 
         def counts(tool: str) -> bool:
@@ -98,7 +98,7 @@ class Divergence:
         lost = [_shown(row) for row in done if counts(row.name)]
         for key, (tool, begun) in self._recorded.pending().items():
             if counts(tool) and not self._called[key]:
-                lost.append(f"{begun}, of which it is not known whether it took effect")
+                lost.append(f"{begun}, and it is not known whether it took effect")
         return lost
 
     def _error(self, lost: Sequence[str], now: str | None) -> ReplayDiverged | None:
@@ -113,7 +113,7 @@ class Divergence:
             turn=turn,
             recorded=lost,
             now=now,
-            hint='Continue all the same, knowing that it is done: resume(diverged="continue"). Give the turn up: '
+            hint='Continue anyway; what was done stays done: resume(diverged="continue"). Give the turn up: '
             "discard(). Or continue from before it under another id: "
             f'fork("...", at={self._ledger.progress.checkpoint}).',
         )
@@ -123,7 +123,7 @@ class Divergence:
 
 
 def shown_call(request: Request) -> str:
-    """Return a call of a tool for people to read."""
+    """Return a tool call as text for people to read."""
     return f"{request.name}({about(request.arguments)})"
 
 

@@ -1,7 +1,7 @@
 """The calls of one turn: each is recorded when it is complete, and never made again.
 
-A turn that was interrupted is run again from its beginning. What was called then is answered from here, in the order in
-which it came then; what was not, is called now. ``docs/turn.md`` tells it in prose.
+An interrupted turn runs again from its beginning. The journal answers the recorded calls, in the order in which they
+were complete, and makes all other calls. ``docs/turn.md`` explains it in prose.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Suspended(Exception):
-    """The turn cannot go on before a human has answered."""
+    """The turn cannot continue before a human has answered."""
 
     def __init__(self, waiting: Waiting, rows: Sequence[CallRow]) -> None:
         super().__init__("the turn waits for an answer")
@@ -51,7 +51,7 @@ class Suspended(Exception):
 
 
 class Journal:
-    """The calls of a turn that runs."""
+    """The calls of a running turn."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Journal:
         self._archive = archive
         self._recorded = recorded
         self._born = born
-        """When the turn was begun: no other turn of the session has the same time and number."""
+        """The time at which the turn was begun: no other turn of the session has the same time and number."""
         self._divergence = divergence
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -77,8 +77,8 @@ class Journal:
         self._seen: dict[str, list[Any]] = {}
         self._free: dict[tuple[str, str, str], list[int]] = {}
         self._announced: Counter[str] = Counter()
-        """The calls that models have asked for in this attempt; that is recorded, so they need no record of their own
-        when they begin."""
+        """The calls that models have asked for in this attempt. The answers of the models are recorded, so these calls
+        need no record of their own when they begin."""
 
     @property
     def replaying(self) -> bool:
@@ -153,22 +153,22 @@ class Journal:
         return tools
 
     def finish(self) -> list[str]:
-        """Check that the turn has used all that was recorded for it, and return what was not as before.
+        """Check that the turn has used all recorded calls; return notes about what has changed.
 
         Raises:
-            ReplayDiverged: it has not.
+            ReplayDiverged: the turn has not used a recorded call that had an effect.
         """
         return self._divergence.finish()
 
     async def close(self) -> None:
-        """Make no more calls; what is being written is written to its end, and whoever waits is cancelled."""
+        """Make no more calls: finish the current write, and cancel the waiting callers."""
         await self._order.close()
         await self._appender.close()
 
     # One call.
 
     def _count(self, request: Request) -> int:
-        """Count a call, and return how many equal ones were made before it."""
+        """Count a call, and return the number of equal calls before it."""
         same = (request.path, request.what, request.key)
         if free := self._free.get(same):
             return free.pop(0)
@@ -176,7 +176,7 @@ class Journal:
         return self._counts[same] - 1
 
     def _give_back(self, request: Request, nth: int) -> None:
-        """Count a call that came to nothing as not made: it is made again, or not, when the turn is run again."""
+        """Count a call as not made, because it failed: when the turn runs again, its number must be free."""
         insort(self._free.setdefault((request.path, request.what, request.key), []), nth)
 
     async def _claim(self, entry: Entry) -> None:
@@ -184,14 +184,14 @@ class Journal:
         await self._order.take(entry)
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
-        """Return what became of a call that was begun and whose end is not recorded; ``None`` if it is to be made."""
+        """Return the answer of a call that was begun and has no recorded end; ``None`` if the call has to be made."""
         begun = self._recorded.begun(request.key, nth, announced=not request.approval)
         if begun and request.reconcile is not None:
             with self._running():
                 try:
                     found = request.reconcile(self._facts(request, nth))
                     found = await found if isawaitable(found) else found
-                except Exception as error:  # noqa: BLE001 - it is the user's, and the turn fails with it
+                except Exception as error:  # noqa: BLE001 - a user's function: the turn fails with its error
                     await self._appender.stop(error)
             dump = getattr(found, "model_dump_json", found.__str__)
             return None if found is None else _told(request, str(dump()), failed=False)
@@ -220,14 +220,14 @@ class Journal:
         return await self._complete(request, nth, answer)
 
     async def _transact(self, request: Request, nth: int, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        """Make a call in the store's transaction, which also records it: both happen, or neither does."""
+        """Make a call in a transaction of the store that also records it: both happen, or neither does."""
         answer = completion = None
         with self._running():
             try:
                 async with self._appender.transaction() as transaction:
                     with inside(self._key(request, nth), transaction):
                         answer = await self._while_open(make(request.arguments))
-                    if not answer.failed:  # else what it did is undone
+                    if not answer.failed:  # else the transaction is rolled back
                         row = self._row(request, nth, value=answer.value)
                         completion = await self._appender.commit(transaction, row)
             except MidturnError as error:
@@ -255,11 +255,11 @@ class Journal:
             task.cancel()
 
     async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
-        """Record what came of a call, and wait until it is its turn."""
+        """Record the answer of a call, and wait until the answer is the next in the order."""
         with self._running():
             try:
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
-            except MidturnError as error:  # it cannot be stored
+            except MidturnError as error:  # the answer cannot be stored
                 await self._appender.stop(error)
             completion = await self._appender.append(row)
         self._announced.update(start.partition(" ")[0] for start in answer.starts)
@@ -267,7 +267,7 @@ class Journal:
         return answer
 
     async def _question(self, request: Request, what: What, nth: int, text: str, attempt: int = 0) -> dict[str, Any]:
-        """Return what a human decided; without a decision this does not return."""
+        """Return the decision of a human. Without a decision, this does not return."""
         key = f"{request.key}#{attempt}" if attempt else request.key
         if (entry := self._recorded.find(request.path, what, key, nth)) is not None:
             await self._claim(entry)
@@ -279,7 +279,7 @@ class Journal:
         facts = {"question": text, "agent": request.agent, "arguments": request.arguments}
         try:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
-        except MidturnError as error:  # it cannot be stored
+        except MidturnError as error:  # the question cannot be stored
             await self._appender.stop(error)
         question = question_of(row, facts, name_of(self._ledger))
         self._asking[question.id] = question, row
@@ -287,12 +287,12 @@ class Journal:
         return await self._appender.wait()
 
     def _rest(self) -> None:
-        """Let the turn wait if somebody was asked; called when nothing runs any more."""
+        """Suspend the turn if it has questions. The order calls this when no call runs any more."""
         if self._asking:
             new = [row for id_, (_, row) in self._asking.items() if id_ not in self._recorded.questions]
             self._appender.halt(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))
 
-    # What is written.
+    # The rows to write.
 
     def _row(
         self,
@@ -348,9 +348,9 @@ class Journal:
 
 
 class Unrecorded:
-    """The calls of a turn of which none is recorded, for ``durability="turn"``.
+    """The calls of a turn that records none of them, for ``durability="turn"``.
 
-    Every call is made, with a key that is the same if the turn is run again. What needs a journal is refused.
+    Every call is made, with a key that is the same when the turn runs again. A call that needs a journal is rejected.
     """
 
     def __init__(self, ledger: Ledger, *, born: float, halt: Stop) -> None:
@@ -386,16 +386,15 @@ class Unrecorded:
         return await see()
 
     def finish(self) -> list[str]:
-        """Return no notes: nothing is known of an earlier attempt."""
+        """Return no notes: there is no record of an earlier attempt."""
         return []
 
     async def close(self) -> None:
-        """Cancel whoever waits."""
+        """Cancel the waiting callers."""
         self._ended.cancel()
 
     async def fail(self, error: Exception) -> NoReturn:
-        """End the turn with an error. It is not raised here: the framework would turn it into another one."""
-        fail(self._halt, error)
+        fail(self._halt, error)  # not raised: the framework would turn it into another error
         await self._ended
         raise AssertionError
 
@@ -406,5 +405,5 @@ class Unrecorded:
 
 def _told(request: Request, text: str, *, failed: bool) -> Answer:
     if request.told is None:
-        raise AssertionError(f"a {request.what} is never in doubt")
+        raise AssertionError(f"a call of the kind {request.what!r} is never in doubt")
     return Answer(value=request.told(text, failed))

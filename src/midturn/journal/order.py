@@ -1,8 +1,9 @@
-"""The order in which the calls of a turn come back to those who made them.
+"""The order in which the calls of a turn return to their callers.
 
-Agents that work side by side see each other's messages in the order in which their calls complete. So that a turn can
-be run again from its journal, each completion is let through alone, and the next one when all that follows from it
-without another call has happened: then the order of the completions decides everything.
+Agents that work side by side see each other's messages in the order in which their calls complete. The journal records
+that order, so that the turn can run again in the same way. For this, the order of the completions alone must decide
+what happens. So only one completion is let through at a time. The next one follows when everything has happened that
+the last one causes without another call.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 CALM = 3
-"""How many times in a row an event loop must have nothing to do to be taken for quiet."""
+"""Number of rounds in a row without work after which an event loop counts as quiet."""
 
 LONGEST, MARGIN = 2.0, 0.05
-"""Seconds: for how long a completion is waited for at the most, and what is added to the time that it took."""
+"""Seconds: the longest wait for a completion, and the margin that is added to the time that the call took."""
 
 PATIENCE = 100
-"""Rounds of the event loop after which it is not waited for any longer; other work may keep it busy for ever."""
+"""Number of rounds after which nobody waits for a quiet event loop any longer: other work may keep it busy for ever."""
 
 
 async def quiet() -> None:
@@ -45,17 +46,17 @@ class Completion:
 
     caller: asyncio.Future[None] | None = None
     awaited: bool = False
-    """Whether the caller is still there to take it."""
+    """True while the caller waits for the completion."""
     optional: bool = False
-    """Whether the turn may end without it: nobody has to make this call again."""
+    """True if the turn may end without this call: nobody has to make it again."""
     gap: float = 0.0
-    """Seconds since the completion before it."""
+    """Seconds since the previous completion."""
     passed: bool = False
-    """Whether it was passed over, because nobody had asked for it when a later one was ready."""
+    """True if the completion was skipped, because a later one was ready and nobody had made this call."""
 
 
 class Order:
-    """Lets completions through one by one. Calls ``idle`` when nothing runs and nothing is left to let through."""
+    """Lets completions through one by one. Calls ``idle`` when no call runs and no completion is left."""
 
     def __init__(self, recorded: Collection[Completion], idle: Callable[[], None]) -> None:
         self._completions = list(recorded)
@@ -71,20 +72,20 @@ class Order:
 
     @property
     def replaying(self) -> bool:
-        """Say whether recorded completions are left."""
+        """Return whether recorded completions are left."""
         return self._next < self._recorded
 
     def begin(self) -> None:
-        """Count a call that is being made; its completion is added later."""
+        """Count a call as running; its completion is added later."""
         self._running += 1
 
     def end(self) -> None:
-        """Count it no longer: it failed, or its completion was added."""
+        """Count a call as running no longer: it failed, or its completion was added."""
         self._running -= 1
         self._look()
 
     def add(self) -> Completion:
-        """Return a new completion, the last in the order; its caller takes it."""
+        """Add a completion at the end of the order and return it, for its caller to take."""
         completion = Completion(awaited=True)
         self._completions.append(completion)
         return completion
@@ -109,7 +110,7 @@ class Order:
             self._look()
 
     def leave(self, completion: Completion) -> None:
-        """Note that the caller of this completion has gone."""
+        """Note that the caller of this completion no longer waits."""
         completion.awaited = False
         self._look()
 
@@ -118,7 +119,7 @@ class Order:
         self._look(even_if_idle=True)
 
     def _look(self, *, even_if_idle: bool = False) -> None:
-        """Wake the task that lets completions through; start it if there is none."""
+        """Wake the task that lets completions through; start it if it does not run yet."""
         if self._pump is None and (self._ready or even_if_idle) and not self._closed:
             self._pump = asyncio.create_task(self._let_through())
         self._changed.set()
@@ -137,14 +138,14 @@ class Order:
                     await self._changed.wait()
 
     def _missing(self) -> Completion | None:
-        """Return the next completion if a later one is ready and nobody has asked for this one yet."""
+        """Return the next completion if a later one is ready and nobody has made this call yet."""
         if not self._ready or self._next == len(self._completions):
             return None
         found = self._completions[self._next]
         return None if found.caller is not None or found.awaited or found.optional else found
 
     async def _wait_for(self, completion: Completion) -> None:
-        """Wait for a caller as long as the call took before; after that the completion is optional."""
+        """Wait for a caller, about as long as the call took before; without one, the completion becomes optional."""
         until = time.monotonic() + min(completion.gap, LONGEST) + MARGIN
         while completion.caller is None and (left := until - time.monotonic()) > 0:
             self._changed.clear()
@@ -154,7 +155,7 @@ class Order:
         completion.optional = completion.caller is None
 
     def _advance(self) -> bool:
-        """Let the next completion through, or pass over an optional one; say whether there was one."""
+        """Let the next completion through, or skip an optional one; return whether there was one."""
         if self._next == len(self._completions):
             return False
         completion = self._completions[self._next]
@@ -171,7 +172,7 @@ class Order:
         return True
 
     async def close(self) -> None:
-        """Let nothing through any more, and cancel whoever waits."""
+        """Let no more completions through, and cancel the waiting callers."""
         self._closed = True
         for completion in self._completions[self._next :]:
             if completion.caller is not None:

@@ -1,4 +1,4 @@
-"""The calls of a turn as they are recorded: what is done, what was begun, what is asked."""
+"""The recorded calls of a turn: complete calls, begun calls, and open questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 HUMAN = ("human", "approval", "doubt")
-"""What humans are asked."""
+"""The kinds of questions to humans."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,15 +32,15 @@ class Entry(Completion):
     row: CallRow = field(kw_only=True)
     value: dict[str, Any] = field(kw_only=True)
     number: int = field(kw_only=True)
-    """Which row of the turn's it is."""
+    """The number of its row in the turn."""
     claimed: bool = False
-    """Whether the call was made again."""
+    """True if this attempt has made the call again."""
     replaced: bool = False
-    """Whether the model was asked again in a later attempt, and gave another answer."""
+    """True if the model was asked again in a later attempt, and gave another answer."""
 
 
 def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
-    """Return the key that a tool gets for its call: the same in every attempt of the turn begun at ``born``."""
+    """Return the key that a tool gets for its call. It is the same in every attempt at the turn begun at ``born``."""
     return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
 
 
@@ -50,10 +50,10 @@ def name_of(ledger: Ledger) -> str:
 
 
 def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
-    """Return the question that a row of a turn asks; no other turn of any session has one with the same id."""
+    """Return the question that a row of a turn asks. Its id is unique among all turns of all sessions."""
     return Question(
         id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
-        kind=row.what,  # type: ignore[arg-type]  # only rows that ask have the stage for it
+        kind=row.what,  # type: ignore[arg-type]  # only rows with a question get here
         question=value.get("question", ""),
         agent=value.get("agent", ""),
         tool=row.name or None,
@@ -62,14 +62,14 @@ def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
 
 
 class Recorded:
-    """The journal of a turn as it was read: what is done, what was begun, what is asked."""
+    """The journal of a turn as it was read: complete calls, begun calls, and open questions."""
 
     def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "") -> None:
-        """Sort the rows; ``turn`` is what :func:`name_of` returns."""
+        """Sort the rows of a turn; ``turn`` is the name from :func:`name_of`."""
         self._turn = turn
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
-        """Those without an answer and their rows, by their ids."""
+        """The questions without an answer and their rows, by the ids of the questions."""
         self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
         self._known: dict[tuple[str, str, str, int], Entry] = {}
         self._announced: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class Recorded:
             question = question_of(row, value, self._turn)
             self.questions[question.id] = question, row
         else:
-            # Whoever finds that a tool has ended does not ask again whether it may, or did.
+            # Once a tool call is complete, nobody asks again for its approval, or whether it took effect.
             entry = Entry(number=number, row=row, value=value, optional=row.what in ("approval", "doubt"))
             entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
             self.entries.append(entry)
@@ -112,25 +112,25 @@ class Recorded:
                 self.questions.pop(question_of(row, {}, self._turn).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
-        """Return a completed call, if it is recorded."""
+        """Return a complete call, if it is recorded."""
         return self._known.get((path, what, key, nth))
 
     def begun(self, key: str, nth: int, *, announced: bool) -> int:
-        """Return how often a call of a tool was begun, or may have been."""
+        """Return how many times a tool call was begun, or may have been begun."""
         return self._started[key, nth] + (announced and self._announced[key] > nth)
 
     def pending(self) -> dict[str, tuple[str, str]]:
-        """Return the calls of tools that were begun and never completed, by their keys: the tool and the call."""
+        """Return the tool calls that were begun and never completed, by their keys: the tool and the call."""
         return {key: found for key, found in self._begun.items() if not self._done[key]}
 
     def announced(self, key: str) -> bool:
-        """Say whether a recorded answer of a model asks for this call."""
+        """Return whether a recorded answer of a model asks for this call."""
         return self._announced[key] > 0
 
     def answered(self, path: str) -> Entry | None:
-        """Return the next answer of a model to this agent, if a human has answered something that came after it.
+        """Return the next answer of a model at this path, if a human has answered a later question.
 
-        What he was asked came from it: a model that is asked again may say something else.
+        That question followed from the model's answer. If the model were asked again, it might answer something else.
         """
         last = max(
             (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
@@ -139,14 +139,14 @@ class Recorded:
         return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
 
     def names(self) -> set[str]:
-        """Return the agents and tools of the calls that must not be lost: they had an effect, or a human was asked."""
+        """Return the agents and tools of the calls that must not be lost: calls with an effect, and questions."""
         rows = [entry.row for entry in self.entries] + [row for _, row in self.questions.values()]
         kept = [row for row in rows if row.effect != "read" or row.starts or row.what in HUMAN]
         tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
         return {name for row in kept for name in row.path.split("/")} | tools - {""}
 
     def unclaimed(self, **same: str) -> list[Entry]:
-        """Return the completed calls that were not made again and have these values in their rows."""
+        """Return the complete calls that this attempt has not made, and whose rows have these values."""
         found = [entry for entry in self.entries if not entry.claimed]
         return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
 
@@ -155,7 +155,7 @@ async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorde
     """Read the recorded calls with ``start <= number < stop``.
 
     Raises:
-        StateInvalid: one is missing or damaged.
+        StateInvalid: a call is missing or damaged.
     """
     found: list[tuple[CallRow, dict[str, Any]]] = []
     for row in await ledger.store.rows(ledger.session, Kind.CALL, start=start, stop=stop) if stop > start else ():

@@ -31,16 +31,20 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "sqlite:///midturn.db"
 MAX_BY_HAND = 64
-"""How many sessions are kept in mind between saves by hand."""
+"""Number of sessions that are cached between saves by hand."""
 
 
 def open(url: str | None = None, *, store: Store | None = None, **options: str | int | bool) -> OpenStore:
-    """Open the store behind a URL, or a store of your own; use it with ``async with``, which closes it at its end.
+    """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
-    ``store`` is an object that keeps the contract in :mod:`midturn.store`; it takes the place of a URL.
-    Options of a server's store may stand in the URL or be given by name: ``open("redis://...", strict=True)`` is
+    Instead of a URL, ``store`` gives an object that keeps the contract in :mod:`midturn.store`.
+    Give the options of a server's store in the URL or by name: ``open("redis://...", strict=True)`` is the same as
     ``open("redis://...?strict=true")``.
+
+    Raises:
+        StateInvalid: ``store`` came with a URL or with options, or does not keep the contract.
+        StoreUnavailable: the store has no such option.
     """
     if store is not None:
         if url is not None:
@@ -59,7 +63,7 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
 
 
 class OpenStore:
-    """A store in use: sessions by id."""
+    """An open store, with its sessions by id."""
 
     def __init__(self, opens: str | Store) -> None:
         self._opens = opens
@@ -85,7 +89,7 @@ class OpenStore:
 
     @property
     def store(self) -> Store:
-        """The store itself, as :mod:`midturn.store` describes it."""
+        """Return the store itself, as :mod:`midturn.store` describes it."""
         if self._store is None:
             raise StoreUnavailable.closed()
         return self._store
@@ -102,15 +106,16 @@ class OpenStore:
         durability: Durability = "call",
         journals: int = JOURNALS,
     ) -> Session[Event, TurnResult]:
-        """A session: the one with this id, or a new one once its first turn runs.
+        """Return the session with this id. If there is none, the first turn creates it.
 
-        ``what`` is a factory that builds an agent or a team, a :class:`~midturn.Blueprint`, or a live agent or team;
-        without it the session can be read, answered, discarded and deleted.
-        ``on_drift`` says what to do when the agents are built otherwise than those that made the latest checkpoint:
-        ``"warn"``, ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
+        ``what`` is a factory that builds an agent or a team, a :class:`~midturn.Blueprint`, or a live agent or team.
+        Without ``what``, you can only read, answer, discard and delete the session.
+        ``on_drift`` says what to do when the agents differ from those that made the latest checkpoint: ``"warn"``,
+        ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
-        ``durability="call"`` records every call inside a turn, so that one that was interrupted is finished without
-        repeating any; with ``"turn"`` it is run again whole. The calls of the last ``journals`` turns are kept.
+        ``durability="call"`` records every call inside a turn, so that an interrupted turn continues without
+        repeating any call. With ``"turn"``, an interrupted turn runs again as a whole. The calls of at least the last
+        ``journals`` turns are kept.
         """
         options = Options(
             labels=labels,
@@ -123,19 +128,21 @@ class OpenStore:
         return Session(self.store, check_id(session), what, _autogen(), options)
 
     async def save(self, session: str, live: Any) -> int:
-        """Store the state of an agent or a team as the next checkpoint of a session; its number."""
+        """Store the state of an agent or a team as the next checkpoint of a session; return the checkpoint's number."""
         return await self._saver(session, live).save()
 
     async def load(self, session: str, live: Any) -> int:
-        """Give an agent or a team the state of a session's latest checkpoint; its number, 0 if there is none yet.
+        """Load the state of a session's latest checkpoint into an agent or a team; return the checkpoint's number.
+
+        A session without a checkpoint returns 0 and loads nothing.
 
         Raises:
-            StateInvalid: the state does not fit; the agent or team is as it was.
+            StateInvalid: the state does not fit; the agent or team is unchanged.
         """
         return await self._saver(session, live).load()
 
     def _saver(self, session: str, live: Any) -> Session[Event, TurnResult]:
-        """The session of an earlier save of the same instance, which knows what is stored and need not read it."""
+        """Return a session for saving by hand: the cached one of the same instance, which need not read the store."""
         known, case = self._by_hand.pop(session, (None, None))
         if known is not live or case is None:
             if not _autogen().is_live(live):
@@ -152,11 +159,12 @@ class OpenStore:
         return case
 
     async def info(self, session: str) -> SessionInfo:
-        """Return how a session stands; a deleted one has the status ``deleted``.
+        """Return the status and the facts of a session; a deleted session has the status ``deleted``.
 
         Raises:
             NotFound: there is no such session.
-            StateInvalid, UnknownVersion: its record is damaged or half copied, or a newer midturn wrote it.
+            StateInvalid: the record of the session is damaged or half copied.
+            UnknownVersion: a newer midturn wrote the record.
         """
         head = await self.store.head(check_id(session))
         if head is None:
@@ -171,16 +179,19 @@ class OpenStore:
         prefix: str = "",
         order: ListOrder = "id",
     ) -> AsyncGenerator[SessionInfo, None]:
-        """Yield the sessions that match; deleted ones only when asked for by status.
+        """Yield the sessions that match; deleted sessions only if ``status`` asks for them.
 
-        They are ordered by id, or with ``order="updated"`` the one that changed last comes first; one that changes
-        meanwhile may then be missed or listed twice.
+        The sessions come in the order of their ids. With ``order="updated"``, the session that changed last comes
+        first; a session that changes during the listing may then be missed or listed twice.
+
+        Raises:
+            StateInvalid: there is no such status or order, or a label or the prefix is not valid.
         """
         wanted = _check_statuses(status)
         if status is not None and not wanted:
             return
         if order not in get_args(ListOrder):
-            raise StateInvalid(f"{order!r} is none of {', '.join(get_args(ListOrder))}", path="order")
+            raise StateInvalid(f"is {order!r}; it can be one of {', '.join(get_args(ListOrder))}", path="order")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
@@ -197,10 +208,10 @@ class OpenStore:
                     yield info
 
     async def counts(self) -> dict[SessionStatus, int]:
-        """Return how many sessions have each status, deleted ones too."""
+        """Return the number of sessions with each status, also of deleted sessions."""
         stored = await self.store.counts()
         counts: dict[SessionStatus, int] = {word: stored.get(word, 0) for word in get_args(SessionStatus)}
-        if counts["running"]:  # only the lease tells who is alive
+        if counts["running"]:  # only the lease shows whether the worker is alive
             alive = [holder(head) is not None async for head in self._heads("running", NO_LABELS, "", "id")]
             counts["running"], counts["interrupted"] = alive.count(True), alive.count(False)
         return counts
@@ -215,7 +226,7 @@ class OpenStore:
             after = heads[-1].session if order == "id" else cursor(heads[-1])
 
     async def delete(self, session: str) -> bool:
-        """Delete a session for good; whether there was one. The id stays deleted, and late writes are refused."""
+        """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail."""
         return await self.store.delete(check_id(session))
 
 
@@ -223,12 +234,12 @@ def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) ->
     words = (status,) if isinstance(status, str) else status or ()
     for word in words:
         if word not in get_args(SessionStatus):
-            raise StateInvalid(f"{word!r} is none of {', '.join(get_args(SessionStatus))}", path="status")
+            raise StateInvalid(f"is {word!r}; it can be one of {', '.join(get_args(SessionStatus))}", path="status")
     return frozenset(words)
 
 
 async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: ListOrder) -> AsyncGenerator[Head, None]:
-    """Yield what ordered streams have, in order; by id, a session that changes its stream meanwhile comes once."""
+    """Merge ordered streams. In the order of ids, a session that moves to another stream meanwhile comes only once."""
     last = ""
     async with AsyncExitStack() as stack:
         for stream in streams:

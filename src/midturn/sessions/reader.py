@@ -1,4 +1,4 @@
-"""Reading one session, without agents: what the command line, HTTP and pages show."""
+"""Reading one session without its agents, as the command line, HTTP and the web page do."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class SessionReader:
-    """One session as it is stored; every call reads it anew. ``id`` is its name in the store."""
+    """One session as it is stored. Every call reads it again. ``id`` is its name in the store."""
 
     def __init__(self, store: Store, session: str) -> None:
         self.id = session
         self._store = store
 
     async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
-        """Yield the turns, oldest first, also those that failed; with ``last``, only so many of the latest."""
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
         ledger = await self._read_head()
         start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
         async with aclosing(history(ledger, start=start)) as turns:
@@ -35,7 +35,7 @@ class SessionReader:
                 yield turn
 
     async def turn(self, number: int) -> Turn:
-        """Return one turn, with its calls and what people decided.
+        """Return one turn, with its calls and the decisions of people.
 
         Raises:
             NotFound: the session has no such turn.
@@ -43,9 +43,9 @@ class SessionReader:
         return await read_turn(await self._read_head(), number)
 
     async def open_turn(self) -> Turn | None:
-        """Return the turn that has no result yet, with what it has called so far and what it asks, if there is one.
+        """Return the turn that has no result yet, with its calls so far and its questions; ``None`` if there is none.
 
-        It runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
+        Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
         """
         ledger = await self._read_head()
         if ledger.progress.open is None:
@@ -54,12 +54,12 @@ class SessionReader:
         return replace(await read_turn(ledger, ledger.progress.turn), questions=questions)
 
     async def waiting(self) -> Waiting | None:
-        """Return what the open turn asks of people; ``None`` if it asks nothing."""
+        """Return the questions of the open turn to people; ``None`` if it has no questions."""
         questions = await read_questions(await self._read_head())
         return Waiting(questions) if questions else None
 
     def at(self, checkpoint: int) -> Checkpoint:
-        """Return the checkpoint with that number, to be read."""
+        """Return the checkpoint with this number. Its methods read it."""
         return Checkpoint(Ledger(self._store, self.id), checkpoint)
 
     async def _read_head(self) -> Ledger:

@@ -1,4 +1,4 @@
-"""A session: the life of a turn, from the lease to the commit. ``docs/turn.md`` tells it in prose."""
+"""A session: the life of a turn, from the lease to the commit. ``docs/turn.md`` explains it in prose."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAX_KEY = 500
 PATIENCE = 1.0
-"""Seconds beyond its timeout for which a call whose writes are refused tries again: it learns who has the session."""
+"""Seconds after its timeout in which a call with rejected writes tries again, to find out who holds the session."""
 
 NO_OPTIONS = Options()
 
@@ -72,14 +72,15 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co:
-        """Run a turn to its end and return its result, which is durable by then; ``waiting`` says if a human is needed.
+        """Run a turn and return its result, which is durable by then. Its ``waiting`` has the questions to people.
 
-        With a ``key`` the same turn delivered twice runs once: a known key returns the recorded result.
+        With a ``key``, the same turn delivered twice runs once: a known key returns the recorded result.
 
         Raises:
-            TurnFailed: the agent or team raised; the state is as before, ``resume()`` tries the turn again.
-            SessionBusy, InDoubt: another worker holds the session for too long, or its open turn waits for a human.
-            ReplayDiverged: what a crashed turn did, which is finished first, does not fit the code any more.
+            TurnFailed: the agent or team raised an error; the state is as before, ``resume()`` tries the turn again.
+            SessionBusy: another worker holds the session for too long, or the open turn waits for a human.
+            InDoubt: the open turn waits for a decision about a call in doubt.
+            ReplayDiverged: an interrupted turn has to be finished first, and its recorded calls do not fit the code.
             Conflict: the key was used before, for another task.
         """
         return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
@@ -91,7 +92,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """As :meth:`run`, with the events as they happen and the result as the last item."""
+        """Run a turn as :meth:`run` does; yield the events as they happen, and the result as the last item."""
         async with aclosing(self._stream(self._framework.accept(task), key, cancellation_token)) as stream:
             async for item in stream:
                 yield item
@@ -99,20 +100,21 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     async def resume(
         self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
     ) -> ResultT_co | None:
-        """Finish a turn that crashed, or try again one that failed or was cancelled; ``None`` if there is none.
+        """Continue an interrupted turn, or try a failed or cancelled turn again; ``None`` if no turn is open.
 
-        A turn that waits for a human is returned as it is. ``diverged="continue"`` goes on with a turn whose recorded
-        calls do not fit the code any more, knowing that what they did is done.
+        For a turn that waits for a human, return its questions. ``diverged="continue"`` continues a turn although its
+        recorded calls do not fit the code any more: what they did stays done.
 
         Raises:
-            TurnFailed, ReplayDiverged: it failed again; the code has changed, and what was done does not fit.
+            TurnFailed: the turn failed again.
+            ReplayDiverged: the code has changed, and the recorded calls do not fit.
         """
         return await self._last(self.resume_stream(diverged=diverged, cancellation_token=cancellation_token))
 
     async def resume_stream(
         self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """As :meth:`resume`, with the events as they happen; those that happened before are marked."""
+        """Continue a turn as :meth:`resume` does; yield the events, with a mark on those of earlier attempts."""
         if diverged not in get_args(Diverged):
             raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
         stop = stop_of(cancellation_token)
@@ -144,16 +146,18 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co | None:
-        """Answer what the open turn asks, and go on with it; its result, which may ask again.
+        """Answer a question of the open turn and continue the turn; return its result, which may have new questions.
 
-        To an agent that stands for a human: any text. To a tool that wants approval: ``approve``, also with other
-        ``arguments``, or ``deny: <reason>``. To a call in doubt: ``retry``, ``done: <result>`` or ``fail``.
-        ``question`` is the id of the question, needed if there are several; ``diverged`` is as for :meth:`resume`.
-        A session without an agent or team only records the answer and returns ``None``; ``resume()`` goes on then.
+        Answer an agent that stands for a human with any text. Answer a tool that needs approval with ``approve``, also
+        with other ``arguments``, or with ``deny: <reason>``. Answer a call in doubt with ``retry``, ``done: <result>``
+        or ``fail``.
+        ``question`` is the id of the question; it is needed if several are open. ``diverged`` is as for :meth:`resume`.
+        A session without an agent or team only records the answer and returns ``None``; ``resume()`` continues the turn
+        later.
 
         Raises:
-            Conflict: the question is not asked, or not any more.
-            StateInvalid: this cannot be answered to it.
+            Conflict: the question was never asked, or is no longer open.
+            StateInvalid: the question does not allow this answer, or several questions are open.
         """
         return await self._last(
             self.answer_stream(
@@ -174,12 +178,12 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """As :meth:`answer`, with the events as they happen; those that happened before are marked."""
+        """Answer a question as :meth:`answer` does; yield the events, with a mark on those of earlier attempts."""
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
             decided = None
-            if question is None:  # what is asked now, and not while we wait
+            if question is None:  # the answer is for the question of now, not for one that comes while we wait
                 decided = await self._questions.decide(None, answer, arguments)
                 question = decided.question.id
             while True:
@@ -201,7 +205,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     yield item
 
     async def discard(self) -> bool:
-        """Give up the open turn, which waits, failed or was interrupted; whether there was one. What it did is done."""
+        """Give up the open turn; return whether there was one. What the turn did to the world stays done."""
         stop = stop_of(None)
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -217,23 +221,24 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 return True
 
     async def replay(self, turn: int) -> Replay:
-        """Run a finished turn again from its journal, without any call, and compare what is said.
+        """Run a finished turn again from its journal, without any call, and compare its messages with the record.
 
-        A regression test from what happened: the code of today gets the task, the state and the answers of then.
-        Nothing is written, and the session may go on meanwhile.
+        This makes a regression test of a past turn: today's code gets the task, the state and the answers of that turn.
+        Nothing is written, and the session can be used at the same time.
 
         Raises:
-            StateInvalid: the turn's calls are not kept, or the session has no factory.
+            NotFound: there is no such turn.
+            StateInvalid: the turn did not run to its end, its calls were removed, or the session has no factory.
         """
         if not self._instance.is_built:
             raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
         return await replay(await self._read_head(), turn, self._instance.blueprint, self._framework.another())
 
     async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
-        """A new session that begins with the state of a checkpoint of this one, or with none; this one is left alone.
+        """Create a session that begins with the state of a checkpoint of this one, or without a state if ``at`` is 0.
 
         Raises:
-            Conflict: there is a session with that id already.
+            Conflict: there is already a session with that id.
         """
         options = replace(self._options, labels=None)
         other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), options)
@@ -249,20 +254,20 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         """
         await self._ledger.refresh()
         if self._ledger.head is not None:
-            raise Conflict(f"there is a session {self.id!r} already; choose another id", session=self.id)
+            raise Conflict(f"there is already a session {self.id!r}; choose another id", session=self.id)
         stored = await checkpoint.read()
         await self._save(stored.tree, "save", stored)
         self._instance.forget()
 
     async def delete(self) -> bool:
-        """Delete the session for good; whether there was something to delete."""
+        """Delete the session for good; return whether it existed."""
         return await self._ledger.store.delete(self.id)
 
     async def save(self, tree: Any = None, *, origin: Origin = "save") -> int:
-        """Store the state of the given live instance (or ``tree``) as a checkpoint, running nothing; its number.
+        """Store the state of the given live instance, or ``tree``, as a checkpoint; return its number. Run nothing.
 
         Raises:
-            TurnFailed: a turn crashed or waits; it has to be finished first.
+            TurnFailed: a turn was interrupted or waits; finish it first.
         """
         if tree is None:
             tree = await self._framework.capture(self._instance.given())
@@ -287,7 +292,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     self._give_way(error, until)
 
     async def load(self) -> int:
-        """Give the given live instance the state of the latest checkpoint; its number, 0 if there is none.
+        """Load the latest checkpoint into the given live instance; return its number, or 0 if there is no checkpoint.
 
         Raises:
             StateInvalid: the state does not fit; the instance has its old state again.
@@ -299,7 +304,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     async def _stream(
         self, task: list[Json] | None, key: str | None, token: Cancellation | None
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """One turn: the events, then the result."""
+        """Run one turn; yield its events, then its result."""
         digest = task_digest(task and [self._framework.identity(message) for message in task])
         contended = False
         stop = stop_of(token)
@@ -324,7 +329,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                         await self._last(self._runner.perform(left, stop, own=False))
                         continue
                     else:
-                        if contended:  # with the lease held first, the state that is read next is the last one
+                        if contended:  # with the lease held, the state that is read next is the latest
                             await self._take()
                         turn = await self._runner.begin(task, key, number, digest)
                 except Conflict as error:
@@ -337,10 +342,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     yield item
 
     async def _turn_of(self, key: str | None, digest: str) -> tuple[int, int]:
-        """Where the next record of a key goes, and the turn that the key belongs to, 0 if it is new.
+        """Return the number for the next record of a key, and the turn that the key belongs to, 0 if the key is new.
 
         Raises:
-            Conflict: it belongs to another task.
+            Conflict: the key belongs to another task.
         """
         if key is None:
             return 0, 0
@@ -350,13 +355,13 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         return number, known.turn if known is not None else 0
 
     async def _take(self) -> None:
-        """Take the lease, if it is not held."""
+        """Take the lease, unless this session holds it."""
         head = self._ledger.head
         if not self._ledger.owned:
             await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
 
     async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
-        """The last item of a turn's stream, which is its result."""
+        """Return the last item of a turn's stream, which is the result of the turn."""
         result: Any = None
         async with aclosing(stream):
             async for item in stream:
@@ -364,17 +369,17 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         return cast("ResultT_co", result)
 
     def _give_way(self, error: Conflict, until: float) -> None:
-        """Another was quicker: know nothing of the session any more, and try again.
+        """Drop the instance, because another worker wrote the session first; the caller tries again.
 
         Raises:
-            Conflict: nobody is quicker so often; something is wrong.
+            Conflict: the caller has tried for too long, so something else is wrong.
         """
         self._instance.forget()
         if time.monotonic() >= until + PATIENCE:
             raise error
 
     def _interrupted(self) -> bool:
-        """Whether the open turn was neither finished nor reported to anybody: its worker died."""
+        """Return whether the open turn was interrupted: its worker died, and nobody got a result or an error."""
         return self._ledger.progress.open == "running"
 
 

@@ -1,4 +1,4 @@
-"""One call at a time on a session of this process, and the lease given back when it ends."""
+"""Lets one call at a time use a session in this process, and gives the lease back when the call ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Turnstile:
-    """Lets the calls on a session through one by one; ``wait`` is for how many seconds one waits for the others."""
+    """Lets the calls on a session through one by one. A call waits up to ``wait`` seconds for the others."""
 
     def __init__(self, ledger: Ledger, instance: Instance[Any, Any], wait: float) -> None:
         self._ledger = ledger
@@ -28,19 +28,19 @@ class Turnstile:
         self._wait = wait
         self._mutex = asyncio.Lock()
         self._inside = 0
-        """How many calls have the mutex or wait for it."""
+        """Number of calls that hold the mutex or wait for it."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
     async def alone(self, stop: Stop) -> AsyncGenerator[float]:
-        """One call at a time in this process; until when to wait for other workers; the lease given back at the end."""
+        """Let one call in; yield the time until which it waits for other workers. At the end, give the lease back."""
         self._move_to(asyncio.get_running_loop())
         until = time.monotonic() + self._wait
         await self._enter(stop)
         try:
             yield until
         except GeneratorExit:
-            raise  # a caller that has its result needs no more; a turn that is left in the middle forgets by itself
+            raise  # a caller with its result needs no more; perform() drops the instance of an unfinished turn
         except BaseException:
             self._instance.doubt()
             raise
@@ -55,7 +55,7 @@ class Turnstile:
 
     async def _enter(self, stop: Stop) -> None:
         self._inside += 1
-        if self._inside == 1:  # nobody has it or waits for it, so there is nothing to wait for, or to stop
+        if self._inside == 1:  # nobody else holds the mutex or waits for it
             await self._mutex.acquire()
             return
         acquiring = asyncio.ensure_future(self._mutex.acquire())
@@ -64,7 +64,7 @@ class Turnstile:
                 await unless(acquiring, stop)
         except (asyncio.CancelledError, TimeoutError) as error:
             self._inside -= 1
-            if not acquiring.cancelled():  # it came in the same moment
+            if not acquiring.cancelled():  # the mutex came in the same moment
                 self._mutex.release()
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -76,13 +76,17 @@ class Turnstile:
             ) from None
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to this event loop, after the one before has ended."""
+        """Move to this event loop, if the previous one has ended.
+
+        Raises:
+            StoreUnavailable: the previous event loop still runs.
+        """
         if self._loop is not None and self._loop is not loop:
             if self._loop.is_running():
                 raise StoreUnavailable(
                     f"session {self._ledger.session!r} is in use in another event loop or process",
                     session=self._ledger.session,
-                    hint="Make one in each: store.session(...).",
+                    hint="Call store.session(...) in each of them.",
                 )
             self._instance.forget()
             self._mutex, self._inside = asyncio.Lock(), 0
@@ -90,7 +94,7 @@ class Turnstile:
         self._loop = loop
 
     async def _release(self, status: Status) -> None:
-        """Give back a lease that was taken for nothing."""
+        """Give back a lease that the call took and did not use."""
         self._instance.forget()
-        with suppress(MidturnError):  # it expires by itself
+        with suppress(MidturnError):  # the lease expires by itself
             await self._ledger.write(status=status, progress=self._ledger.progress, release=True)

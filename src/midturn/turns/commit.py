@@ -1,4 +1,4 @@
-"""Writing a checkpoint: the state, what made it, and the end of its turn, at once."""
+"""Writing a checkpoint: the state, the agents that made it, and the end of its turn, in one write."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What a checkpoint says of the agents that it is the state of."""
+    """The facts that a checkpoint records about its agents and its origin."""
 
     blueprint: str = ""
     version: int = 1
     fingerprint: int | None = None
-    """The body that says how they were built."""
+    """The number of the body that describes how the agents were built."""
     drift: Sequence[str] = ()
-    """What had changed in them since the checkpoint before."""
+    """The changes in the agents since the previous checkpoint."""
     run: str = ""
-    """The migration run that made it."""
+    """The migration run that made the checkpoint."""
     restores: int | None = None
-    """The checkpoint that it is the same as."""
+    """The older checkpoint whose state this one restores."""
     forked_from: str = ""
-    """The session whose checkpoint it is the same as, if it is the first of a fork."""
+    """The session that this one was forked from, if this is the first checkpoint of a fork."""
     forked_at: int = 0
 
     @classmethod
     def of(cls, stored: Stored, archive: Archive) -> Stamp:
-        """Say the same as a checkpoint that was read, for another one with its state."""
+        """Return the stamp of a stored checkpoint, for another checkpoint with the same state."""
         row, found = stored.row, stored.fingerprint
         number = None if found is None else archive.message(found, "fingerprint")
         return cls(blueprint=row.blueprint, version=row.version, fingerprint=number)
@@ -60,9 +60,9 @@ async def commit(
     attempts: int = 1,
     journals: int | None = None,
 ) -> None:
-    """Write a checkpoint, the result and the turn's end at once, and give the lease back.
+    """Write a checkpoint, the result and the end of the turn in one write, and give the lease back.
 
-    The calls of turns that came more than ``journals`` turns before it may be removed with it.
+    The write may also remove the calls of turns that are more than ``journals`` turns older.
     """
     progress = ledger.progress
     packed = archive.pack(tree)
@@ -90,7 +90,7 @@ async def commit(
     )
     first, number = progress.generation
     prune = 0
-    if journals is not None and turn - first >= journals:  # what is older than this generation is old enough
+    if journals is not None and turn - first >= journals:  # older generations are old enough to be removed
         prune = number if journals else progress.calls
         progress = replace(progress, generation=(turn + 1, progress.calls))
     with ledger.storing(archive) as bodies:

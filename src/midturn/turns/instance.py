@@ -1,4 +1,4 @@
-"""The live agent or team of a session: built, restored, kept from turn to turn, and thrown away when in doubt."""
+"""The live agent or team of a session: built, restored, kept from turn to turn, and dropped when in doubt."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ NOTHING: dict[str, Json] = {"state": {}, "beside": {}, "kept": 0}
 """The state of a session before its first checkpoint."""
 
 _SESSIONS: dict[int, tuple[ref[Any], str]] = {}
-"""Which session each live instance runs, by its ``id()``: agents may be equal, or have no hash."""
+"""The session that each live instance runs, by the ``id()`` of the instance: agents may be equal, or have no hash."""
 
 
 @contextmanager
 def _naming(session: str) -> Generator[None]:
-    """Say in errors which session they are about."""
+    """Name the session in the errors that are raised inside."""
     try:
         yield
     except StateInvalid as error:
@@ -54,14 +54,14 @@ def _naming(session: str) -> Generator[None]:
 
 
 def _snapshot(tree: Any) -> Any:
-    """Return a captured state that does not follow its live lists."""
+    """Return a copy of a captured state that does not change with its live lists."""
     if isinstance(tree, Grown):
         return Grown(list(tree.items), tree.dump)
     return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
 
 
 def _assign(live: Any, session: str) -> str:
-    """Give a live instance to this session, unless another one runs it; return the session that runs it."""
+    """Assign a live instance to this session, unless another session runs it; return the session that runs it."""
     known, current = _SESSIONS.get(id(live), (None, session))
     if known is not None and known() is live:
         return current
@@ -71,7 +71,7 @@ def _assign(live: Any, session: str) -> str:
 
 
 class Instance(Generic[EventT_co, ResultT_co]):
-    """What a session runs. ``live`` has the state of the checkpoint ``checkpoint``, or is ``None``."""
+    """The agent or team that a session runs. ``live`` has the state of checkpoint ``checkpoint``, or is ``None``."""
 
     def __init__(
         self,
@@ -86,27 +86,27 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._last: ref[Any] | None = None
         self._given = what if framework.is_live(what) else None
         self._first: Json = None
-        """The state that a given live instance came with, on which a checkpoint is loaded."""
+        """The state that a given live instance had at first; a checkpoint is loaded on top of that state."""
         self._before: Any = None
-        """The state of a given live instance before the turn that runs; one that fails goes back to it."""
+        """The state of a given live instance before the running turn; a turn that fails goes back to that state."""
         if isinstance(what, Blueprint):
             self.blueprint = what
         elif self._given is not None or what is None:
             self.blueprint = Blueprint("", lambda: what)
         else:
-            self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # it refuses what is not callable
+            self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # check() rejects what is not callable
         self.blueprint.check()
         self.is_runnable = what is not None
         self.is_built = self._given is None and what is not None
-        """Whether a factory builds it."""
+        """True if a factory builds the instance."""
         self.live: Any = None
         self._touched: Mapping[int, frozenset[str]] = {}
-        """The agents and tools that migrations have changed in what was loaded, by the versions that they led from."""
+        """The agents and tools that migrations have changed in the loaded state, by the version before each."""
         self._owner = ""
-        """The name of the blueprint whose session it is, if this one has none."""
+        """The name of the blueprint in the stored checkpoint, for a blueprint without a name."""
         self._fingerprint: dict[str, Json] | None = None
         self._described: int | None = None
-        """The number of the body that has the fingerprint."""
+        """The number of the body that holds the fingerprint."""
         self._drift: Sequence[str] = ()
         self.checkpoint = 0
         self.archive = Archive()
@@ -114,55 +114,59 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     @property
     def version(self) -> int:
-        """Return the version that a checkpoint gets."""
+        """Return the version that the next checkpoint gets."""
         return self.blueprint.version
 
     def given(self) -> Any:
-        """Return the live instance that the session was made with."""
+        """Return the live instance that the session was created with.
+
+        Raises:
+            StateInvalid: the session was created without a live instance.
+        """
         if self._given is None:
             raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
         return self._given
 
     def forget(self) -> None:
-        """Never use this live instance again: its run was aborted, or another worker has moved the session on."""
+        """Drop the live instance: its run was aborted, or another worker has continued the session."""
         self.live = self._before = None
         self._known = False
         self._drift, self._touched = (), {}
 
     def doubt(self) -> None:
-        """Forget the live instance, unless it is a given one that is known to be as it was before a turn."""
+        """Drop the live instance, unless it was given and has the state from before a turn."""
         if self._given is None or self._before is not None:
             self.forget()
 
     async def begin(self) -> None:
-        """Remember what a given live instance is like before a turn."""
+        """Remember the state of a given live instance before a turn."""
         if self._given is not None:
             self._before = _snapshot(await self._framework.capture(self.live))
 
     def end(self, checkpoint: int) -> None:
-        """Note that the live instance has the state of this checkpoint, which a turn has made."""
+        """Note that the live instance has the state of this checkpoint, which was just written."""
         self.checkpoint, self._before = checkpoint, None
         self._drift, self._touched = (), {}
 
     def touched(self, version: int) -> frozenset[str] | None:
-        """Return the agents and tools that the migrations from a version on change; ``None`` if nobody can tell."""
+        """Return the agents and tools that the migrations since a version change; ``None`` if that is unknown."""
         touched = self._touched
         if self.is_built and not self.checkpoint:
             try:
                 touched = migrate(NOTHING, self.blueprint.migrations(version), self._framework, self.session).touched
-            except MigrationFailed:  # it needs a state to say so
+            except MigrationFailed:  # the migration needs a state
                 return None
         return frozenset[str]().union(*(names for start, names in touched.items() if start >= version))
 
     def tools(self) -> frozenset[str] | None:
-        """Return the names of all tools, if they are known without asking a server for them."""
+        """Return the names of all tools; ``None`` if only a server can list them."""
         agents: Any = (self._fingerprint or {}).get("agents", {})
         if any("workbenches" in agent for agent in agents.values()):
             return None
         return frozenset(name for agent in agents.values() for name in agent.get("tools", ()))
 
     def stamp(self) -> Stamp:
-        """Return what the next checkpoint says of what is run."""
+        """Return the stamp of the next checkpoint."""
         if self._described is None and self._fingerprint is not None:
             self._described = self.archive.message(self._fingerprint, "fingerprint")
         return Stamp(
@@ -181,7 +185,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._fingerprint, self._described = await fingerprint_of(live, self._framework), None
 
     async def go_back(self) -> None:
-        """Restore a given live instance to what it was before the turn, with what its owner had changed in it."""
+        """Restore the state of a given live instance from before the turn, with the changes that its owner had made."""
         if self._given is None or self._before is None:
             self.forget()
             return
@@ -192,12 +196,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live, self._known = self._given, known
 
     async def load(self, ledger: Ledger) -> None:
-        """Build a live instance and give it the state of the session's latest checkpoint, unless there is one.
+        """Build a live instance with the state of the latest checkpoint, unless there is such an instance already.
 
         Raises:
             StateInvalid: the state is damaged, or does not fit what was built.
-            UnknownVersion: a newer version of the blueprint wrote it.
-            MissingMigration: an older one did.
+            UnknownVersion: a newer version of the blueprint wrote the state.
+            MissingMigration: an older version wrote the state, and a migration is missing.
         """
         if self.live is not None and self._is_current(ledger):
             return
@@ -218,7 +222,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live = live
 
     async def read(self, ledger: Ledger) -> Stored | None:
-        """Read the session's bodies and lists, if needed; return its latest checkpoint if that was read for it."""
+        """Read the session's bodies and lists, if needed; return the latest checkpoint if it was read, too."""
         progress = ledger.progress
         if self._is_current(ledger):
             return None
@@ -238,7 +242,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return self._known and known == stored
 
     async def load_given(self, ledger: Ledger) -> int:
-        """Give the given instance the latest state; with an error, it has its old one again."""
+        """Load the latest state into the given instance; return the checkpoint. On an error, restore the old state."""
         live = self.given()
         if not ledger.progress.checkpoint:
             return 0
@@ -259,7 +263,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return ledger.progress.checkpoint
 
     async def _restore(self, live: Any, tree: Json) -> None:
-        """Give a live instance a state."""
+        """Load a state into a live instance."""
         await self._framework.load(live, await self._framework.fit(live, tree))
 
     async def _build(self) -> Any:
@@ -285,7 +289,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         """Claim a live instance for this session alone: two conversations in one agent would be mixed up.
 
         Raises:
-            StateInvalid: another session runs it, or the factory gave the one that was to be replaced.
+            StateInvalid: another session runs the instance, or the factory returned the same instance as before.
         """
         current = _assign(live, self.session)
         if current != self.session:
@@ -317,12 +321,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
         return fitted
 
     async def compare(self, begun: Json) -> None:
-        """See what has changed in the agents since a turn was begun by some that were ``begun`` so.
+        """Compare the agents with those that began a turn; ``begun`` is their fingerprint.
 
         Raises:
-            Drifted: the policy refuses it.
+            Drifted: the policy rejects a difference.
         """
-        if begun is not None and not self._drift:  # else it was told already
+        if begun is not None and not self._drift:  # else the drift was already reported
             built: Json = self._fingerprint
             self._drift = await changes_since(begun, built, self.blueprint, self.session, self._on_drift)
 
@@ -330,10 +334,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._drift = await accept(loaded.gained, fitted, self.blueprint, self.session, self._on_drift)
 
     def check_version(self, stored: int) -> None:
-        """See that what is stored is not of a later version than what is built here.
+        """Check that the stored version is not newer than the version of the blueprint.
 
         Raises:
-            UnknownVersion: it is.
+            UnknownVersion: the stored version is newer.
         """
         if self.is_built:
             check_version(stored, self.version, self.session)
@@ -341,6 +345,6 @@ class Instance(Generic[EventT_co, ResultT_co]):
     def _check(self, stored: Stored) -> None:
         check_owner(self.blueprint, stored.row.blueprint, self.session)
         self._owner = stored.row.blueprint
-        if not self.is_built:  # it has no version of its own, and is given that of the state it goes on from
+        if not self.is_built:  # without a version of its own, it takes the version of the stored state
             self.blueprint.version = stored.row.version
         self.check_version(stored.row.version)

@@ -1,4 +1,4 @@
-"""The open turn of a session: its input, its calls, and what it asks of people."""
+"""The open turn of a session: its input, its calls, and its questions to people."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class OpenTurn:
 
     task: list[Json] | None = None
     born: float = 0.0
-    """When its input was accepted."""
+    """The time at which the input was accepted."""
     version: int = 1
-    """The latest version of the blueprint that has worked on it."""
+    """The latest version of the blueprint that has worked on the turn."""
     fingerprint: Json = None
-    """How the agents were built that began it, if no checkpoint says so."""
+    """The fingerprint of the agents that began the turn, if the session has no checkpoint yet."""
     recorded: Recorded
-    """The calls that were made for it before."""
+    """The calls that earlier attempts have recorded."""
 
 
 async def read_open_turn(ledger: Ledger) -> OpenTurn:
-    """Read the open turn; the head was read before.
+    """Read the open turn. The ledger must have read the head before.
 
     Raises:
-        StateInvalid: it is damaged.
+        StateInvalid: the record of the turn is missing or damaged.
     """
     progress = ledger.progress
     row = await ledger.read(Kind.TURN, TurnRow, progress.turn)
@@ -66,32 +66,32 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
 
 
 def calls_made(progress: Progress) -> Sequence[int]:
-    """Return the numbers of the last turn's first call and of the one after its last; nothing if there is none."""
+    """Return the start and the stop of the last turn's calls; an empty sequence if the turn has no calls."""
     return (progress.journal, progress.calls) if progress.journal < progress.calls else ()
 
 
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
-    """Return what the open turn waits for, oldest first; nothing if it does not wait."""
+    """Return the questions of the open turn, oldest first; an empty tuple if the turn does not wait."""
     if ledger.progress.open != "waiting":
         return ()
     return tuple(question for question, _ in (await read_open_turn(ledger)).recorded.questions.values())
 
 
 async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
-    """Check that what is built here can continue an open turn.
+    """Check that this instance can continue an open turn.
 
     Raises:
-        UnknownVersion: a newer version of the blueprint has begun it.
-        MigrationFailed: a migration takes away the agents or tools that it has used.
-        Drifted: the policy refuses what has changed since it was begun.
+        UnknownVersion: a newer version of the blueprint has worked on the turn.
+        MigrationFailed: a migration changes agents or tools that the turn has used.
+        Drifted: the policy rejects a change in the agents since the turn began.
     """
     instance.check_version(turn.version)
     used, touched = turn.recorded.names(), instance.touched(turn.version)
     if gone := sorted(used if touched is None else used & touched):
         raise MigrationFailed(
-            f"session {instance.session!r} has an open turn that has used {', '.join(gone)}, and a migration to "
-            f"version {instance.version} changes that. Nothing was changed: finish the turn with version "
-            f"{turn.version}, which has worked on it, or give it up",
+            f"the open turn of session {instance.session!r} has used {', '.join(gone)}, and a migration to version "
+            f"{instance.version} changes that. Nothing was changed: finish the turn with version {turn.version}, "
+            "which has worked on it, or give the turn up",
             session=instance.session,
             versions=(turn.version, instance.version),
             hint="Give the turn up: discard().",
@@ -102,24 +102,24 @@ async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """An open question, and what somebody decided."""
+    """An open question and its decision."""
 
     turn: OpenTurn
     head: Head | None
-    """The head that was seen when the turn was read."""
+    """The head from which the turn was read."""
     question: Question
     row: CallRow
-    """The row that asks."""
+    """The row that asks the question."""
     last: bool
-    """Nothing else is asked."""
+    """True if this is the only open question."""
     answer: str
     arguments: Mapping[str, Json] | None
-    """What somebody changed in the arguments of the call."""
+    """The changes to the arguments of the call."""
     value: dict[str, Any]
     """The decision as the journal records it."""
 
     def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row]]:
-        """Add the decision to what the turn has recorded; return its rows, and the progress with them."""
+        """Add the decision to the recorded calls of the turn; return the new progress and the rows to write."""
         at, asked = now(), self.question
         value = archive.inline(self.value, "answer")
         row = replace(self.row, stage="done", value=value, at=at, attempt=progress.attempts)
@@ -143,7 +143,7 @@ class Decided:
 
 
 class OpenQuestions(Generic[EventT_co, ResultT_co]):
-    """What the open turn asks, and what is answered. The session's lease is free or held when it is used."""
+    """The questions of the open turn, and their answers. No other worker holds the lease when it is used."""
 
     def __init__(
         self,
@@ -156,11 +156,11 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         self._framework = framework
 
     async def result(self, *, own: bool) -> ResultT_co:
-        """Return the result of the open turn, which waits, if that is the caller's ``own``.
+        """Return the result of the open turn, which waits, if the turn is the caller's ``own``.
 
         Raises:
-            InDoubt: it is not, and the open turn waits for somebody to say what became of a call.
-            SessionBusy: it is not, and the open turn waits for another answer.
+            InDoubt: the turn is not the caller's own, and waits for a decision about a call in doubt.
+            SessionBusy: the turn is not the caller's own, and waits for another answer.
         """
         progress, session = self._ledger.progress, self._ledger.session
         questions = await read_questions(self._ledger)
@@ -187,11 +187,11 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         raise SessionBusy(text, session=session, owner="a human", hint=hint)
 
     async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
-        """Return what an answer decides: to the question with this id, or to the only one.
+        """Return the decision that an answer makes about the question with this id, or about the only question.
 
         Raises:
-            Conflict: the question is not asked, or not any more.
-            StateInvalid: this cannot be answered to it, or there are several questions.
+            Conflict: the question was never asked, or is no longer open.
+            StateInvalid: the question does not allow this answer, or several questions are open.
         """
         session, waits = self._ledger.session, self._ledger.progress.open == "waiting"
         turn = await read_open_turn(self._ledger) if waits else OpenTurn(recorded=Recorded())
@@ -199,7 +199,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
             raise StateInvalid(
-                f"several are open; name one of these:\n{listed}",
+                f"several questions are open; name one of these:\n{listed}",
                 path="question",
                 session=session,
                 hint="Name it by its id: answer(..., question=...).",
@@ -225,10 +225,10 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         )
 
     async def record(self, decided: Decided) -> None:
-        """Record a decision without agents. The turn can continue when nothing else is asked.
+        """Record a decision without running the turn. The turn can continue when no other question is open.
 
         Raises:
-            Conflict: another was quicker.
+            Conflict: another worker wrote the session first.
         """
         await self._instance.read(self._ledger)
         archive = self._instance.archive
@@ -243,7 +243,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
 
     async def discard(self) -> None:
-        """Give the open turn up for good."""
+        """Give up the open turn for good."""
         progress = self._ledger.progress
         failure = FailureRow(
             turn=progress.turn,

@@ -1,4 +1,4 @@
-"""Running a finished turn again from its journal, without any call: does the code of today say the same?"""
+"""Running a finished turn again from its journal, without any call, to compare today's code with the record."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came of running a turn again."""
+    """The outcome of running a turn again."""
 
     turn: int
     differences: Sequence[str]
-    """What is not as it was recorded: where in the transcript, or which call."""
+    """The differences from the record: a path in the transcript, or a call."""
     notes: Sequence[str]
-    """Requests to models that have changed; they were given the recorded answers all the same."""
+    """Requests to models or humans that have changed; they got the recorded answers nevertheless."""
     messages: Sequence[Json]
-    """What was said now."""
+    """The messages of this run."""
 
     @property
     def same(self) -> bool:
-        """Say whether the transcript is the same, but for ids and times."""
+        """Return whether the turn ran as it is recorded, apart from ids and times."""
         return not self.differences
 
 
@@ -56,7 +56,7 @@ class _Other(Exception):
 
 
 class _RecordedCalls:
-    """Answers from a journal and from nowhere else."""
+    """Calls that are answered from the journal only."""
 
     def __init__(self, known: Recorded, halt: Stop) -> None:
         self._known = known
@@ -85,7 +85,7 @@ class _RecordedCalls:
         for first, tools in reversed(self._known.seen.get(path, ())):
             if first <= nth:
                 return list(tools)
-        return await self._stop(f"{path}: its tools are asked for, and were not then")
+        return await self._stop(f"{path}: lists its tools, which it did not do then")
 
     async def close(self) -> None:
         await self._order.close()
@@ -98,7 +98,7 @@ class _RecordedCalls:
             others = self._known.unclaimed(path=request.path, what=request.what)
             if request.what not in ("model", "human") or not others:
                 was = ", ".join(f"{each.row.name}({each.row.about})" for each in others) or "nothing"
-                await self._stop(f"{request.path}: calls {request.name or request.what} now, and then {was}")
+                await self._stop(f"{request.path}: calls {request.name or request.what} now, and called {was} then")
             entry = others[0]
             self.notes.append(f"{request.path}: its request has changed")
         entry.claimed = True
@@ -121,28 +121,28 @@ class _RecordedCalls:
 
 
 async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Framework[Any, Any]) -> Replay:
-    """Run a finished turn again in something built for it.
+    """Run a finished turn again in a newly built agent or team.
 
     Raises:
         NotFound: there is no such turn.
-        StateInvalid: it did not run to its end, its calls are not kept, or the state before it does not fit.
+        StateInvalid: the turn did not run to its end, its calls were removed, or the state before it does not fit.
     """
     name = f"turn {turn}"
     row, task = await ledger.read(Kind.CHECKPOINT, CheckpointRow, turn), await ledger.read(Kind.TURN, TurnRow, turn)
     if task is None:
         raise missing_turn(ledger, turn)
     if row is None or row.origin != "run":
-        raise StateInvalid("is not one that ran to its end", path=name, session=ledger.session)
+        raise StateInvalid("did not run to its end", path=name, session=ledger.session)
     bodies = await read_bodies(ledger, row.bodies)
     if not row.calls:
         raise StateInvalid('has no recorded calls; it ran with durability="turn"', path=name, session=ledger.session)
     first, after = row.calls
     if first < after and not await ledger.store.rows(ledger.session, Kind.CALL, start=first, stop=first + 1):
         raise StateInvalid(
-            "its calls are not kept any more",
+            "its calls were removed",
             path=name,
             session=ledger.session,
-            hint="Keep those of more turns: session(..., journals=50).",
+            hint="Keep the calls of more turns: session(..., journals=50).",
         )
     known = await recorded.read(ledger, first, after, bodies)
     live = await build(blueprint, framework)
@@ -169,7 +169,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         then = {"messages": messages_of(bodies, row.messages), "stop_reason": row.stop_reason}
         now = {"messages": list(outcome.messages), "stop_reason": outcome.stop_reason}
         where = difference(_comparable(framework, then), _comparable(framework, now), name)
-        differences += [f"{where} is not as it was"] if where else []
+        differences += [f"{where} is different"] if where else []
         # Models that were asked again after a change, and questions about a tool, need not be there a second time.
         left = [each.row for each in known.unclaimed() if each.row.what in ("tool", "code", "memory")]
         differences += [f"{each.path}: {each.name} is not called" for each in left]

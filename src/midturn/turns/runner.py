@@ -1,4 +1,4 @@
-"""Running one turn of a session whose lease is held: accept, run, commit; or record that it failed."""
+"""Running one turn of a session: accept, run and commit it, or record that it failed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._options = options
 
     async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> OpenTurn:
-        """Accept an input: make it durable, with the lease, before anything runs. Return the turn to perform."""
+        """Accept an input: take the lease and store the input before anything runs. Return the turn to perform."""
         await self._instance.load(self._ledger)
         repairs = await self._framework.prepare(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
@@ -86,14 +86,14 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         return OpenTurn(task=task, born=row.at, recorded=Recorded())
 
     async def reopen(self, *, own: bool, decided: Decided | None = None) -> OpenTurn:
-        """Take the lease to run the open turn again, with what somebody ``decided``. Return the turn to perform.
+        """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.
 
-        ``own`` says that the caller asked for this very turn.
+        ``own`` is true if the caller asked for this very turn.
         """
         await self._instance.load(self._ledger)
         turn = await read_open_turn(self._ledger) if decided is None else decided.turn
         await check_open_turn(turn, self._instance)
-        await self._framework.prepare(self._instance.live)  # the turn has the repairs since begin()
+        await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
         progress, rows = self._ledger.progress, list[Row]()
         if decided is not None:
             progress, rows = decided.record(progress, self._instance.archive)
@@ -107,7 +107,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         return turn
 
     async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool) -> None:
-        """Write that the turn runs, and take the lease for it."""
+        """Record that the turn runs, and take the lease, in one write."""
         await self._instance.begin()
         archive = self._instance.archive
         try:
@@ -118,7 +118,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                     rows=[*bodies, *rows],
                 )
         except asyncio.CancelledError as error:
-            if own and self._ledger.owned:  # it was written all the same
+            if own and self._ledger.owned:  # the turn was written nevertheless
                 await self._abort("cancelled", error)
             raise
 
@@ -127,7 +127,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run the open turn, whose lease is held, and commit it; yield its events, then its result.
 
-        A turn that is not the caller's ``own`` is left as it was when the caller goes: nobody was told of its end.
+        A turn that is not the caller's ``own`` stays interrupted when the caller leaves, and is not cancelled.
         """
         self._ledger.forget_bodies()
         number, waiting = self._ledger.progress.turn, None
@@ -172,11 +172,11 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             raise
         except Exception as error:
             await self._abort("failed", error)
-            which = "" if own else ", which another worker left behind and had to be finished first,"
+            which = "" if own else ", which was interrupted and had to be finished first,"
             hint = "run() starts another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
                 f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
-                "The state is as it was before it.",
+                "The state is as it was before the turn.",
                 session=self._ledger.session,
                 turn=number,
                 hint=f"{hint}, resume() tries turn {number} again, discard() gives it up.",
@@ -190,7 +190,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
 
     def _journal(self, turn: OpenTurn, halt: Stop, diverged: Diverged) -> Journal | Unrecorded:
-        """Return what records the calls of a turn. What was recorded once is never done again."""
+        """Return the journal of a turn. A turn with recorded calls always gets one, so that no call is made again."""
         if self._options.durability != "call" and not turn.recorded.entries:
             return Unrecorded(self._ledger, born=turn.born, halt=halt)
         divergence = Divergence(self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue")
@@ -199,7 +199,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
 
     async def _suspend(self, asked: Sequence[CallRow]) -> None:
-        """Leave the turn to whoever answers."""
+        """Record that the turn waits, with its questions, and give the lease back."""
         progress, archive = self._ledger.progress, self._instance.archive
         rows = [_row(Kind.CALL, progress.calls + index, row) for index, row in enumerate(asked)]
         try:
@@ -217,7 +217,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         await settled(self._instance.go_back())
 
     async def save(self, tree: Any, origin: Origin, fork_of: Stored | None = None) -> int:
-        """Commit a state that no turn has made, perhaps that of another session's checkpoint; return its number."""
+        """Commit a state that no turn has made, or the state of another session's checkpoint; return its number."""
         await self._instance.read(self._ledger)
         await self._instance.describe()
         number = self._ledger.progress.turn + 1
@@ -266,7 +266,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
-        """Record that the open turn ended without a checkpoint, and never use its instance again."""
+        """Record that the open turn ended without a checkpoint; drop its instance, or restore it if it was given."""
         progress = self._ledger.progress
         if progress.open is None or not self._ledger.owned:
             self._instance.forget()
@@ -287,13 +287,13 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                 release=True,
             )
             await settled(write)
-            await settled(self._instance.go_back())  # nobody shall find a given instance with half a turn
+            await settled(self._instance.go_back())  # a given instance must not keep half a turn
         except MidturnError as also:
             self._instance.forget()
             error.add_note(f"midturn could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:
-        """Return the result of a turn that is done, if it is."""
+        """Return the recorded result of a turn; ``None`` if the turn has no result."""
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             return None
@@ -307,7 +307,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
 
 
 async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded, lost: Stop, holding: Holding) -> None:
-    """End all that runs beside a turn."""
+    """End everything that runs beside a turn."""
     try:
         await stream.aclose()
     finally:

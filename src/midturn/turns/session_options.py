@@ -1,4 +1,4 @@
-"""How a session is used: what ``store.session()`` takes beside an id and something to run."""
+"""The options of a session, which ``store.session()`` takes beside an id and an agent or team."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 Busy: TypeAlias = Literal["wait", "raise"]
 Durability: TypeAlias = Literal["call", "turn"]
-"""``call``: every call inside a turn is recorded. ``turn``: a turn that was interrupted is run again whole."""
+"""``call``: every call inside a turn is recorded. ``turn``: an interrupted turn runs again as a whole."""
 
 JOURNALS = 50
-"""Of how many turns the recorded calls are kept at least."""
+"""Number of turns whose recorded calls are kept at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Options:
     """The options of a session.
 
     Raises:
-        StateInvalid: one is none; ``path`` names it.
+        StateInvalid: an option has a wrong value; ``path`` names the option.
     """
 
     labels: Mapping[str, str] | None = None
@@ -42,8 +42,8 @@ class Options:
         if self.durability not in get_args(Durability):
             raise StateInvalid(f"is {self.durability!r}; it can be 'call' or 'turn'", path="durability")
         if type(self.journals) is not int or self.journals < 0:
-            raise StateInvalid(f"is {self.journals!r}; it is a number of turns from 0 on", path="journals")
+            raise StateInvalid(f"is {self.journals!r}; give a number of turns, 0 or more", path="journals")
         if type(self.timeout) not in (int, float) or not self.timeout >= 0:
-            raise StateInvalid(f"is {self.timeout!r}; it is a number of seconds from 0 on", path="timeout")
+            raise StateInvalid(f"is {self.timeout!r}; give a number of seconds, 0 or more", path="timeout")
         if self.labels is not None:
             check_labels(self.labels)

@@ -1,1 +1,1 @@
-"""The calls that agents make, and how they go through the journal."""
+"""The calls that agents make, and their way through the journal."""

@@ -1,7 +1,7 @@
-"""Send every call of an agent or team through the journal, for as long as a run lasts.
+"""Send every call of an agent or team through the journal during a run.
 
-The clients, workbenches, memories, executors and human inputs in its parts are replaced by stand-ins, and put back
-after the run.
+During the run, stand-ins replace the clients, workbenches, memories, executors and human inputs in all parts. After the
+run, the real objects are put back.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _log = logging.getLogger(__name__)
 
 
 SPECIAL = (private.INPUT, private.INPUT_IS_ASYNC, private.APPROVAL, private.APPROVAL_IS_ASYNC)
-"""The attributes of agents with the functions that ask people."""
+"""The attributes of agents that hold the functions which ask people."""
 
 _CHANGED: set[int] = set()
 """The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
 
 
 def in_a_thread(function: Any) -> Any:
-    """Wrap a function that is not async: its thread knows the current call, which AutoGen's thread does not."""
+    """Wrap a function that is not async, so that its thread can read the current call; AutoGen's thread cannot."""
 
     @wraps(function)
     async def call(*args: Any, **options: Any) -> Any:
@@ -94,11 +94,11 @@ class InterceptedRun:
         self._runners = {id(part.live) for part in parts if traits(class_of(part.live)).is_agent_or_team}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
-        """What was last said to the agents that stand for humans, by their ``id()``."""
+        """The last messages to the agents that stand for humans, by the ``id()`` of the agent."""
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """Replace everything that is called by stand-ins, and put it back at the end."""
+        """Replace all objects that are called by stand-ins, and put the real objects back at the end."""
         done: list[tuple[Any, str, Any, Any]] = []
         try:
             for part in self._parts:
@@ -115,19 +115,19 @@ class InterceptedRun:
             self._check_names()
             yield
         except BaseException:
-            self._stand_ins.clear()  # what it started and could not end must not call in the name of the next
+            self._stand_ins.clear()  # a task that did not end must not make calls in the next run
             raise
         finally:
             self._restore(done)
 
     def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
-        """Put everything back."""
+        """Put the real objects back."""
         for owner, attribute, value, changed in reversed(done):
             put_back(owner, attribute, value, changed)
             _CHANGED.discard(id(owner))
         for part in self._parts:
             for attribute, value in _attributes(part.live):
-                if is_stand_in(class_of(value)):  # one that the part has put there itself
+                if is_stand_in(class_of(value)):  # the part itself has put a stand-in there
                     setattr(part.live, attribute, unwrapped(value))
             if isinstance(part.live, UserProxyAgent):
                 vars(part.live).pop("on_messages_stream", None)
@@ -136,27 +136,27 @@ class InterceptedRun:
         """Reserve a part for this run.
 
         Raises:
-            StateInvalid: another run has it.
+            StateInvalid: another run uses the part.
         """
         if id(part.live) in _CHANGED - mine:
             raise StateInvalid(
-                "is in use by another session that runs now; build a new one for each session", path=part.path or "what"
+                "is in use by another running session; build a new one for each session", path=part.path or "what"
             )
         _CHANGED.add(id(part.live))
 
     def _check_names(self) -> None:
-        """Check that each declared effect names a tool: a wrong name would be ignored in silence."""
+        """Check that each declared effect names a tool: otherwise, a wrong name would be ignored in silence."""
         benches = [bench for each in self._workbenches.values() for bench in each]
         if all(isinstance(bench, StaticWorkbench) for bench in benches):
             for name in self.effects.keys() - {CODE}:
                 if not any(private.find_tool(bench, name) for bench in benches):
-                    text = "the blueprint declares an effect of %r, and there is no tool of that name"
-                    if self.effects[name].approval:  # what was meant by it would be called without asking
+                    text = "the blueprint declares an effect of %r, but there is no tool of that name"
+                    if self.effects[name].approval:  # the tool that was meant would be called without approval
                         raise StateInvalid(text % name, path="effects")
                     _log.warning(text, name)
 
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
-        """Return a value with stand-ins in it; the value itself, if nothing in it is called."""
+        """Return a value with stand-ins in it; the value itself, if it holds no object that is called."""
         if attribute in private.NOT_WALKED:
             return value
         if attribute in (private.INPUT, private.INPUT_IS_ASYNC) and isinstance(part.live, UserProxyAgent):
@@ -168,7 +168,7 @@ class InterceptedRun:
     def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
         if (kind := kind_of(class_of(value))) is not None:
             if kind is ChatCompletionClient and isinstance(part.live, Workbench):
-                return value  # its tools ask it, perhaps from a task that outlives the run; their calls are recorded
+                return value  # its tools use the client, perhaps after the run; the calls of the tools are recorded
             path = join(part.path, name)
             made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
             self._stand_ins[path] = made
@@ -197,7 +197,7 @@ class InterceptedRun:
     # People.
 
     def _listen(self, agent: UserProxyAgent) -> None:
-        """Remember what is said to an agent that stands for a human: the last message is the question."""
+        """Remember the messages to an agent that stands for a human: the last message is the question."""
         real: Any = agent.on_messages_stream
 
         async def on_messages_stream(messages: Sequence[Any], token: Any) -> AsyncGenerator[Any, None]:
@@ -205,7 +205,7 @@ class InterceptedRun:
             async for item in real(messages, token):
                 yield item
 
-        agent.on_messages_stream = on_messages_stream  # type: ignore[method-assign, assignment]  # for as long as the run lasts
+        agent.on_messages_stream = on_messages_stream  # type: ignore[method-assign, assignment]  # during the run
 
     def _input(self, part: Part, real: Any) -> Any:
         """Return the function that asks a human for an agent."""
@@ -242,13 +242,13 @@ class InterceptedRun:
     # Tools.
 
     def declared(self, workbench: Workbench, name: str) -> tool:
-        """Return what the blueprint or the tool itself declares about its effect."""
+        """Return the declaration of a tool's effect, from the blueprint or from the tool itself."""
         if name in self.effects:
             return self.effects[name]
         return marked(private.function_of(workbench, name)) or UNSAFE
 
     def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
-        """Return those of a model's calls that start at once and must not be repeated, each with its key."""
+        """Return the calls of a model that start at once and must not be repeated, each with its key."""
         found: list[str] = []
         for call in calls:
             arguments = called(call)
@@ -266,7 +266,7 @@ class InterceptedRun:
         )
 
     def kept_by(self, value: Any) -> list[Kept]:
-        """Return what can be kept of the objects that a tool or a function uses, without the agents that run it."""
+        """Return the keepers of the objects that a tool or a function uses, without the agents and teams of the run."""
         found: list[Part] = []
         for name, root in () if value is None else parts_in(value):
             inside = walk(root, without=self._runners)
@@ -280,7 +280,7 @@ class InterceptedRun:
 
 
 def _attributes(live: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of a part in which there can be something that is called."""
+    """Return the attributes of a part that may hold objects which are called."""
     if not traits(class_of(live)).has_parts:
         return []
     special = SPECIAL if isinstance(live, UserProxyAgent | CodeExecutorAgent) else ()

@@ -1,6 +1,6 @@
 """Record and answer each kind of call: of models, tools, code executors, humans and memories.
 
-There is a recorder for each attribute of an agent, or of another part, from which something is called.
+Each attribute of an agent, or of another part, that holds an object to call has a recorder of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CODE = "execute_code_blocks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecorder:
-    """Takes the calls from one attribute of an agent, a manager or another part."""
+    """Records the calls through one attribute of an agent, a manager or another part."""
 
     run: InterceptedRun
     path: str
@@ -156,7 +156,7 @@ class ClientRecorder(CallRecorder):
 
 
 def _finite(value: Any) -> Any:
-    """JSON with texts for infinities, which pydantic reads as numbers again."""
+    """Return JSON with texts for numbers that are not finite; pydantic reads these texts as numbers again."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if is_object(value):
@@ -226,7 +226,7 @@ class ToolRecorder(CallRecorder):
                 yield _told(item)
 
     async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
-        """Ask for approval of a tool that only runs agents; return its arguments, and why it was denied.
+        """Ask for approval of a tool that only runs agents; return its arguments, and the reason if it was denied.
 
         The calls of those agents are recorded, so the call of the tool itself is not.
         """
@@ -237,7 +237,7 @@ class ToolRecorder(CallRecorder):
     def _request(self, name: str, arguments: Any) -> Request:
         declared = self.run.declared(self.workbench, name)
         return Request(
-            path=join(self.agent, "tools"),  # whichever workbench has it
+            path=join(self.agent, "tools"),  # the same for all workbenches of the agent
             agent=self.agent,
             what="tool",
             key=tool_key(self.agent, name, arguments),
@@ -253,7 +253,7 @@ class ToolRecorder(CallRecorder):
         """Return the events that a tool sent during a recorded call."""
         told: list[Any] = []
         for event in answer.value.get("events", ()):
-            with suppress(StateInvalid):  # one of a user's own, which only he could read
+            with suppress(StateInvalid):  # an event of a user's own type may not be readable
                 told += conversion.load(self.run.live, [event], "events")
         return told
 
@@ -262,7 +262,7 @@ class ToolRecorder(CallRecorder):
 
 
 async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) -> Answer:
-    """Pass on what a tool sends while it works, and return its answer."""
+    """Pass on the items that a tool sends while it works, and return its answer."""
     result: ToolResult | None = None
     events: list[Any] = []
     async with aclosing(items):
@@ -330,13 +330,13 @@ class HumanRecorder(CallRecorder):
     """Records questions to a human."""
 
     async def ask(self, question: str) -> str:
-        """Ask whoever calls ``answer()``."""
+        """Ask the person who calls ``answer()``."""
         return await self.run.calls.ask(self._request(question), question)
 
     async def hear(
         self, question: str, real: Callable[[], Awaitable[Any]], load: Callable[[Any], Any], function: Any
     ) -> Any:
-        """Ask with a function of the user's own."""
+        """Ask with a function of the user."""
 
         async def make(_: Any) -> Answer:
             said = await real()
@@ -410,7 +410,7 @@ class MemoryRecorder(CallRecorder):
 
 
 async def _messages(context: Any) -> list[Any]:
-    """Return all messages of a context, also those that it does not show to the model."""
+    """Return all messages of a context, also those that the model does not get."""
     found = getattr(context, private.CONTEXT_MESSAGES, None)
     return list(found) if is_array(found) else list(await context.get_messages())
 

@@ -1,6 +1,6 @@
-"""Compute the keys by which the journal tells requests apart.
+"""Compute the keys by which the journal distinguishes requests.
 
-Each request to a model repeats most messages of the one before, so the digests of those are computed once.
+Each request to a model repeats most messages of the previous one, so the digest of each message is computed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZE = 12
 
 
 class Digests:
-    """Digests of the requests from one recorder; each request repeats most messages of the one before.
+    """The digests of the requests from one recorder.
 
     A message never changes, so its digest is computed once. The digests stand in one array: objects for each message
     would lie between the messages in memory, and AutoGen's own passes over the messages would take longer.
@@ -41,15 +41,15 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """Return the digest of a request."""
-        found = messages if is_array(messages) else list(messages)  # a copy would touch each of them
+        found = messages if is_array(messages) else list(messages)  # a copy would touch each message
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
         try:
-            # Python compares whole lists without touching what is the same object in both.
+            # Compare whole lists: Python skips items that are the same object without reading them.
             same = self._last == found
         finally:
             del self._last[start:]
-        if not same:  # a window has moved, or it is something else
+        if not same:  # the context has dropped messages, or has others
             last, digests = self._last, self._digests
             known = {id(message): bytes(digests[i * SIZE : (i + 1) * SIZE]) for i, message in enumerate(last)}
             start, self._last, self._digests, self._state = 0, [], bytearray(), blake2b(digest_size=SIZE)
@@ -62,12 +62,12 @@ class Digests:
 
 
 def _plain(value: Any) -> Any:
-    """An option of a request as JSON, as far as it is any."""
+    """Return an option of a request as JSON, as far as possible."""
     if is_array(value):
         return [_plain(item) for item in value]
     if isinstance(value, type):
         return _schema(cast("Any", value))
-    return getattr(value, "schema", value)  # tools have one
+    return getattr(value, "schema", value)  # tools have a schema
 
 
 @lru_cache(maxsize=256)
@@ -76,12 +76,12 @@ def _schema(model: Any) -> Any:
 
 
 def tool_key(agent: str, name: str, arguments: Any) -> str:
-    """Return the key of a tool call. The model's own id of the call is no part of it: that differs each time."""
+    """Return the key of a tool call. The key does not contain the model's id of the call, which differs each time."""
     return digest(agent, name, dict(arguments or {}))
 
 
 def called(call: FunctionCall) -> Any:
-    """Return the arguments of a model's call; ``None`` if they are not an object, and AutoGen will not make it."""
+    """Return the arguments of a model's call; ``None`` if they are not an object, so that AutoGen rejects the call."""
     try:
         found = json.loads(call.arguments)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Run an AutoGen agent or team so that it can be stopped at once, whatever it is doing."""
+"""Run an AutoGen agent or team so that it can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GRACE = 0.2
 """Seconds that a cancelled run gets to end by itself before it is cancelled again."""
 
 TRIES = 5
-"""How often a run is cancelled before it is left to itself: AutoGen waits in `finally` for what never ends."""
+"""Number of times that a run is cancelled before it is abandoned: AutoGen may wait in ``finally`` for ever."""
 
 
 class _Token(CancellationToken):
-    """A token to which AutoGen's MCP workbench can link its coroutines: the task that awaits one is cancelled instead.
+    """A token that cancels the task which awaits a linked coroutine. AutoGen's MCP workbench links coroutines.
 
-    AutoGen's own raises ``AttributeError`` when it is to cancel them, and nothing is stopped then.
+    AutoGen's own token cannot cancel a coroutine: it raises ``AttributeError`` and stops nothing.
     """
 
     def link_future(self, future: Any) -> Any:
@@ -48,8 +48,8 @@ async def stream(
 ) -> AsyncGenerator[Any, None]:
     """Yield the events of a run, then its outcome.
 
-    A stop ends the run at once and raises its error here. Closing the stream ends the run too. The instance is lost
-    then.
+    A stop ends the run at once, and this raises the error of the stop. Closing the stream ends the run, too. The
+    instance cannot be used after either.
     """
     token = _Token()
     queue: asyncio.Queue[Any] = asyncio.Queue()
@@ -99,12 +99,12 @@ async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken)
             await asyncio.wait(running, timeout=GRACE)
     for task in ended:
         if task.done() and not task.cancelled():
-            task.exception()  # so that asyncio does not report it as never looked at
+            task.exception()  # so that asyncio does not report it as never retrieved
 
 
 @contextmanager
 def _without_cancellations(logger: logging.Logger) -> Generator[None]:
-    """AutoGen logs each handler that is cancelled as an error with a traceback; here it was asked to stop."""
+    """Keep cancellations out of the log: AutoGen logs each as an error with a traceback, and here they are wanted."""
 
     def keep(record: logging.LogRecord) -> bool:
         kind = record.exc_info[0] if record.exc_info else None

@@ -1,8 +1,8 @@
 """Make stand-ins for the clients, workbenches, memories and executors that an agent calls.
 
-A stand-in passes its calls to the journal. In all else it is like the real object: its class is a subclass of the real
-one, and both share their attributes. Each agent has its own stand-in: two agents that share a client still call it
-under their own paths.
+A stand-in passes its calls to the journal. Otherwise, it behaves like the real object: its class is a subclass of the
+real class, and both objects share their attributes. Each agent has its own stand-in, so that two agents that share a
+client still call it under their own paths.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NESTED = (list, tuple, dict)
 
 
 class _Hook:
-    """A method of a stand-in. It wins even over a method in the attributes of the real object."""
+    """A method of a stand-in. It takes precedence over a method in the attributes of the real object."""
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
         self._name, self._method = name, method
@@ -97,13 +97,13 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
     Memory: {"add": _add, "clear": _clear, "query": _query, "update_context": _update_context},
     Workbench: {"call_tool": _call_tool, "call_tool_stream": _call_tool_stream, "list_tools": _list_tools},
 }
-"""For each kind of object, its methods and what a stand-in does instead."""
+"""The methods of each kind of object, and the functions that a stand-in calls instead."""
 
 
 def stand_in(real: Any, kind: type[Any], recorder: Any, earlier: Any) -> Any:
     """Return a stand-in for a client, a workbench, a memory or an executor.
 
-    The stand-in of an ``earlier`` run is used again for the same object: a helper of the agent may still have it.
+    For the same object, reuse the stand-in of an ``earlier`` run: a helper of the agent may still hold it.
     """
     real = unwrapped(real)
     cls: Any = class_of(real)
@@ -116,7 +116,7 @@ def stand_in(real: Any, kind: type[Any], recorder: Any, earlier: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def is_stand_in(cls: Any) -> bool:
-    """Return whether a class is one of stand-ins."""
+    """Return whether a class is a class of stand-ins."""
     return MARK in vars(cls)
 
 
@@ -149,16 +149,16 @@ def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def kind_of(cls: Any) -> type[Any] | None:
-    """Return the kind of objects whose calls are recorded that a class is of; ``None`` if it is of none.
+    """Return the kind of a class whose objects' calls are recorded; ``None`` for any other class.
 
-    Calls of a list memory are not recorded: its contents are in the state, so it answers the same again.
+    Calls of a list memory are not recorded: its contents are in the state, so it gives the same answers again.
     """
     return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
 
 
 @lru_cache(maxsize=1024)
 def may_be_called(cls: Any) -> bool:
-    """Return whether objects of a class are called, or have some that are inside. It is asked for every attribute."""
+    """Return whether objects of a class are called, or may contain such objects."""
     return cls in NESTED or kind_of(cls) is not None
 
 
@@ -171,7 +171,7 @@ def _class(cls: Any, kind: Any) -> type[Any]:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
     }
-    # It does not own what it shares, so it ends nothing when it goes.
+    # A stand-in does not own what it shares, so its destructor must close nothing.
     return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
 
 
@@ -180,12 +180,12 @@ def _let_go(_stand_in: object) -> None:
 
 
 def has_fixed_tools(workbench: Workbench) -> bool:
-    """Whether its list of tools never changes."""
+    """Return whether the tools of a workbench never change."""
     return isinstance(workbench, StaticWorkbench)
 
 
 async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:
-    """Yield what a call sends while it is made, and then its answer."""
+    """Yield the items that a call sends while it runs, and then its answer."""
     told: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.ensure_future(call(told.put_nowait))
     task.add_done_callback(lambda _: told.put_nowait(None))
@@ -198,4 +198,4 @@ async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -
             task.cancel()
             await settled(asyncio.wait({task}))
         if not task.cancelled():
-            task.exception()  # whoever closed the stream does not want to know
+            task.exception()  # nobody reads it after the stream was closed

@@ -1,1 +1,1 @@
-"""What an agent or a team is made of."""
+"""The parts of an agent or a team."""

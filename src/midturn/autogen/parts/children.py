@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DEPTH = 2
-"""How deep lists and mappings inside each other, and functions around functions, are looked through."""
+"""Number of levels of nested lists and mappings, and of functions around functions, that are searched."""
 
 IN_A_THREAD = "__midturn_in_a_thread__"
-"""The attribute, of a function that only starts a thread, with the function that runs in it."""
+"""The attribute of a wrapper that only starts a thread; it holds the function that runs in the thread."""
 
 PLAIN = (str, int, float, bytes, NoneType)
-"""What is data in a list, and has no name in it."""
+"""Types of plain data, which get no names in a list."""
 
 MANY = 1000
-"""How many items of a list or mapping are looked at; of those inside another, a tenth."""
+"""Number of items of a list or mapping that are searched; a nested one has a tenth of that."""
 
 
 def parts_of(live: Any) -> list[tuple[str, str, Any]]:
@@ -64,7 +64,7 @@ def _elsewhere(live: Any) -> list[tuple[str, str, Any]]:
 
 
 def join(path: str, name: str) -> str:
-    """Return the path of a name inside a path."""
+    """Return a path with a name added to it."""
     return f"{path}/{name}" if path and name else path or name
 
 
@@ -85,13 +85,13 @@ def parts_in(value: Any, depth: int = DEPTH) -> list[tuple[str, Any]]:
 
 
 def _behind(function: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield what a function works with: the object it belongs to, the parts it was made around, those it was given."""
+    """Yield the parts that a function uses: a method's object, the parts in a closure, a partial's arguments."""
     function = getattr(function, IN_A_THREAD, function)
     if isinstance(function, MethodType):
         yield "", function.__self__
     elif isinstance(function, FunctionType):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with suppress(ValueError):  # what is defined further down is not there yet
+            with suppress(ValueError):  # a name that is defined further down has no value yet
                 inside = cell.cell_contents
                 if traits(class_of(inside)).is_part or (callable(inside) and depth):
                     for key, part in parts_in(inside, depth - 1):

@@ -1,4 +1,4 @@
-"""Tell by its class what kind of object something is, and whether it can have state."""
+"""Find out from the class of an object what kind it is, and whether it can have state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KNOWN_CONTEXTS = (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
-"""Contexts that never change a message and contain nothing else. A subclass may."""
+"""Contexts that never change a message and contain nothing but messages. A subclass may be different."""
 
 COMPONENTS: tuple[type[Any], ...] = (
     BaseTool,
@@ -46,39 +46,39 @@ COMPONENTS: tuple[type[Any], ...] = (
 )
 
 LEAVES = (*KNOWN_CONTEXTS, ListMemory)
-"""What has nothing inside but its messages."""
+"""Classes whose objects contain nothing but messages or memories."""
 
 CONTAINERS: tuple[Any, ...] = (Callable, Mapping, list, tuple)
-"""Values that are no parts and may contain some."""
+"""Types that are not parts and may contain parts."""
 
 PACKAGES = {"autogen_agentchat", "autogen_core", "autogen_ext"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What the objects of one class are. It is found once for each class: every value of an agent is asked."""
+    """The traits that all objects of a class share. They are cached, since every value of an agent is checked."""
 
     is_part: bool
     """Their state can be kept."""
     has_parts: bool
-    """Their attributes are searched. Those of users' own objects are not: they may contain anything."""
+    """Their attributes are searched. The attributes of users' own objects are not: they may contain anything."""
     may_contain: bool
-    """They are parts, or may have some inside."""
+    """They are parts, or may contain parts."""
     is_runtime: bool
     """They build their agents themselves, when they need them."""
     is_agent_or_team: bool
-    """They can be given a task."""
+    """They can run a task."""
     is_team: bool
-    """They are teams of AutoGen's."""
+    """They are teams of AutoGen."""
     loads_and_saves: bool
-    """They are a user's own, and have the two methods that say what to keep."""
+    """They are of a user's own class, which has the methods ``save_state()`` and ``load_state()``."""
     is_pure: bool
-    """Both methods are AutoGen's own: a user's may look at anything."""
+    """Both methods are AutoGen's own; a method of a user may read anything."""
 
 
 @lru_cache(maxsize=1024)
 def traits(cls: Any) -> Traits:
-    """Return what the objects of a class are."""
+    """Return the traits of the objects of a class."""
     methods = _two_methods(cls)
     autogens = list(map(is_autogens, methods))
     is_runtime = issubclass(cls, AgentRuntime)
@@ -98,23 +98,23 @@ def traits(cls: Any) -> Traits:
 
 
 def traits_of(value: object) -> Traits:
-    """Return what an object is by its class."""
+    """Return the traits of an object."""
     return traits(class_of(value))
 
 
 def is_stateful(what: object) -> bool:
-    """Return whether something is an object that saves and loads its state, not something that builds one."""
+    """Return whether ``what`` is an object that saves and loads its state, and not a class."""
     return not isinstance(what, type) and all(map(iscoroutinefunction, _two_methods(what)))
 
 
 def is_autogens(thing: Any) -> bool:
-    """Return whether a class or a function is AutoGen's."""
+    """Return whether a class or a function belongs to AutoGen."""
     return str(getattr(thing, "__module__", "")).partition(".")[0] in PACKAGES
 
 
 @lru_cache(maxsize=1024)
 def is_tool_with_state(cls: Any) -> bool:
-    """Return whether tools of a class say that they have a state; one that runs an agent or a team is kept as that."""
+    """Return whether tools of a class save a state. A tool for an agent does not count: the agent itself is kept."""
     base: Any = BaseTool
     return issubclass(cls, base) and cls.save_state_json not in (base.save_state_json, AgentTool.save_state_json)
 

@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 ALL = "*"
-"""Stands for all attributes."""
+"""A name that stands for all attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that can have state. The path of the agent or team itself is empty."""
+    """An object that can have state. The path of the agent or team itself is empty."""
 
     path: str
     live: Any
     covered: bool = False
-    """Whether the state that AutoGen saves of its parent includes its state."""
+    """True if the state that AutoGen saves of the parent includes the state of this part."""
     others: list[str] = field(default_factory=list[str])
-    """The other paths that lead to it: two agents may share a memory."""
+    """The other paths that lead to this part: two agents may share a memory."""
 
     def at(self, name: str) -> str:
-        """Return the path of something inside."""
+        """Return the path of a name inside the part."""
         return join(self.path, name)
 
 
 def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
     """Return an agent or team and all parts in it, each once, a parent before its children.
 
-    An object whose ``id()`` is in ``without`` is left out, with all that is in it.
+    An object whose ``id()`` is in ``without`` is omitted, with all parts in it.
     """
     found: dict[int, Part] = {}
 
@@ -71,7 +71,7 @@ def teams(parts: Sequence[Part]) -> list[BaseGroupChat]:
 async def settle(live: Any) -> list[Part]:
     """Have AutoGen build the managers and containers of all teams, and return all parts.
 
-    This also registers the structured answers of all agents in each team, which users else have to list in
+    This also registers the structured answers of all agents in each team. Otherwise, users would have to list them in
     ``custom_message_types``.
     """
     parts = walk(live)
@@ -97,8 +97,8 @@ def _covers(owner: Any, attribute: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _covered(cls: Any) -> str | None:  # by class: it takes long to ask whether one is of AutoGen's
-    """Return the attribute of such objects whose state is in what AutoGen saves of them; ``ALL`` of them, or none."""
+def _covered(cls: Any) -> str | None:  # cached by class, since the check is slow
+    """Return the attribute whose state AutoGen saves with objects of this class; ``ALL`` for all, or ``None``."""
     covering: tuple[tuple[type, str], ...] = (
         (SingleThreadedAgentRuntime, ALL),
         (BaseGroupChat, private.TEAM_PARTICIPANTS),

@@ -1,7 +1,7 @@
-"""Save and load each kind of part: memories, conditions, tools, and what else AutoGen's ``save_state()`` leaves out.
+"""Save and load each kind of part that AutoGen's ``save_state()`` omits: memories, conditions, tools and others.
 
-A :class:`Kept` first checks a stored value and changes nothing (``read``). Then it gives the value to its part
-(``load``). A part at rest, as most are between turns, is not stored at all.
+A :class:`Kept` first checks a stored value and changes nothing (``read``). Then it loads the value into its part
+(``load``). Some parts are at rest between turns; their state is not stored at all.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ NO_POSITIONS: Mapping[int, str] = {}
 
 
 class Kept(Protocol):
-    """One thing that is kept, by its path; the empty path is AutoGen's state of the agent or team itself."""
+    """A keeper of one stored value, by its path. The empty path is AutoGen's state of the agent or team itself."""
 
     path: str
     rests: bool
-    """Whether nothing is stored while the part is at rest; ``load(None)`` puts it there."""
+    """True if nothing is stored while the part is at rest; ``load(None)`` puts the part to rest."""
     is_opaque: bool
-    """Whether what is stored is a user's own, and need not be the same when it is saved again."""
+    """True if a user's own class defines the stored value, which may then differ each time that it is saved."""
 
     async def save(self) -> Any:
-        """Return what to store; ``None`` for nothing."""
+        """Return the value to store; ``None`` to store nothing."""
         ...
 
     async def read(self, value: Json, at: str) -> Any:
         """Check a stored value, and return it ready to be loaded.
 
         Raises:
-            StateInvalid: it does not fit.
+            StateInvalid: the value does not fit.
         """
         ...
 
     async def load(self, read: Any) -> None:
-        """Give the part what was read."""
+        """Load a value that was read into the part."""
         ...
 
 
 def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Kept]:
-    """Yield what is kept of a part; ``positions`` has the names of the next speakers, by the ``id()`` of their team."""
+    """Yield the keepers of a part; ``positions`` has the names of the next speakers, by the ``id()`` of their team."""
     live, cls = part.live, class_of(part.live)
     saves_itself = (
         issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or traits(cls).loads_and_saves
@@ -84,7 +84,7 @@ def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Ke
 
 
 def _more(part: Part) -> Iterator[Kept]:
-    """Yield what is kept of an agent or a team besides its own state."""
+    """Yield the keepers of an agent or a team besides that of its own state."""
     live = part.live
     if isinstance(live, BaseGroupChat):
         yield _Recalled(part.at("manager/message_thread"), live)
@@ -114,7 +114,7 @@ class _Memories:
         return [lossless.decode(item, f"{at}[{i}]") for i, item in enumerate(value)]
 
     async def load(self, read: Any) -> None:
-        self._memory.content[:] = read  # the list itself may be somebody else's too
+        self._memory.content[:] = read  # others may hold the list itself
 
 
 def _conditions(part: Part) -> Iterator[Kept]:
@@ -125,7 +125,7 @@ def _conditions(part: Part) -> Iterator[Kept]:
 
 
 class _Condition:
-    """What a termination condition has counted or seen."""
+    """The counts and flags of a termination condition."""
 
     rests = True
     is_opaque = False
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Tool:
-    """The state of a tool that has one."""
+    """The state of a tool."""
 
     rests = False
     is_opaque = True
@@ -217,7 +217,7 @@ class _Canvas:
 
 
 class _Position:
-    """Whose turn it is, by name; AutoGen has a number, which :class:`Saved` sets right if the order has changed."""
+    """The name of the next speaker. AutoGen stores a number, which :class:`Saved` corrects if the order has changed."""
 
     rests = False
     is_opaque = False
@@ -238,7 +238,7 @@ class _Position:
 
 
 class _Triggered:
-    """Which activation groups have made a graph's nodes ready."""
+    """The activation groups that have made a graph's nodes ready."""
 
     rests = True
     is_opaque = False
@@ -257,7 +257,7 @@ class _Triggered:
         known = private.activation_groups(self._team)
         for node, groups in triggered.items():
             if node not in known:
-                raise Drifted("is no node of the graph", path=f"{at}.triggered.{node}")
+                raise Drifted("is not a node of the graph", path=f"{at}.triggered.{node}")
             if not is_array(groups) or not all(isinstance(group, str) and group in known[node] for group in groups):
                 raise Drifted("names an activation group that the graph lacks", path=f"{at}.triggered.{node}")
         return triggered
@@ -267,7 +267,7 @@ class _Triggered:
 
 
 class _Recalled:
-    """Memories in the messages of a team's thread that AutoGen's JSON of them does not bring back."""
+    """Memories in the messages of a team's thread that are lost in AutoGen's JSON of the messages."""
 
     rests = True
     is_opaque = False
@@ -299,7 +299,7 @@ class _Recalled:
 
 
 class _History:
-    """What an agent of AutoGen's extensions has said and heard, which it keeps in a list of its own."""
+    """The conversation of an agent of AutoGen's extensions, which keeps it in a list of its own."""
 
     rests = False
     is_opaque = False

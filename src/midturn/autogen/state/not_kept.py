@@ -1,4 +1,4 @@
-"""Warn users, once for each class, that an object of theirs has changed and its state is not kept."""
+"""Warn users, once for each class, that an object of theirs has changed and that its state is not kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from midturn.autogen.parts.walk import Part
 
 MANY = 10_000
-"""How many items of lists and objects that are data are looked at in one part."""
+"""Number of values that are compared in one part."""
 
 UNSEEN: Any = object()
 
@@ -40,7 +40,7 @@ Seen: TypeAlias = dict[int, dict[str, Any]]
 
 
 def look(parts: Sequence[Part], built: frozenset[str]) -> Seen:
-    """Return the attributes of each part that cannot be kept; ``built`` has the paths of those that can."""
+    """Return the attributes of each part whose state cannot be kept; ``built`` has the paths of the other parts."""
     inside = {id(part.live) for part in parts if part.path in built}
     return {id(part.live): _attributes(part.live, inside) for part in parts if _is_unseen(part)}
 
@@ -60,7 +60,7 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
             _WARNED.add(cls)
             what, names = part.path or "the agent", ", ".join(sorted(changed))
             warnings.warn(
-                f"{what} is a {cls.__name__}, and what has changed in it is not kept ({names}): give it the methods "
+                f"{what} is a {cls.__name__}, and changes in it are not kept ({names}): give the class the methods "
                 "`async def save_state(self)`, which returns a dict of JSON, and `async def load_state(self, state)`",
                 NotKept,
                 stacklevel=2,
@@ -68,7 +68,7 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
 
 
 def _is_unseen(part: Part) -> bool:
-    """Return whether a part cannot be kept, and nobody was warned about its class yet."""
+    """Return whether the state of a part cannot be kept, and no warning about its class was given yet."""
     cls = class_of(part.live)
     return _is_unkept(cls) and cls not in _WARNED
 
@@ -80,7 +80,7 @@ def _is_unkept(cls: Any) -> bool:
 
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
-    """The attributes that a user's own class has added, in a form that can be compared later."""
+    """Return the attributes that a user's own class has added, in a form that can be compared later."""
     known: set[str] = set()
     for cls in class_of(live).__mro__:
         if is_autogens(cls) and "__init__" in vars(cls):
@@ -94,14 +94,14 @@ def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:
 
 
 class _Look:
-    """A look at the attributes of one object; ``parts`` says whether a part in it that is new is to be told of."""
+    """A look at the attributes of one object; ``parts`` is true if a new part in it counts as a change."""
 
     def __init__(self, inside: set[int], *, parts: bool) -> None:
         self._inside, self._parts = inside, parts
         self._left = MANY
 
     def frozen(self, value: Any) -> Any:
-        """Something that is equal as long as the value is; ``UNSEEN`` for what is no data, or too much of it."""
+        """Return a copy of a value, to compare later; ``UNSEEN`` if the value is not data, or too large."""
         self._left -= 1
         if isinstance(value, bool | int | float | str | bytes | None):
             return value

@@ -1,7 +1,7 @@
 """Convert states that older versions of AutoGen saved, 0.4.9 and later, to the form of today.
 
-``version`` is 1.0.0 in all of them. So a state counts as old if none of its messages has a field. If only some of them
-lack it, the state is damaged: it stays as it is, and is refused later.
+``version`` is 1.0.0 in all of them. So a state counts as old if a field of today is missing in all its messages. If the
+field is missing only in some messages, the state is damaged: it is not converted, and is rejected later.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 """The time of messages that were saved without one."""
 
 STOP_AGENT = "DiGraphStopAgent"
-"""Was a participant of every graph until 0.6.2, and spoke when the graph had come to its end."""
+"""A participant of every graph until 0.6.2, which spoke at the end of the graph."""
 
 GRAPH_KEYS = {"active_nodes", "pending_execution", "active_node_count", "default_start_executed"}
-"""What a graph's manager kept of its nodes before 0.6."""
+"""The fields in which a graph's manager stored the state of its nodes before 0.6."""
 
 PYTHON_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d{6})?)\+00:00")
 
@@ -43,7 +43,7 @@ def modernize(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[st
     state of its nodes before it runs.
 
     Raises:
-        StateInvalid: a graph had not finished, and AutoGen stored its progress in another way then.
+        StateInvalid: a graph was not finished, and its progress cannot be converted.
     """
     state = orjson.loads(orjson.dumps(state))
     found = [items for path in lists if is_array(items := inside(state, path)) and all(map(is_object, items))]
@@ -88,8 +88,8 @@ def _modernize_graph(state: Json, path: Path, name: str, beginning: dict[str, An
     at, thread = ".".join(("$.state", *path, "agent_states", name)), inside(manager, ("message_thread",))
     if not is_array(thread) or not thread or inside(thread[-1], ("source",)) != STOP_AGENT:
         raise StateInvalid(
-            "is of a graph that an AutoGen before 0.6.4 had not run to its end, and how far it had come cannot be "
-            "told; run it to its end there, or start another session",
+            "belongs to a graph that AutoGen before 0.6.4 did not run to its end, and its progress cannot be "
+            "converted; run the graph to its end there, or start another session",
             path=at,
         )
     del agents[STOP_AGENT]

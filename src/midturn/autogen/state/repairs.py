@@ -1,4 +1,4 @@
-"""Repair an agent or a team before its next turn, where AutoGen could not continue from its last state."""
+"""Repair an agent or a team before its next turn, if AutoGen could not continue from its last state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ INTERRUPTED = (
     "This call was interrupted and its result was lost. It may or may not have taken effect: "
     "find out before you call it again."
 )
-"""What a model is told of a call that was never answered."""
+"""The result that a model gets for a call that was never answered."""
 
 
 _ANSWERED: WeakKeyDictionary[ChatCompletionContext, tuple[int, Any]] = WeakKeyDictionary()
-"""How many messages of each context were checked, and the last of them: their calls all have results."""
+"""The number of messages of each context that were checked, and the last of them. All their calls have results."""
 
 
 async def prepare(parts: Sequence[Part]) -> list[str]:
@@ -38,7 +38,7 @@ async def prepare(parts: Sequence[Part]) -> list[str]:
         if isinstance(part.live, BaseGroupChat):
             _prepare_team(part.live)
         elif isinstance(part.live, TimeoutTermination):
-            await part.live.reset()  # its clock would go on from turn to turn, but only while the process lives
+            await part.live.reset()  # its clock would run on between turns, but only while the process lives
         elif isinstance(part.live, ChatCompletionContext):
             repairs += [f"{part.path}: {what}" for what in _answer_calls(part.live)]
     return repairs
@@ -55,15 +55,15 @@ def _prepare_team(team: BaseGroupChat) -> None:
 
 
 def _answer_calls(context: ChatCompletionContext) -> list[str]:
-    """Answer the calls in a conversation that were never answered: providers refuse it otherwise."""
+    """Answer the calls in a conversation that were never answered: otherwise, model providers reject it."""
     messages: Any = getattr(context, private.CONTEXT_MESSAGES, None)
     length, last = _ANSWERED.get(context, (0, None))
     if not is_array(messages) or not messages or messages[-1] is last:
-        return []  # a context of a user's own may have its messages elsewhere
+        return []  # a context of a user's own may keep its messages elsewhere
     if not (0 < length <= len(messages) and messages[length - 1] is last):
         length = 0
     repaired: list[Any] = []
-    """What comes after those that are known to have all their answers."""
+    """The messages after those that were checked before."""
     repairs: list[str] = []
     lost: list[FunctionCall] = []
     for message in [*messages[length:], None]:

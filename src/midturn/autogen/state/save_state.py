@@ -1,6 +1,6 @@
-"""Capture what AutoGen's own ``save_state()`` returns, without dumping old messages again.
+"""Capture the result of AutoGen's own ``save_state()``, without dumping old messages again.
 
-The lists of messages are taken out while ``save_state()`` runs. The caller dumps only the messages that are new.
+While ``save_state()`` runs, empty lists replace the lists of messages. The caller dumps only the new messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 UNORDERED = {("AzureAIAgentState", "initial_message_ids"), ("OpenAIAssistantAgentState", "initial_message_ids")}
-"""Lists that AutoGen makes of sets, by the type of the state that has them."""
+"""Lists that AutoGen makes from sets, by the type of the state that contains them."""
 
 LLM_MESSAGE: TypeAdapter[Any] = TypeAdapter(LLMMessage)
 LLM_MESSAGES: TypeAdapter[list[Any]] = TypeAdapter(list[LLMMessage])
@@ -43,26 +43,26 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class GrowingList:
-    """A list of messages that grows: the object and attribute that have it, and its path in the saved state."""
+    """A list of messages that grows: the object and attribute that hold it, and its path in the saved state."""
 
     owner: Any
     attribute: str
     path: Path
     dump: Callable[[Any], Json]
     load: Callable[[Any], Any]
-    """Loads one item from JSON; raises ValueError or TypeError."""
+    """Loads one item from JSON, or raises ValueError or TypeError."""
     factory: MessageFactory | None = None
-    """Knows the message types of a team; ``None`` for the messages that a model is shown."""
+    """The factory of a team's messages; ``None`` for the messages that a model gets."""
 
     @property
     def items(self) -> list[Any]:
-        """The live list."""
+        """Return the live list."""
         found: list[Any] = getattr(self.owner, self.attribute)
         return found
 
     def load_all(self, items: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Load all items from JSON; return them, and their dumps."""
-        if self.factory is None:  # which one call does in a quarter of the time
+        """Load all items from JSON; return the items and their dumps."""
+        if self.factory is None:  # one call for all items takes a quarter of the time
             loaded = LLM_MESSAGES.validate_python(items)
             return loaded, LLM_MESSAGES.dump_python(loaded)
         loaded = [self.load(item) for item in items]
@@ -75,7 +75,7 @@ class GrowingList:
 
 @dataclass(slots=True)
 class Shape:
-    """What is known about the state of an agent, a team, a context or a runtime before it is saved or loaded."""
+    """The known facts about the state of an agent, a team, a context or a runtime, before saving or loading it."""
 
     growing_lists: list[GrowingList] = field(default_factory=list[GrowingList])
     teams: list[tuple[BaseGroupChat, Path]] = field(default_factory=list[tuple[BaseGroupChat, Path]])
@@ -83,7 +83,7 @@ class Shape:
     opaque: set[Path] = field(default_factory=set[Path])
     """The paths of states that a user's own class defines."""
     pure: bool = True
-    """Whether every ``save_state()`` in it is AutoGen's: a user's own may look at lists that would be emptied."""
+    """True if every ``save_state()`` in it is AutoGen's own; a user's method may read the lists, so they stay."""
 
 
 def shape(live: Any) -> Shape:
@@ -135,7 +135,7 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
 
 
 def context_list(owner: Any, attribute: str, path: Path) -> GrowingList:
-    """Describe a list of messages that a model is shown."""
+    """Return the growing list of messages that a model gets."""
     return GrowingList(owner, attribute, path, dump=_dump_model, load=LLM_MESSAGE.validate_python)
 
 
@@ -150,7 +150,7 @@ def _thread_list(owner: Any, attribute: str, path: Path, factory: MessageFactory
 
 
 async def capture(live: Any, known: Shape) -> Any:
-    """Return what ``save_state()`` returns, with a :class:`Grown` in place of each growing list."""
+    """Return the result of ``save_state()``, with a :class:`Grown` in place of each growing list."""
     growing_lists = [growing for growing in known.growing_lists if growing.items] if known.pure else []
     with _emptied(growing_lists) as lists:
         state = await _save(live)
@@ -159,7 +159,7 @@ async def capture(live: Any, known: Shape) -> Any:
         for name in growing.path[:-1]:
             parent = parent.get(name) if is_object(parent) else None
         if not is_object(parent) or parent.get(growing.path[-1]) != []:
-            return await _save(live)  # its save_state is not the one we know
+            return await _save(live)  # its save_state() has another form than we expect
         parent[growing.path[-1]] = Grown(items, growing.dump)
     return state
 
@@ -179,7 +179,7 @@ async def _save(live: Any) -> Any:
 
 @contextmanager
 def _emptied(growing_lists: Sequence[GrowingList]) -> Generator[list[list[Any]]]:
-    """Put empty lists in place of the real ones, so that ``save_state()`` dumps all but them."""
+    """Put empty lists in place of the growing lists, so that ``save_state()`` dumps everything but their items."""
     lists = [growing.items for growing in growing_lists]
     try:
         for growing in growing_lists:
@@ -191,7 +191,7 @@ def _emptied(growing_lists: Sequence[GrowingList]) -> Generator[list[list[Any]]]
 
 
 def copied(state: Any, path: str = "$.state", depth: int = 1) -> Any:
-    """Copy a state into plain dicts and lists: some components return their live ones, or Counters."""
+    """Copy a state into plain dicts and lists: some components return their live objects, or Counters."""
     if depth > MAX_DEPTH:
         raise StateInvalid(f"nested deeper than {MAX_DEPTH} levels", path=path)
     kind = class_of(state)

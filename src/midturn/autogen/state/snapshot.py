@@ -1,7 +1,7 @@
 """Capture the complete state of an agent or a team, check it, and load it.
 
-A captured state has three keys. "state" is what AutoGen's own ``save_state()`` returns. "beside" has what that lacks,
-by the paths of the parts. "kept" is the number of entries in "beside", so that a lost one is noticed.
+A captured state has three keys. "state" is the result of AutoGen's own ``save_state()``. "beside" has the state that is
+missing there, by the paths of the parts. "kept" is the number of entries in "beside", to notice a lost entry.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 Own: TypeAlias = "tuple[Json, Json, str]"
-"""What a user's own object was given, what is found in it, and the path of that."""
+"""The state that a user's own object was given, the state that it has now, and the path of the state."""
 
 ABSENT: Any = object()
 
 NOTHING = BaseState().model_dump()
-"""What AutoGen saves of an agent that does not define its state."""
+"""The state that AutoGen saves of an agent without a state of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """A stored value that fits, and the part that will get it."""
+    """A stored value that fits, and the part to load it into."""
 
     part: Part
     keep: Kept
@@ -55,19 +55,19 @@ class PlannedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A state that fits, and what loads it into what was built."""
+    """A state that fits an agent or team, and the steps to load it."""
 
     parts: Sequence[Part]
     loads: Sequence[PlannedLoad]
     imported: bool
-    """Whether it is AutoGen's own state alone, which somebody imported."""
+    """True if the state was imported, and has only AutoGen's own part."""
 
 
 async def capture(parts: Sequence[Part]) -> dict[str, Any]:
     """Return the complete state of an idle agent or team. The first part is the agent or team itself.
 
     Raises:
-        StateInvalid: it is running, or a runtime has messages that were not delivered yet.
+        StateInvalid: a team is running, or a runtime has messages that were not delivered yet.
     """
     _check_idle(parts)
     beside: dict[str, Any] = {}
@@ -79,7 +79,7 @@ async def capture(parts: Sequence[Part]) -> dict[str, Any]:
                 found["state"] = value
             elif value is not None:
                 beside[keep.path] = value
-    return found | {"kept": len(beside)}  # so that one that gets lost is not taken for one at rest
+    return found | {"kept": len(beside)}  # so that a lost entry does not count as a part at rest
 
 
 async def fit(live: Any, tree: Json) -> Plan:
@@ -94,7 +94,7 @@ async def fit(live: Any, tree: Json) -> Plan:
     if not is_object(beside):
         raise StateInvalid("is not an object", path="$.beside")
     if "" in beside:
-        raise StateInvalid("is the path of no part", path="$.beside.")
+        raise StateInvalid("is an empty path, which no part has", path="$.beside.")
     if type(count := tree.get("kept", 0)) is not int or count != len(beside):
         has, says = f"has {len(beside)} parts", f"is {count!r}"
         raise StateInvalid.together([StateInvalid(has, path="$.beside"), StateInvalid(says, path="$.kept")])
@@ -131,9 +131,9 @@ async def _fit(parts: Sequence[Part], own: Json, beside: dict[str, Json], *, imp
             elif not imported:
                 loads.append(PlannedLoad(part, keep, None, None))
     given = {planned.keep.path for planned in loads}
-    # Nothing is lost with an empty one, unless it is that of a part which has none.
+    # An empty value may be dropped, unless it may belong to a part whose value is missing.
     errors += [
-        Drifted("is in the state, and what was built has no place for it", path=_at(path))
+        Drifted("is in the state, but what was built has no such part", path=_at(path))
         for path, value in stored.items()
         if (value or lacking) and not _is_kept_by_its_parent(path, parts, given)
     ]
@@ -163,7 +163,7 @@ async def load(live: Any, plan: Plan) -> Loaded:
     """Load the state of a plan into an agent or team, then capture it again and compare.
 
     Raises:
-        StateInvalid: a part refused its state, or the state that was captured afterwards is different.
+        StateInvalid: a part rejected its state, or the state that was captured afterwards is different.
     """
     done: list[PlannedLoad] = []
     parts = plan.parts
@@ -175,11 +175,11 @@ async def load(live: Any, plan: Plan) -> Loaded:
             await planned.keep.load(planned.read)
         except StateInvalid:
             raise
-        except Exception as error:  # it may be a user's own
+        except Exception as error:  # a user's object may raise anything
             what = f"does not fit what was built: {type(error).__name__}: {error}"
             raise StateInvalid(what, path=_at(planned.keep.path)) from error
         if planned.keep.is_opaque or (isinstance(planned.read, Read) and planned.read.opaque):
-            parts = await settle(live)  # a user's own code may have replaced some
+            parts = await settle(live)  # a user's own code may have replaced parts
             there = {id(part.live) for part in parts}
         done.append(planned)
     if plan.imported:
@@ -197,12 +197,12 @@ async def load(live: Any, plan: Plan) -> Loaded:
             )
         gained += [more for given, now, at in own if (more := _lacking(now, given, at)) is not None]
     if plan.imported:
-        captured = as_json(captured)  # its lists need not be those that were read
+        captured = as_json(captured)  # its lists may differ from those that were read
     return Loaded(captured=captured, gained=gained)
 
 
 def _unlike(planned: PlannedLoad, found: Any, own: Sequence[Own]) -> str | None:
-    """Return the path where a part differs from what it was given; ``None`` if no difference is known."""
+    """Return the path where a part differs from the loaded state; ``None`` if no difference was found."""
     for each in own:
         if (lost := _lacking(*each)) is not None:
             return lost
@@ -221,14 +221,14 @@ def _own(planned: PlannedLoad, found: Any) -> Iterator[Own]:
             yield planned.stored, as_json(found), at
         return
     for path in sorted(read.opaque):
-        if (given := inside(read.expected, path)) != NOTHING:  # it has the two methods only since
+        if (given := inside(read.expected, path)) != NOTHING:  # the class has got the two methods since
             yield given, as_json(inside(found, path)), ".".join((at, *path))
 
 
 def _lacking(one: Json, other: Json, at: str) -> str | None:
     """Return the path of the first value in one state that has no value of its kind in the other.
 
-    States of users' own objects need not be equal: a set comes in another order, and clocks go on.
+    States of users' own objects need not be equal: the order of a set may differ, and a clock runs on.
     """
     if is_object(one) and is_object(other):
         pairs = [(f"{at}.{key}", value, other.get(key, ABSENT)) for key, value in one.items()]
@@ -240,7 +240,7 @@ def _lacking(one: Json, other: Json, at: str) -> str | None:
 
 
 def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) -> bool:
-    """Whether a missing part is inside an object that loads its own state, and creates the part when it does."""
+    """Return whether a missing part is inside an object that loads its own state, and may then create the part."""
     return any(
         f"{path}/".startswith(f"{part.path}/" if part.path else "")
         and traits_of(part.live).loads_and_saves
@@ -250,7 +250,7 @@ def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) ->
 
 
 def _as_built(parts: Sequence[Part], beside: dict[str, Json]) -> dict[str, Json]:
-    """Return what is beside a state, by the first path of each part in what was built."""
+    """Return the entries of "beside", each by the first path of its part in the built agent or team."""
     first = {other: part.path for part in parts for other in part.others}
     found: dict[str, Json] = {}
     for path, value in beside.items():
@@ -264,7 +264,7 @@ def _at(path: str) -> str:
 
 
 def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]:
-    """Return the name of the next speaker of each team, if it is stored, by the team's ``id()``."""
+    """Return the stored name of the next speaker of each team, by the ``id()`` of the team."""
     found: dict[int, str] = {}
     for part in parts:
         position = beside.get(part.at("manager"))
@@ -274,7 +274,7 @@ def _positions(parts: Sequence[Part], beside: dict[str, Json]) -> dict[int, str]
 
 
 async def _derive(parts: Sequence[Part]) -> None:
-    """Compute what AutoGen's own state lacks, where the rest of the state tells it."""
+    """Compute what is missing in AutoGen's own state, if it follows from the rest of the state."""
     for team in teams(parts):
         if isinstance(team, SelectorGroupChat):
             await private.fill_selector_context(team)

@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 MANY = 250
-"""How many messages are checked at a time: more of them need more memory, and fewer take longer."""
+"""Number of messages that are checked at a time: more need more memory, fewer take longer."""
 
 OPTIONAL = {"previous_speaker"}
-"""What is a text in some states and null in others."""
+"""Keys whose value is a text in some states and null in others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A state that fits: what AutoGen's ``load_state()`` gets, and the growing lists that are set after it."""
+    """A state that fits: the state for AutoGen's ``load_state()``, and the growing lists that are set after it."""
 
     state: Any
     lists: list[tuple[GrowingList, list[Any]]]
     expected: Json
-    """What a capture must give afterwards, without those lists."""
+    """The state that a capture must return afterwards, without the growing lists."""
     opaque: set[Path]
-    """The paths of the states of users' own objects; these may differ each time they are saved."""
+    """The paths of the states of users' own objects, which may differ each time that they are saved."""
 
 
 class Saved:
-    """The state that ``save_state()`` gives of an agent, a team, a context, a runtime, or something of a user's own."""
+    """The state that ``save_state()`` returns, of an agent, a team, a context, a runtime, or an object of a user."""
 
     rests = False
     is_opaque = False
@@ -62,7 +62,6 @@ class Saved:
         return await capture(self._live, shape(self._live))
 
     async def read(self, value: Json, at: str) -> Read:
-        """Check a stored state."""
         known = shape(self._live)
         template = await _template(self._live, known)
         if isinstance(self._live, SingleThreadedAgentRuntime) and is_object(value) and is_object(template):
@@ -89,13 +88,13 @@ class Saved:
 
 
 async def _template(live: Any, known: Shape) -> Any:
-    """Return the state of what was built; ``None`` if a user's own object cannot save it before its first run."""
+    """Return the state of a new instance; ``None`` if a user's own object cannot save it before its first run."""
     try:
         return await capture(live, known)
     except Exception:
         if known.pure:
             raise
-        return None  # what it is loaded into is captured and compared all the same, and has to save itself by then
+        return None  # load() captures and compares the state later, when the object can save it
 
 
 async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str) -> list[AgentId]:
@@ -116,7 +115,7 @@ async def build_agents(runtime: SingleThreadedAgentRuntime, value: Json, at: str
         if id_.type not in types:
             raise Drifted(
                 "is an agent of a type that is not registered in the runtime; register it before loading "
-                "(the agents of a team have other ids each time: save the team itself)",
+                "(the agents of a team get new ids each time: save the team itself)",
                 path=f"{at}.{name}",
             )
         if name not in built:
@@ -142,7 +141,7 @@ def read_list(growing: GrowingList, value: Json, at: str) -> list[Any]:
 
 def _read_items(growing: GrowingList, value: list[Any], at: str) -> tuple[list[Any], list[StateInvalid]]:
     read: list[Any] = []
-    with suppress(Exception), gc_paused():  # whatever it is, it is found again below
+    with suppress(Exception), gc_paused():  # _read_each() finds the error again
         for start in range(0, len(value), MANY):
             some = value[start : start + MANY]
             loaded, dumped = growing.load_all(some)
@@ -163,7 +162,7 @@ def _read_each(growing: GrowingList, value: list[Any], at: str) -> tuple[list[An
         try:
             message = growing.load(item)
             dumped = growing.dump(message)
-        except Exception as error:  # noqa: BLE001 - what validators and image libraries raise is without limit
+        except Exception as error:  # noqa: BLE001 - validators and image libraries may raise anything
             errors.append(_explain(growing, item, error, path))
             continue
         read.append(message)
@@ -198,7 +197,7 @@ def _explain(growing: GrowingList, item: Any, error: Exception, path: str) -> St
 
 
 def _field(item: Any, location: Sequence[str | int], *, missing: bool) -> str:
-    """Where in a message a validator found something wrong; it also names the types that it tried."""
+    """Return the path of a validator's error in a message, without the names of the types that the validator tried."""
     path: list[str] = []
     for part in location:
         if is_object(item) and (part in item or (missing and part == location[-1])):
@@ -214,7 +213,7 @@ def _field(item: Any, location: Sequence[str | int], *, missing: bool) -> str:
 def _changed(item: Any, where: str) -> StateInvalid:
     name = item.get("type") if is_object(item) else None
     return Drifted(
-        f"does not come back as it is in a {name!r}; if that has changed since, a migration has to drop or change it",
+        f"does not come back the same in a {name!r}; if the type has changed, drop or change it in a migration",
         path=where,
     )
 
@@ -226,7 +225,7 @@ def _first(error: Exception) -> str:
 
 
 def _compare(template: Any, value: Any, path: Path, known: Shape, at: str) -> Iterator[StateInvalid]:
-    """Yield what a state lacks or has too much, compared with the state of what was built."""
+    """Yield an error for each difference in form between a state and the state of a new instance."""
     here = _name(at, path)
     if is_object(template) or path in known.opaque:
         if not is_object(value):
@@ -238,14 +237,14 @@ def _compare(template: Any, value: Any, path: Path, known: Shape, at: str) -> It
     if not isinstance(value, str | None) if key in OPTIONAL else type(value) is not wanted:
         yield StateInvalid(f"is not of the type {wanted.__name__}", path=here)
     elif key == "version" and value != template:
-        yield StateInvalid(f"is {value!r}, and the AutoGen that is installed writes {template!r}", path=here)
+        yield StateInvalid(f"is {value!r}, but the installed AutoGen writes {template!r}", path=here)
 
 
 def _compare_keys(
     template: dict[str, Any], value: dict[str, Any], path: Path, known: Shape, at: str
 ) -> Iterator[StateInvalid]:
     if "type" in template and value.get("type", template["type"]) != template["type"]:
-        what = f"is a {value['type']!r}, and what was built has a {template['type']!r}"
+        what = f"is a {value['type']!r}, but what was built has a {template['type']!r}"
         yield Drifted(what, path=_name(at, (*path, "type")))
         return
     team = any((*where, "agent_states") == path for _, where in known.teams)
@@ -253,12 +252,12 @@ def _compare_keys(
         here = _name(at, (*path, key))
         if key not in value:
             if team:
-                yield Drifted("is in the team that was built, and the state does not have it", path=here)
+                yield Drifted("is in the team that was built, but not in the state", path=here)
             else:
                 yield StateInvalid("is missing", path=here)
         elif key not in template:
             if team:
-                yield Drifted("is in the state, and the team that was built does not have it", path=here)
+                yield Drifted("is in the state, but not in the team that was built", path=here)
             else:
                 yield StateInvalid("is not known", path=here)
         else:
@@ -266,7 +265,7 @@ def _compare_keys(
 
 
 def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) -> Iterator[StateInvalid]:
-    """Yield speakers that are not in the team; correct the next speaker's number by the stored name."""
+    """Yield an error for each speaker that is not in the team; correct the next speaker's number by the stored name."""
     manager, names = private.manager_name(team), [participant.name for participant in private.participants(team)]
     found, at = state["agent_states"][manager], f"{at}.agent_states.{manager}"
     if isinstance(team, RoundRobinGroupChat):
@@ -281,11 +280,11 @@ def _positions(team: BaseGroupChat, state: Any, at: str, speaker: str | None) ->
     elif isinstance(team, GraphFlow):
         for index, node in enumerate(found["ready"]):
             if node not in names:
-                yield Drifted("is no node of the graph", path=f"{at}.ready[{index}]")
+                yield Drifted("is not a node of the graph", path=f"{at}.ready[{index}]")
 
 
 def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
-    """Copy a state, with empty lists at some paths."""
+    """Return a copy of a state, with empty lists at some paths."""
     if path in paths:
         return []
     if is_object(value):
@@ -294,7 +293,7 @@ def without(value: Any, paths: set[Path], path: Path = ()) -> Any:
 
 
 def inside(value: Any, path: Path) -> Any:
-    """Return the value at a path in a state; ``None`` if there is none."""
+    """Return the value at a path in a state; ``None`` if there is no value."""
     for name in path:
         value = value.get(name) if is_object(value) else None
     return value
