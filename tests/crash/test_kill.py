@@ -138,14 +138,10 @@ def before_and_after(names):
     return [*points, "os.write.half"] if "os.write" in names else points
 
 
-COVERING = [("file", "counter"), ("sqlite", "assistant"), ("sqlite", "team")]
-"""Every agent and both stores; test_matrix.py has the points of a turn's calls for all kinds of agents."""
-
-
 @pytest.mark.parametrize(
     ("kind", "agent"),
     [
-        *(product(("file", "sqlite"), ("assistant", "counter", "team")) if LONG else COVERING),
+        *product(("file", "sqlite"), ("assistant", "counter", "team")),
         ("postgres", "assistant"),
         ("redis", "assistant"),
     ],

@@ -16,8 +16,8 @@ import midturn
 
 HERE = Path(__file__).parent
 LONG = bool(os.environ.get("MIDTURN_LONG"))
-MANY = 10_000 if LONG else 100
-KILLS = 4 if LONG else 1
+MANY = 10_000 if LONG else 300
+KILLS = 4 if LONG else 2
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 

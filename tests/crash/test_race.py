@@ -14,7 +14,7 @@ from midturn.record.head import Kind
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 WORKERS = 4
 TURNS = 200 if LONG else 100
-PAUSES = 20 if LONG else 1
+PAUSES = 20 if LONG else 3
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 

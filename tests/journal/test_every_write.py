@@ -1,10 +1,4 @@
-"""Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent.
-
-What is left of a turn that was interrupted after a write is what is left of one that was interrupted before the next
-write. Only with MIDTURN_LONG=1 it is interrupted at both.
-"""
-
-import os
+"""Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent."""
 
 import pytest
 from fuzz_kinds import FUZZED, _picture
@@ -22,8 +16,6 @@ INPUTS = SHOPPING | {
     "team_tool": ("group this",),
 }
 
-LONG = os.environ.get("MIDTURN_LONG") == "1"
-
 LEFT_OUT = {
     "binary_memory",  # AutoGen shows the model the address of a picture in a memory, which is another each time
     "memories_of_all_types",  # the same
@@ -39,7 +31,7 @@ async def test_a_turn_that_was_interrupted_at_any_write_ends_as_if_it_had_not_be
     tasks = INPUTS.get(kind, TASKS[:2])
     said, state, writes = await outcome(memory, build, tasks)
     for at in range(1, writes[-1] + 1):
-        for after in (False, True) if LONG or at == writes[-1] else (False,):
+        for after in (False, True):
             session = f"{at} {after}"
             found = await interrupted(memory, build, tasks, at, after=after, session=session)
             assert found[0] == said, (at, after)

@@ -1,6 +1,5 @@
 """The stores that midturn ships pass the suite that it ships, on every server that can be had here."""
 
-import os
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
@@ -77,7 +76,7 @@ suite(
 )
 suite("TestRedisClusterStore", lambda at: f"{server(RedisCluster).url}?prefix=t_{at}")
 # The first ones are those that all other tests use.
-for binaries in others if os.environ.get("MIDTURN_LONG") else ():
+for binaries in others:
     suite(f"TestPostgres{major(binaries)}", lambda at, it=binaries: f"{server(Postgres, (), it).url}?schema=t_{at}")
-for number, binary in enumerate(redis_binaries()[1:] if os.environ.get("MIDTURN_LONG") else ()):
+for number, binary in enumerate(redis_binaries()[1:]):
     suite(f"TestOtherRedis{number}", lambda at, it=binary: f"{server(Redis, (), it).url}?prefix=t_{at}")

@@ -139,7 +139,7 @@ async def fitted(spec, tree):
 
 @pytest.mark.timeout(7_200 if LONG else 300)
 @given(histories())
-@settings(max_examples=1000 if LONG else 30, deadline=None)
+@settings(max_examples=1000 if LONG else 60, deadline=None)
 def test_step_by_step_at_once_when_used_or_in_bulk(history):
     tasks, chain = history
 
