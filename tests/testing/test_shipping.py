@@ -52,7 +52,7 @@ def test_the_store_of_a_third_party_is_proved_in_twenty_lines(tmp_path):
         *plugins,
         str(tmp_path),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout
     assert len(THIRD_PARTY.splitlines()) <= 26  # blank lines included
