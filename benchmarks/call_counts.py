@@ -44,10 +44,10 @@ class CallFigures:
     calls: int
     calls_budget: int | None = None
     changes: int
-    """How often a call is in another module than the call before it."""
+    """Calls in another module than the call before them."""
     changes_budget: int | None = None
     body_reads: int
-    """How often the store is asked for bodies."""
+    """Requests to the store for bodies."""
     writes: int
 
     def as_dict(self) -> dict[str, Any]:

@@ -34,28 +34,28 @@ class Checkpoint:
         return f"Checkpoint({self._ledger.session!r}, {self.number})"
 
     async def state(self) -> Any:
-        """The state exactly as the framework's own ``save_state()`` returned it."""
+        """Return the state exactly as the framework's own ``save_state()`` returned it."""
         return (await self.tree())["state"]
 
     async def beside(self) -> dict[str, Any]:
-        """What the framework's own ``save_state()`` leaves out, by the path of the part that it belongs to."""
+        """Return what the framework's own ``save_state()`` leaves out, by the path of the part that it belongs to."""
         beside: dict[str, Any] = (await self.tree()).get("beside", {})
         return beside
 
     async def tree(self) -> Any:
-        """Both, and how many parts there are beside."""
+        """Return the whole state: "state", "beside", and the number of parts in "beside"."""
         return (await self.read()).tree
 
     async def version(self) -> int:
-        """The version of the blueprint that wrote it."""
+        """Return the version of the blueprint that wrote it."""
         return (await self.read()).row.version
 
     async def fingerprint(self) -> Any:
-        """How the agents were built whose state it is: prompts, tools, participants. ``None`` if it does not say so."""
+        """Return the fingerprint of the agents: prompts, tools, participants. ``None`` if the checkpoint has none."""
         return (await self.read()).fingerprint
 
     async def read(self) -> Stored:
-        """All of it."""
+        """Read the whole checkpoint."""
         await self._ledger.refresh()
         return await read_checkpoint(self._ledger, self.number)
 
@@ -69,13 +69,13 @@ class Stored:
     row: CheckpointRow
     tree: Any
     fingerprint: Json
-    """How its agents were built; ``None`` if it does not say so."""
+    """The fingerprint of its agents; ``None`` if it has none."""
 
 
 async def read_checkpoint(
     ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
 ) -> Stored:
-    """A checkpoint and its state; an empty ``archive`` gets to know the first ``bodies`` bodies and its lists."""
+    """Return a checkpoint with its state. An empty ``archive`` learns its lists and the first ``bodies`` bodies."""
     rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, stop=number + 1)
     if not rows or rows[-1].n != number:
         raise _missing(ledger, number)
@@ -129,5 +129,5 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
 
 
 def messages_of(bodies: BodyReader, numbers: Sequence[int] | None) -> list[Json] | None:
-    """The messages that these bodies are."""
+    """Return the messages whose bodies have these numbers."""
     return None if numbers is None else [bodies.message(number, f"body {number}") for number in numbers]

@@ -45,19 +45,19 @@ class Turn:
     messages: Sequence[Json] = ()
     key: str | None = None
     repairs: Sequence[str] = ()
-    """What was broken in the state before the turn and was mended for it."""
+    """A sentence for each part of the state that had to be repaired before the turn."""
     notes: Sequence[str] = ()
-    """What was not as it had been when the turn was finished after an interruption."""
+    """A sentence for each difference between an interrupted attempt and the one that finished the turn."""
     decisions: Sequence[Decision] = ()
-    """What people were asked, and what they answered."""
+    """The questions that people answered, with their answers."""
     attempts: int = 1
-    """How many times the turn was begun."""
+    """The number of attempts."""
     calls: Sequence[Call] | None = None
-    """What was called, as :meth:`~midturn.Session.turn` reads it; ``None`` if it was not recorded, or not read."""
+    """The calls, as :meth:`~midturn.Session.turn` reads them; ``None`` if they were not recorded, or not read."""
     questions: Sequence[Question] = ()
-    """What the turn asks, as :meth:`~midturn.Session.open_turn` reads it."""
+    """The open questions, as :meth:`~midturn.Session.open_turn` reads them."""
     drift: Sequence[str] = ()
-    """What had changed in the agents since the turn before, which prompts and which tools, and what was migrated."""
+    """A sentence for each change of the agents since the turn before: prompts, tools, migrations."""
     version: int = 1
     """Of the blueprint: the one that made the checkpoint, or that accepted the input."""
     error: str | None = None
