@@ -59,7 +59,8 @@ def opener(name: str, node: ast.Constant, forbidden: str, wanted: str) -> Iterat
 def docstrings(name: str, tree: ast.Module) -> Iterator[str]:
     """Yield a problem for each docstring of a function, class or attribute that begins with the wrong word."""
     for node in ast.walk(tree):
-        body: list[ast.stmt] = node.body if isinstance(node, ast.Module | ast.ClassDef) else []
+        rooms = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        body: list[ast.stmt] = node.body if isinstance(node, rooms) else []
         for target, stmt in pairwise(body):
             if isinstance(target, ast.Assign | ast.AnnAssign) and (text := string(stmt)):
                 yield from opener(name, text, QUESTIONS, "begin with a noun: what is it?")
