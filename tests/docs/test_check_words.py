@@ -45,12 +45,16 @@ class A:
     x: int = 1
     """{0} turn"""
 
+    def __init__(self):
+        self.y = 1
+        """{0} turn"""
+
 
 Y = 2
 """{0} turn"""
 '''
     assert found(source.format("The")) == []
-    assert {problem.split(":")[1] for problem in found(source.format("What"))} == {"3", "6", "10"}
+    assert {problem.split(":")[1] for problem in found(source.format("What"))} == {"3", "6", "10", "14"}
 
 
 @pytest.mark.parametrize(
