@@ -18,6 +18,7 @@ from benchmarks.call_counts import CallFigures, call_counts
 from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
+from benchmarks.keeping import FLOORS, WARM, KeepingFigures, keeping
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
 from benchmarks.migrating import MigrationFigures, migrating
 from benchmarks.remembering import RUNS as REMEMBERING_RUNS
@@ -31,6 +32,7 @@ from benchmarks.tables import (
     context_table,
     growth_table,
     import_table,
+    keeping_table,
     long_table,
     memory_table,
     migration_table,
@@ -171,6 +173,22 @@ async def run_growing(console: Console, options: argparse.Namespace) -> list[Gro
     return figures
 
 
+async def run_keeping(console: Console, options: argparse.Namespace) -> list[KeepingFigures]:
+    figures: list[KeepingFigures] = []
+    turns = min(options.turns, 500)
+    with Progress(console=console, transient=True) as progress:
+        for kind in FLOORS:
+            bar = progress.add_task(f"{kind}: {turns} turns", total=WARM + turns)
+            figures.append(await keeping(kind, turns, partial(progress.advance, bar)))
+    console.print(keeping_table(figures))
+    console.print(
+        "Keeping is what a turn with one call of a model takes longer than with AutoGen alone. It makes three writes: "
+        "the input, the call, the result. A bare transaction is begin, two inserts, commit, awaited and as durable. "
+        "Medians.\n"
+    )
+    return figures
+
+
 async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportFigures]:
     with Progress(console=console, transient=True) as progress:
         figures = importing(partial(progress.advance, progress.add_task("imports", total=IMPORT_TIMES)))
@@ -193,6 +211,7 @@ BENCHMARKS: dict[str, Any] = {
     "importing": run_importing,
     "remembering": run_remembering,
     "growing": run_growing,
+    "keeping": run_keeping,
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,
@@ -208,7 +227,7 @@ async def main() -> None:
         "--turns",
         type=int,
         default=10_000,
-        help="length of the conversation (remembering: at most 5,000; servers: 2,000)",
+        help="length of the conversation (remembering: at most 5,000; servers: 2,000; keeping: 500)",
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")

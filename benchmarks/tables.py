@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.call_counts import CallFigures
     from benchmarks.growing import GrowthFigures
     from benchmarks.importing import ImportFigures
+    from benchmarks.keeping import KeepingFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
     from benchmarks.remembering import MemoryFigures
@@ -31,6 +32,7 @@ IMPORT_BUDGET_MS = 50.0
 OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
 GROWTH_BUDGET = 1.3
+KEEPING_BUDGET = 1.8
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
 """The name of a column, and a function that returns its text for a row."""
 
@@ -237,6 +239,18 @@ def memory_table(figures: list[MemoryFigures]) -> Table:
         ("text", lambda row: f"{row['text_bytes'] / 2**20:.1f} MB"),
         ("process grown by", lambda row: f"{row['grown_bytes'] / 2**20:.1f} MB"),
         _ratio("grown / text", "ratio", MEMORY_BUDGET),
+    )
+
+
+def keeping_table(figures: list[KeepingFigures]) -> Table:
+    return _table(
+        f"Keeping a turn against three bare transactions (budget {KEEPING_BUDGET}x)",
+        figures,
+        _text("store"),
+        _number("turns"),
+        _ms("keeping a turn", "keeping_ms"),
+        _ms("three transactions", "bare_ms"),
+        _ratio("ratio", "ratio", KEEPING_BUDGET),
     )
 
 

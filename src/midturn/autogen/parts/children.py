@@ -53,6 +53,9 @@ def parts_of(live: Any) -> list[tuple[str, str, Any]]:
 def _elsewhere(live: Any) -> list[tuple[str, str, Any]]:
     """Return the parts that belong to an object and are not in its attributes."""
     found: list[tuple[str, str, Any]] = []
+    kind = traits(class_of(live))  # asked first, since isinstance() takes long with AutoGen's protocols
+    if not kind.is_runtime and not kind.is_team:
+        return found
     if isinstance(live, SingleThreadedAgentRuntime):
         found += [("", f"agents/{_quote(name)}", agent) for name, agent in private.instantiated(live).items()]
     elif isinstance(live, BaseGroupChat):
