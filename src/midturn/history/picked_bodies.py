@@ -23,11 +23,11 @@ BACK = 8
 
 
 class PickedBodies:
-    """Reads the bodies of a session as they are needed. The head of the session was read before."""
+    """Reads the bodies of a session as they are needed, out of the first ``count``."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, count: int) -> None:
         self._ledger = ledger
-        self.bodies = SomeBodies(ledger.progress.bodies)
+        self.bodies = SomeBodies(count)
 
     async def messages(self, numbers: Sequence[int]) -> list[Json]:
         """Return the messages whose bodies have these numbers."""

@@ -69,7 +69,7 @@ class Turn:
 
 async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
     """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
-    async with aclosing(_read(ledger, PickedBodies(ledger), start, stop)) as turns:
+    async with aclosing(_read(ledger, PickedBodies(ledger, ledger.progress.bodies), start, stop)) as turns:
         async for found in turns:
             yield found.turn
 
@@ -80,7 +80,7 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     Raises:
         NotFound: the session has no such turn.
     """
-    picked = PickedBodies(ledger)
+    picked = PickedBodies(ledger, ledger.progress.bodies)
     found = [found async for found in _read(ledger, picked, number, number + 1)]
     if not found:
         raise missing_turn(ledger, number)

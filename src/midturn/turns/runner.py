@@ -297,7 +297,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             return None
-        messages = await PickedBodies(self._ledger).messages(row.messages)
+        messages = await PickedBodies(self._ledger, row.bodies).messages(row.messages)
         outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
         try:
             return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
