@@ -349,6 +349,15 @@ def test_a_worker_that_remembers_lost_turns_does_not_write_them_over_the_turns_o
     assert state["said"] == ["kept", "instead", "last"]
 
 
+def refused_kind(worker, attempt, number):
+    """The error of an attempt that must not be acknowledged."""
+    worker.tell({"deadline": DEADLINE})
+    said = attempt(number)
+    worker.tell({"deadline": PATIENT})
+    assert said["is"] == "error", "it was acknowledged"
+    return said["kind"]
+
+
 def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without_one(
     workers, servers, tmp_path, *, read, check, figures
 ):
@@ -366,13 +375,6 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
             pass
         (told if said["is"] == "done" else refused).append(said)
         return said
-
-    def refused_kind(number):
-        worker.tell({"deadline": DEADLINE})
-        said = attempt(number)
-        worker.tell({"deadline": PATIENT})
-        assert said["is"] == "error", "it was acknowledged"
-        return said["kind"]
 
     for _ in range(STRICT_FAILOVERS):
         for _ in range(10):
@@ -396,7 +398,7 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
         proxy._target = replica.port
         proxy.cut()
         before = read(replica.url, "case")
-        assert refused_kind(number + 1) in ("StoreUnavailable", "OutcomeUnknown")
+        assert refused_kind(worker, attempt, number + 1) in ("StoreUnavailable", "OutcomeUnknown")
         assert read(replica.url, "case") == before, "something was written that nobody else has"
         primary, replica = replica, servers(replica.replica())
         if last["is"] == "error":
@@ -404,16 +406,16 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
             assert (said["is"], said["turn"]) == ("done", number)
     # The replica hangs: what is written is not acknowledged. The replica dies: nothing is written.
     replica.pause()
-    number += 1
-    before = read(primary.url, "case")
-    if refused_kind(number) != "OutcomeUnknown":  # the primary has noticed the late replica before the write
-        assert (refused[-1]["kind"], read(primary.url, "case")) == ("StoreUnavailable", before)
+    number, before = number + 1, read(primary.url, "case")
+    # A primary that has noticed the late replica before the write refuses it.
+    if (kind := refused_kind(worker, attempt, number)) != "OutcomeUnknown":
+        assert (kind, read(primary.url, "case")) == ("StoreUnavailable", before)
     replica.resume()
     assert attempt(number)["turn"] == number
     replica.crash()
     before = read(primary.url, "case")
     # On a busy machine the deadline may cut the last try off, of which nobody knows then what it did.
-    assert refused_kind(number + 1) in ("StoreUnavailable", "OutcomeUnknown")
+    assert refused_kind(worker, attempt, number + 1) in ("StoreUnavailable", "OutcomeUnknown")
     assert read(primary.url, "case") == before, "something was written that nobody else has"
     worker.finish()
     check(read(primary.url, "case"), number)
