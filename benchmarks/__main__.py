@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from benchmarks import journal
 from benchmarks.call_counts import CallFigures, call_counts
+from benchmarks.growing import EARLY as EARLY_TURN
 from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
@@ -163,8 +164,9 @@ async def run_remembering(console: Console, options: argparse.Namespace) -> list
 
 async def run_growing(console: Console, options: argparse.Namespace) -> list[GrowthFigures]:
     with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task(f"growth: {options.turns:,} turns, four times", total=4)
-        figures = growing(options.turns, partial(progress.advance, bar))
+        turns = max(options.turns, 2 * EARLY_TURN)
+        bar = progress.add_task(f"growth: {turns:,} turns, four times", total=4)
+        figures = growing(turns, partial(progress.advance, bar))
     console.print(growth_table(figures))
     console.print(
         "With a model without vision, AutoGen passes over all messages in every turn. Own growth is without what "

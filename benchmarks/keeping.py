@@ -120,9 +120,11 @@ async def _sqlite(_: str, folder: Path) -> AsyncGenerator[Callable[[list[bytes]]
     async def awaited(bodies: list[bytes]) -> None:
         await loop.run_in_executor(thread, append, bodies)
 
-    yield awaited
-    await loop.run_in_executor(thread, db.close)
-    thread.shutdown()
+    try:
+        yield awaited
+    finally:
+        await loop.run_in_executor(thread, db.close)
+        thread.shutdown()
 
 
 @asynccontextmanager

@@ -195,7 +195,7 @@ def run(items, *stops):
     """The run of an agent that yields these items."""
     agent = SimpleNamespace(run_stream=lambda **_: items)
     calls = SimpleNamespace(replaying=False)
-    return run_stream.stream(agent, None, SimpleNamespace(installed=nullcontext, calls=calls), stops)
+    return run_stream.stream(SimpleNamespace(live=agent, installed=nullcontext, calls=calls), None, stops)
 
 
 async def read(items, seen):

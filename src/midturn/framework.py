@@ -18,18 +18,6 @@ EventT_co = TypeVar("EventT_co", covariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
-class Cancellation(Protocol):
-    """The part of a framework's cancellation token that midturn uses."""
-
-    def is_cancelled(self) -> bool:
-        """Return whether the token was cancelled."""
-        ...
-
-    def add_callback(self, callback: Callable[[], Any]) -> None:
-        """Call ``callback`` when the token is cancelled."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The outcome of a turn, as JSON."""

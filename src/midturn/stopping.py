@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
-    from midturn.framework import Cancellation
 
 T = TypeVar("T")
+
+
+class Cancellation(Protocol):
+    """The part of a framework's cancellation token that midturn uses."""
+
+    def is_cancelled(self) -> bool:
+        """Return whether the token was cancelled."""
+        ...
+
+    def add_callback(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback`` when the token is cancelled."""
+        ...
+
 
 Stop: TypeAlias = asyncio.Future[None]
 """A future that is cancelled, or gets an error, when the work has to stop."""

@@ -1,11 +1,13 @@
 """What a turn costs that another process continues: its session is read once."""
 
+import asyncio
 from collections import Counter
 
 import pytest
 from desk import A1, Desk, Killed
 
 import midturn
+from midturn.autogen import adapter
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
 
@@ -56,3 +58,18 @@ async def test_resume_reads_the_bodies_once(counting):
         result = await store.session("case", desk).resume()
     assert result.waiting.kind == "doubt"
     assert {kind: counting.calls[kind] for kind in ("TURN", "CALL", "BODY")} == {"TURN": 1, "CALL": 1, "BODY": 1}
+
+
+async def test_a_turn_whose_run_cannot_begin_has_failed_and_leaves_nothing_running(counting, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("cannot be looked at")
+
+    async with midturn.open(store=counting) as store:
+        case = store.session("case", Desk()())
+        await case.run(task="hello")
+        tasks = asyncio.all_tasks()
+        monkeypatch.setattr(adapter, "InterceptedRun", broken)
+        with pytest.raises(midturn.TurnFailed, match="cannot be looked at"):
+            await case.run(task="again")
+        assert asyncio.all_tasks() == tasks
+        assert (await store.info("case")).status == "failed"

@@ -74,7 +74,7 @@ class Attempt:
         await ledger.refresh()
         archive = Archive()
         bodies = await read_bodies(ledger, ledger.progress.bodies)
-        archive.learn_bodies(bodies)
+        archive.learn_bodies(bodies, ledger.progress.bodies)
         known = await recorded.read(ledger, 0, ledger.progress.calls, bodies)
         self.known = [entry.row.key for entry in known.entries]
         self.halt = asyncio.get_running_loop().create_future()

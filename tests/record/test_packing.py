@@ -71,7 +71,7 @@ class Stored:
         logs = self.logs if later else self.logs[: number + 1]
         archive.logs = at.logs
         known = read_bodies(bodies)
-        archive.learn_bodies(known)
+        archive.learn_bodies(known, len(known.values))
         return restore(
             skeleton=at.skeleton,
             spans=[(log, length) for log, length in at.spans],

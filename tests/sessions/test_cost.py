@@ -1,7 +1,11 @@
 """What a turn costs while its session lives: two writes and one for each call, and nothing is read or built again."""
 
+import asyncio
 from collections import Counter
+from contextlib import aclosing
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from autogen_agentchat.messages import TextMessage
@@ -10,7 +14,10 @@ from kinds import KINDS
 
 import midturn
 from midturn.autogen.adapter import AutoGen
+from midturn.history.picked_bodies import BACK
 from midturn.history.turns import PAGE
+from midturn.record.head import Kind
+from midturn.record.rows import CheckpointRow, decode_record
 from midturn.sessions.session import Session
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
@@ -61,6 +68,9 @@ async def test_a_factory_is_called_once_while_the_session_lives(store):
     for task in ("one", "two", "three"):
         await session.run(task=task)
     assert len(built) == 1
+
+
+NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
 class Rows(StoreWrapper):
@@ -125,3 +135,64 @@ async def test_a_part_of_the_history_is_the_same_as_in_the_whole(memory, size):
         assert [turn async for turn in case.history(last=last)] == whole[-last:]
     for turn in whole:
         assert replace(await case.turn(turn.number), calls=None) == turn
+
+
+async def test_a_body_is_found_in_a_row_with_many_others(memory):
+    """A task of many short messages makes rows with dozens of bodies; one message of it is said again later."""
+    factory, _ = agents()
+    case = memory.session("case", factory)
+    task = [
+        TextMessage(content=f"{number} " * 30, source="user", id=str(number), created_at=NOON) for number in range(60)
+    ]
+    await case.run(task=task)
+    for number in range(60):
+        await case.run(task=task[number])
+    rows = await memory.store.rows("case", Kind.BODY)
+    assert max(after.n - row.n for row, after in pairwise(rows)) > BACK
+    whole = [turn async for turn in case.history()]
+    for turn in whole:
+        assert replace(await case.turn(turn.number), calls=None) == turn
+
+
+async def test_a_damaged_turn_hides_none_before_it(memory, monkeypatch):
+    factory, _ = agents()
+    case = memory.session("case", factory)
+    for number in range(4):
+        await case.run(task=f"task {number} " * 20)
+    inner = memory.store.rows
+    third = (await memory.store.rows("case", Kind.CHECKPOINT))[1]
+    lost = decode_record(CheckpointRow, third.data, "row").bodies
+
+    async def without(session, kind, **limits):
+        rows = await inner(session, kind, **limits)
+        return [row for row in rows if kind is not Kind.BODY or row.n != lost]
+
+    monkeypatch.setattr(memory.store, "rows", without)
+    async with aclosing(case.history()) as turns:
+        assert [(await anext(turns)).number, (await anext(turns)).number] == [1, 2]
+        with pytest.raises(midturn.StateInvalid):
+            await anext(turns)
+
+
+async def test_parts_of_a_checkpoint_are_read_at_the_same_time(memory):
+    factory, _ = agents()
+    case = memory.session("case", factory)
+    await case.run(task="one")
+    checkpoint = case.at(1)
+    state, version, tree = await asyncio.gather(checkpoint.state(), checkpoint.version(), checkpoint.tree())
+    assert (tree["state"], version) == (state, 1)
+
+
+async def test_turns_that_failed_are_found_by_bisection():
+    """Most turns of a long session failed, some more than once; each reader finds those of its own turns."""
+    async with midturn.open("memory://") as store:
+        session = store.session("case", agents(*[RuntimeError("busy")] * 3 * PAGE)[0])
+        for number in range(PAGE + 50):
+            for again in range(1 + number % 2):
+                with pytest.raises(midturn.TurnFailed):
+                    await (session.resume() if again else session.run(task=f"task {number}"))
+        whole = [turn async for turn in session.history()]
+        assert [turn.attempts for turn in whole] == [1 + number % 2 for number in range(PAGE + 50)]
+        for number in (1, 2, 3, PAGE, PAGE + 49, PAGE + 50):
+            assert replace(await session.turn(number), calls=None) == whole[number - 1]
+        assert [turn async for turn in session.history(last=3)] == whole[-3:]

@@ -132,7 +132,7 @@ class AutoGen:
     ) -> AsyncGenerator[Event | Outcome, None]:
         parts, self._parts = self._parts or walk(live), ()
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
-        return run_stream.stream(live, task, run, stops)
+        return run_stream.stream(run, task, stops)
 
     def result(
         self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None

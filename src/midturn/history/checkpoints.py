@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import NotFound, StateInvalid
+from midturn.lease.ledger import Ledger
 from midturn.record.bodies import gc_paused
 from midturn.record.codec import is_object
 from midturn.record.head import Kind
@@ -15,9 +16,9 @@ from midturn.record.rows import CheckpointRow, decode_appends, decode_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from midturn.lease.ledger import Ledger
     from midturn.record.bodies import Bodies, BodyReader
     from midturn.record.codec import Json
+    from midturn.store import Store
 
 MANY = 4000
 """Bodies read at once: until they are parsed, their rows take as much memory again."""
@@ -26,12 +27,13 @@ MANY = 4000
 class Checkpoint:
     """One checkpoint of a session, read when asked."""
 
-    def __init__(self, ledger: Ledger, number: int) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, session: str, number: int) -> None:
+        self._store = store
+        self._session = session
         self.number = number
 
     def __repr__(self) -> str:
-        return f"Checkpoint({self._ledger.session!r}, {self.number})"
+        return f"Checkpoint({self._session!r}, {self.number})"
 
     async def state(self) -> Any:
         """Return the state exactly as the framework's own ``save_state()`` returned it."""
@@ -56,8 +58,9 @@ class Checkpoint:
 
     async def read(self) -> Stored:
         """Read the whole checkpoint."""
-        await self._ledger.refresh()
-        return await read_checkpoint(self._ledger, self.number)
+        ledger = Ledger(self._store, self._session)  # a new one for each read: several may run at once
+        await ledger.refresh()
+        return await read_checkpoint(ledger, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +83,19 @@ async def read_checkpoint(
     if not rows or rows[-1].n != number:
         raise _missing(ledger, number)
     row = decode_record(CheckpointRow, rows[-1].data, ledger.name(Kind.CHECKPOINT, number))
-    found = await read_bodies(ledger, row.bodies if bodies is None else bodies)
+    count = row.bodies if bodies is None else bodies
+    found = await read_bodies(ledger, count)
     fingerprint = None
     try:
         with gc_paused():
             logs = [decode_appends(row) for row in rows]
             if archive is not None:
-                archive.learn_bodies(found)
+                archive.learn_bodies(found, count)
             if row.fingerprint is not None:
                 fingerprint = found.message(row.fingerprint, "fingerprint")
             tree: Any = restore(
                 skeleton=row.skeleton,
-                spans=[(span[0], span[1]) for span in row.spans],
+                spans=row.spans,
                 bodies=found,
                 logs=logs,
                 archive=archive or Archive(),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GAP = 100
 """Numbers that two bodies may be apart and still be read together: one read takes longer than a hundred bodies."""
+MANY = 4000
+"""Bodies read at once: until they are parsed, their rows take as much memory again."""
 BACK = 8
 """Numbers before a body at which its row is looked for first: a row has the number of its first body."""
 
@@ -31,9 +33,12 @@ class PickedBodies:
 
     async def messages(self, numbers: Sequence[int]) -> list[Json]:
         """Return the messages whose bodies have these numbers."""
-        parts = [partial(self.bodies.message, number, f"body {number}") for number in numbers]
-        await self.read_for(parts)
-        return [part() for part in parts]
+        await self.read(numbers)
+        return [self.bodies.message(number, f"body {number}") for number in numbers]
+
+    async def read(self, numbers: Sequence[int]) -> None:
+        """Read what messages need. Whoever uses a damaged one gets its error."""
+        await self.read_for([partial(self.bodies.message, number, "") for number in numbers])
 
     async def read_for(self, parts: Sequence[Callable[[], object]]) -> None:
         """Read all bodies that these functions need. While one is missing, they raise ``StateInvalid``."""
@@ -41,7 +46,7 @@ class PickedBodies:
         while True:
             missing.clear()
             for part in parts:
-                with suppress(StateInvalid):  # raised again for whoever uses the damaged body
+                with suppress(StateInvalid):  # whoever uses the damaged body gets it again
                     part()
             if not missing - sought:
                 return
@@ -51,13 +56,18 @@ class PickedBodies:
 
     async def _read(self, first: int, last: int) -> None:
         """Read the rows that have the bodies from the first to the last one."""
-        back = BACK
-        while True:
+        back, until = BACK, min(first + MANY, last + 1)
+        start = max(0, first + 1 - back)
+        await self._add(start, until)
+        while start and not self.bodies.has(first):
+            stop, back = start, back * 8
             start = max(0, first + 1 - back)
-            rows = await self._ledger.store.rows(self._ledger.session, Kind.BODY, start=start, stop=last + 1)
-            if not start or (rows and rows[0].n <= first):
-                break
-            back *= 8
+            await self._add(start, stop)
+        for page in range(until, last + 1, MANY):
+            await self._add(page, min(page + MANY, last + 1))
+
+    async def _add(self, start: int, stop: int) -> None:
+        rows = await self._ledger.store.rows(self._ledger.session, Kind.BODY, start=start, stop=stop)
         with gc_paused():
             self.bodies.add(rows)
 

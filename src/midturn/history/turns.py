@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
     from midturn.record.rows import Origin
 
-EndT = TypeVar("EndT", FailureRow, DecisionRow)
+OfTurnT = TypeVar("OfTurnT", FailureRow, DecisionRow)
 
 TurnStatus: TypeAlias = Literal["done", "running", "interrupted", "waiting", "failed", "cancelled"]
 
@@ -126,7 +126,7 @@ async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | No
         }
         shown = [number for turn in turns.values() for number in turn.task or ()]
         shown += [number for row in done.values() for number in row.messages]
-        await picked.messages(shown)
+        await picked.read(shown)
         for number, turn in turns.items():
             ended = done.get(number) or failures.get(number)
             calls: Sequence[int] = ended.calls if ended is not None else ()
@@ -142,14 +142,14 @@ async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | No
 
 
 async def _of_turns(
-    ledger: Ledger, kind: Kind, cls: type[EndT], count: int, turns: range
-) -> AsyncGenerator[EndT, None]:
+    ledger: Ledger, kind: Kind, cls: type[OfTurnT], count: int, turns: range
+) -> AsyncGenerator[OfTurnT, None]:
     """Yield the rows of some turns, out of ``count``. They were written in the order of their turns."""
     low, high = 0, count
-    while high - low > PAGE:
+    while turns.start > 1 and high - low > PAGE:
         middle = (low + high) // 2
-        before = await ledger.read(kind, cls, middle)
-        if before is not None and before.turn < turns.start:
+        found = await ledger.read(kind, cls, middle)
+        if found is not None and found.turn < turns.start:
             low = middle + 1
         else:
             high = middle

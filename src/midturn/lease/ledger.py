@@ -87,7 +87,7 @@ class Ledger:
         self.head: Head | None = None
         self.progress = Progress()
         self.bodies = Bodies()
-        """The bodies read so far. A session's bodies never change, so nobody reads one twice."""
+        """The bodies that this call has read. They never change, so each is read once in a call."""
         self._labels = labels
         self._owner = new_owner()
         self._writing = asyncio.Lock()
@@ -314,6 +314,8 @@ class Ledger:
         return f"{self.session} {kind.name.lower()} {n}"
 
     def _see(self, head: Head | None) -> None:
+        if self.head is not None and (head is None or head.seq < self.head.seq):
+            self.forget_bodies()  # a failover has lost writes, and other bodies may get their numbers
         self.head = head
         if head is None or head.status == "deleted":
             self.progress = Progress()

@@ -138,6 +138,10 @@ class SomeBodies(BodyReader):
         """Return the numbers of the bodies that were needed and not read."""
         return self._read.missing
 
+    def has(self, number: int) -> bool:
+        """Return whether a body was read."""
+        return number in self._read
+
     def add(self, rows: Sequence[Row]) -> None:
         """Add the bodies of rows.
 

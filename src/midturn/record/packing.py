@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import orjson
@@ -239,11 +240,11 @@ class Archive:
         """Remember a stored list, so that the next state can extend it."""
         self._lists[path] = _Log(span[0], bodies, span[1], depth)
 
-    def learn_bodies(self, bodies: Bodies) -> None:
-        """Remember the stored bodies, so that none of them is stored again."""
-        for number, value in enumerate(bodies.values):
+    def learn_bodies(self, bodies: Bodies, count: int) -> None:
+        """Remember the first ``count`` bodies, which are those that are stored, so that none is stored again."""
+        for number, value in enumerate(islice(bodies.values, count)):
             self._numbers.setdefault(blake2b(orjson.dumps(value), digest_size=DIGEST).digest(), number)
-        self.stored = len(bodies.values)
+        self.stored = count
 
     def _log(self, path: Path, value: Grown | list[Any], new: int) -> tuple[_Log, Append | None]:
         """Return a list in its log, or in the ``new`` one, and the addition to that log, if there is one."""
@@ -282,7 +283,7 @@ class Archive:
         return value
 
     def _add(self, value: Json, path: str) -> int:
-        data = orjson.dumps(value)
+        data = orjson.dumps(value)  # and not encode_checked(): a turn adds a dozen bodies
         if len(data) > codec.MAX_BYTES:
             raise codec.too_long(data, path)
         digest = blake2b(data, digest_size=DIGEST).digest()

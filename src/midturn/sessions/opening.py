@@ -142,7 +142,7 @@ class OpenStore:
         return await self._saver(session, live).load()
 
     def _saver(self, session: str, live: Any) -> Session[Event, TurnResult]:
-        """Return a session for saving by hand: the cached one of the same instance, which need not read the store."""
+        """Return a session for saving by hand. The same instance gets the same session, which knows what is stored."""
         known, case = self._by_hand.pop(session, (None, None))
         if known is not live or case is None:
             if not _autogen().is_live(live):

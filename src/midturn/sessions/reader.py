@@ -60,7 +60,7 @@ class SessionReader:
 
     def at(self, checkpoint: int) -> Checkpoint:
         """Return the checkpoint with this number. Its methods read it."""
-        return Checkpoint(Ledger(self._store, self.id), checkpoint)
+        return Checkpoint(self._store, self.id, checkpoint)
 
     async def _read_head(self) -> Ledger:
         ledger = Ledger(self._store, self.id)

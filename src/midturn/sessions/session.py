@@ -25,15 +25,16 @@ from midturn.turns.session_options import Options
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from midturn.framework import Cancellation, Framework
+    from midturn.framework import Framework
     from midturn.history.checkpoints import Checkpoint, Stored
     from midturn.record.codec import Json
     from midturn.record.rows import Origin
+    from midturn.stopping import Cancellation
     from midturn.store import Store
 
 MAX_KEY = 500
 PATIENCE = 1.0
-"""Seconds after its timeout in which a call with rejected writes tries again, to find out who holds the session."""
+"""After its timeout, a call whose writes are rejected retries for this many seconds, to learn who holds the session."""
 
 NO_OPTIONS = Options()
 
@@ -102,8 +103,9 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     ) -> ResultT_co | None:
         """Continue an interrupted turn, or try a failed or cancelled turn again; ``None`` if no turn is open.
 
-        For a turn that waits for a human, return its questions. ``diverged="continue"`` continues a turn although its
-        recorded calls do not fit the code any more: what they did stays done.
+        For a turn that waits for a human, return a result whose ``waiting`` has the questions.
+        ``diverged="continue"`` continues a turn although its recorded calls do not fit the code any more: what they
+        did stays done.
 
         Raises:
             TurnFailed: the turn failed again.
@@ -198,6 +200,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 except Conflict as error:
                     self._give_way(error, until)
                     await self._ledger.refresh()
+                    decided = None
                     continue
                 break
             async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:

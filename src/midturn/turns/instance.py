@@ -232,7 +232,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
             found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
             self._check(found)
         else:
-            archive.learn_bodies(await read_bodies(ledger, progress.bodies))
+            archive.learn_bodies(await read_bodies(ledger, progress.bodies), progress.bodies)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
         self._described = None
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -9,7 +10,6 @@ from midturn.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, Stat
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.checkpoints import messages_of, read_bodies
 from midturn.journal import recorded
-from midturn.journal.recorded import Recorded
 from midturn.lease.ledger import holder
 from midturn.questions import Waiting, read_answer
 from midturn.record.head import Kind, Row
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from midturn.framework import Framework
+    from midturn.journal.recorded import Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.record.codec import Json
@@ -118,12 +119,11 @@ class Decided:
     value: dict[str, Any]
     """The decision as the journal records it."""
 
-    def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row]]:
+    def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row], CallRow]:
         """Add the decision to the recorded calls of the turn; return the new progress and the rows to write."""
         at, asked = now(), self.question
         value = archive.inline(self.value, "answer")
         row = replace(self.row, stage="done", value=value, at=at, attempt=progress.attempts)
-        self.turn.recorded.add(row, self.value)
         decision = DecisionRow(
             turn=progress.turn,
             question=asked.question,
@@ -139,11 +139,11 @@ class Decided:
             Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row)),
             Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision)),
         ]
-        return replace(progress, calls=progress.calls + 1, decisions=progress.decisions + 1), rows
+        return replace(progress, calls=progress.calls + 1, decisions=progress.decisions + 1), rows, row
 
 
 class OpenQuestions(Generic[EventT_co, ResultT_co]):
-    """The questions of the open turn, and their answers. No other worker holds the lease when it is used."""
+    """The questions of the open turn, and their answers."""
 
     def __init__(
         self,
@@ -193,8 +193,10 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             Conflict: the question was never asked, or is no longer open.
             StateInvalid: the question does not allow this answer, or several questions are open.
         """
-        session, waits = self._ledger.session, self._ledger.progress.open == "waiting"
-        turn = await read_open_turn(self._ledger) if waits else OpenTurn(recorded=Recorded())
+        session = self._ledger.session
+        if self._ledger.progress.open != "waiting":
+            raise self._not_asked(question)
+        turn = await read_open_turn(self._ledger)
         asked = turn.recorded.questions
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
@@ -206,13 +208,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         found = next(iter(asked.values()), None) if question is None else asked.get(question)
         if found is None:
-            which = "no answer" if question is None else f"no answer to question {question!r}"
-            then, hint = "it may have been answered", ""
-            if self._ledger.progress.open == "running":
-                runs = holder(self._ledger.head) is not None
-                then = "its turn runs now" if runs else "its turn can continue"
-                hint = "" if runs else "resume() continues the turn."
-            raise Conflict(f"session {session!r} waits for {which}; {then}", session=session, hint=hint)
+            raise self._not_asked(question)
         return Decided(
             turn=turn,
             head=self._ledger.head,
@@ -221,8 +217,19 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             last=len(asked) == 1,
             answer=answer,
             arguments=arguments,
-            value=read_answer(found[0], answer, arguments),
+            value=deepcopy(read_answer(found[0], answer, arguments)),  # the arguments are the caller's
         )
+
+    def _not_asked(self, question: str | None) -> Conflict:
+        """Return the error for an answer that nobody waits for."""
+        session = self._ledger.session
+        which = "no answer" if question is None else f"no answer to question {question!r}"
+        then, hint = "it may have been answered", ""
+        if self._ledger.progress.open == "running":
+            runs = holder(self._ledger.head) is not None
+            then = "its turn runs now" if runs else "its turn can continue"
+            hint = "" if runs else "resume() continues the turn."
+        return Conflict(f"session {session!r} waits for {which}; {then}", session=session, hint=hint)
 
     async def record(self, decided: Decided) -> None:
         """Record a decision without running the turn. The turn can continue when no other question is open.
@@ -232,7 +239,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         """
         await self._instance.read(self._ledger)
         archive = self._instance.archive
-        progress, rows = decided.record(self._ledger.progress, archive)
+        progress, rows, _ = decided.record(self._ledger.progress, archive)
         status: Opened = "running" if decided.last else "waiting"
         with self._ledger.storing(archive) as bodies:
             await self._ledger.write(

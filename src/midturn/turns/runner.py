@@ -83,7 +83,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             version=self._instance.version,
         )
         await self._open(progress, rows, own=True)
-        return OpenTurn(task=task, born=row.at, recorded=Recorded())
+        return OpenTurn(task=task, born=row.at, version=row.version, recorded=Recorded())
 
     async def reopen(self, *, own: bool, decided: Decided | None = None) -> OpenTurn:
         """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.
@@ -94,9 +94,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         turn = await read_open_turn(self._ledger) if decided is None else decided.turn
         await check_open_turn(turn, self._instance)
         await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
-        progress, rows = self._ledger.progress, list[Row]()
+        progress, rows, answered = self._ledger.progress, list[Row](), None
         if decided is not None:
-            progress, rows = decided.record(progress, self._instance.archive)
+            progress, rows, answered = decided.record(progress, self._instance.archive)
         progress = replace(
             progress,
             attempts=progress.attempts + 1,
@@ -104,6 +104,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             version=max(progress.version, self._instance.version),
         )
         await self._open(progress, rows, own=own)
+        if decided is not None and answered is not None:
+            turn.recorded.add(answered, decided.value)
         return turn
 
     async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool) -> None:
@@ -127,19 +129,19 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run the open turn, whose lease is held, and commit it; yield its events, then its result.
 
-        A turn that is not the caller's ``own`` stays interrupted when the caller leaves, and is not cancelled.
+        If the caller leaves, a turn that is not its ``own`` stays interrupted; it is not recorded as cancelled.
         """
         self._ledger.forget_bodies()
         number, waiting = self._ledger.progress.turn, None
         outcome = Outcome(messages=[])
         said: list[EventT_co] = []
         lost: Stop = asyncio.get_running_loop().create_future()
-        holding = self._ledger.hold(lost)
-        journal = self._journal(turn, lost, diverged)
-        stream = self._framework.stream(
-            self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
-        )
         try:
+            journal = self._journal(turn, lost, diverged)
+            stream = self._framework.stream(
+                self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
+            )
+            holding = self._ledger.hold(lost)
             try:
                 async for item in stream:
                     if isinstance(item, Outcome):

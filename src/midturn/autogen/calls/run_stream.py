@@ -43,15 +43,13 @@ class _Token(CancellationToken):
         return future
 
 
-async def stream(
-    live: Any, task: Sequence[Json] | None, run: InterceptedRun, stops: Sequence[Stop]
-) -> AsyncGenerator[Any, None]:
+async def stream(run: InterceptedRun, task: Sequence[Json] | None, stops: Sequence[Stop]) -> AsyncGenerator[Any, None]:
     """Yield the events of a run, then its outcome.
 
     A stop ends the run at once, and this raises the error of the stop. Closing the stream ends the run, too. The
     instance cannot be used after either.
     """
-    token = _Token()
+    live, token = run.live, _Token()
     queue: asyncio.Queue[Any] = asyncio.Queue()
     messages = None if task is None else load(live, task, "task")
     with run.installed():

@@ -59,26 +59,26 @@ class Traits:
     """The traits that all objects of a class share. They are cached, since every value of an agent is checked."""
 
     is_part: bool
-    """Their state can be kept."""
+    """The state of an object can be kept."""
     has_parts: bool
-    """Their attributes are searched. The attributes of users' own objects are not: they may contain anything."""
+    """The attributes of an object are searched. Those of users' own objects are not: they may contain anything."""
     may_contain: bool
-    """They are parts, or may contain parts."""
+    """An object is a part, or may contain parts."""
     is_runtime: bool
-    """They build their agents themselves, when they need them."""
+    """An object builds its agents itself, when it needs them."""
     is_agent_or_team: bool
-    """They can run a task."""
+    """An object can run a task."""
     is_team: bool
-    """They are teams of AutoGen."""
+    """An object is a team of AutoGen."""
     loads_and_saves: bool
-    """They are of a user's own class, which has the methods ``save_state()`` and ``load_state()``."""
+    """The class is a user's own, and has the methods ``save_state()`` and ``load_state()``."""
     is_pure: bool
     """Both methods are AutoGen's own; a method of a user may read anything."""
 
 
 @lru_cache(maxsize=1024)
 def traits(cls: Any) -> Traits:
-    """Return the traits of the objects of a class."""
+    """Return the traits of the objects of a class. Loops over many values call this, and not :func:`traits_of`."""
     methods = _two_methods(cls)
     autogens = list(map(is_autogens, methods))
     is_runtime = issubclass(cls, AgentRuntime)
