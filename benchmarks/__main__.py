@@ -170,7 +170,7 @@ async def run_growing(console: Console, options: argparse.Namespace) -> list[Gro
     console.print(growth_table(figures))
     console.print(
         "With a model without vision, AutoGen passes over all messages in every turn. Own growth is without what "
-        "AutoGen alone takes longer. Medians of whole turns, with a store in memory.\n"
+        "AutoGen alone takes longer. Medians of whole turns, on SQLite.\n"
     )
     return figures
 

@@ -1,8 +1,8 @@
 """``python -m benchmarks.growing NAME VISION TURNS``: how much longer a turn takes late in a conversation than early.
 
 With a model without vision, AutoGen itself passes over all messages in every turn. So the same conversation is timed
-with AutoGen alone. Each runs in a process of its own. The store is in memory: its part does not grow, and a disk that
-others use would drown the rest.
+with AutoGen alone. Each runs in a process of its own. The store is SQLite: one in memory would put its rows between the
+messages, and AutoGen's pass would take longer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
@@ -25,7 +27,7 @@ from benchmarks.scripted import instant
 from benchmarks.texts import text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 EARLY = 100
 """The turn around which the early ones are timed."""
@@ -84,16 +86,18 @@ async def early_and_late(who: str, model: str, turns: int) -> list[float]:
 
     client = instant(answers(), vision=model == "with vision")
     agent = AssistantAgent("support_agent", model_client=client)
-    times: list[float] = []
-    async with midturn.open("memory://") as store:
-        run = store.session("case-42", lambda: agent).run if who == "midturn" else agent.run
-        for _ in range(turns):
-            task = text(SIZE, chance)
-            start = time.perf_counter()
-            await run(task=task)
-            times.append(1000 * (time.perf_counter() - start))
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder:
+        async with midturn.open(f"sqlite:///{Path(folder) / 'store.db'}") as store:
+            run = store.session("case-42", lambda: agent).run if who == "midturn" else agent.run
+            times = [await _milliseconds(run(task=text(SIZE, chance))) for _ in range(turns)]
     early = times[EARLY - WINDOW // 2 : EARLY + WINDOW // 2]
     return [statistics.median(early), statistics.median(times[-WINDOW:])]
+
+
+async def _milliseconds(work: Awaitable[Any]) -> float:
+    start = time.perf_counter()
+    await work
+    return 1000 * (time.perf_counter() - start)
 
 
 if __name__ == "__main__":
