@@ -120,7 +120,7 @@ class Decided:
     """The decision as the journal records it."""
 
     def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row], CallRow]:
-        """Add the decision to the recorded calls of the turn; return the new progress and the rows to write."""
+        """Return the progress with the decision, the rows that record it, and the call that it completes."""
         at, asked = now(), self.question
         value = archive.inline(self.value, "answer")
         row = replace(self.row, stage="done", value=value, at=at, attempt=progress.attempts)
