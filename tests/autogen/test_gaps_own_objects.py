@@ -3,11 +3,11 @@
 import warnings
 
 import pytest
-from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent, UserProxyAgent
+from autogen_agentchat.agents import ApprovalResponse, AssistantAgent, CodeExecutorAgent, UserProxyAgent
 from autogen_agentchat.conditions import FunctionalTermination
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core.code_executor import CodeExecutor, CodeResult
-from autogen_core.memory import ListMemory
+from autogen_core.memory import ListMemory, Memory, MemoryQueryResult, UpdateContextResult
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import UserMessage
 from gap_parts import Cart, content, noting
@@ -187,3 +187,42 @@ async def test_midturn_keeps_a_shared_memory_when_those_who_share_it_are_reorder
         result = await store.session("case", sharing("bob", "ann")).run(task="What do you know?")
     assert [message.source for message in result.messages] == ["user", "bob", "bob"]
     assert [message.type for message in result.messages][1] == "MemoryQueryEvent"
+
+
+class Noting(Memory):
+    """A memory of a user's own that says only later what to keep of it."""
+
+    def __init__(self):
+        self.noted = 0
+
+    async def update_context(self, model_context):
+        self.noted += 1
+        return UpdateContextResult(memories=MemoryQueryResult(results=[]))
+
+    async def query(self, *_, **__):
+        return MemoryQueryResult(results=[])
+
+    async def add(self, *_, **__): ...
+
+    async def clear(self): ...
+
+    async def close(self): ...
+
+
+async def test_a_class_that_gets_its_methods_later_is_kept_from_then_on():
+    def build():
+        return AssistantAgent("ann", Scripted(lambda _: "yes"), memory=[Noting()])
+
+    async def save_state(self):
+        return {"noted": self.noted}
+
+    async def load_state(self, state):
+        self.noted = state["noted"]
+
+    async with midturn.open("memory://") as store:
+        case = store.session("case", build)
+        with pytest.warns(midturn.NotKept):
+            await case.run(task="one")
+        Noting.save_state, Noting.load_state = save_state, load_state
+        await case.run(task="two")
+        assert await case.at(2).beside() == {"memory/Noting": {"noted": 2}}

@@ -70,20 +70,13 @@ class Traits:
     """An object can run a task."""
     is_team: bool
     """An object is a team of AutoGen."""
-    loads_and_saves: bool
-    """The class is a user's own, and has the methods ``save_state()`` and ``load_state()``."""
-    is_pure: bool
-    """Both methods are AutoGen's own; a method of a user may read anything."""
 
 
 @lru_cache(maxsize=1024)
 def traits(cls: Any) -> Traits:
     """Return the traits of the objects of a class. Loops over many values call this, and not :func:`traits_of`."""
-    methods = _two_methods(cls)
-    autogens = list(map(is_autogens, methods))
     is_runtime = issubclass(cls, AgentRuntime)
-    loads_and_saves = all(map(iscoroutinefunction, methods)) and not any(autogens)
-    stateful = issubclass(cls, COMPONENTS) or loads_and_saves or private.is_canvas(cls)
+    stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
     is_part = stateful and not is_runtime
     return Traits(
         is_part=is_part,
@@ -92,14 +85,26 @@ def traits(cls: Any) -> Traits:
         is_runtime=is_runtime,
         is_agent_or_team=issubclass(cls, (ChatAgent, Team)),
         is_team=issubclass(cls, BaseGroupChat),
-        loads_and_saves=loads_and_saves,
-        is_pure=all(autogens),
     )
 
 
 def traits_of(value: object) -> Traits:
     """Return the traits of an object."""
     return traits(class_of(value))
+
+
+# Not traits, which are cached: a class may get its two methods after an object of it was found, in a notebook say.
+
+
+def loads_and_saves(cls: Any) -> bool:
+    """Return whether a class is a user's own and has the methods ``save_state()`` and ``load_state()``."""
+    methods = _two_methods(cls)
+    return all(map(iscoroutinefunction, methods)) and not any(map(is_autogens, methods))
+
+
+def is_pure(live: Any) -> bool:
+    """Return whether both methods of an object are AutoGen's own; a method of a user may read anything."""
+    return all(map(is_autogens, _two_methods(class_of(live))))
 
 
 def is_stateful(what: object) -> bool:

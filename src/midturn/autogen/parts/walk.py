@@ -16,7 +16,7 @@ from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
 from midturn.autogen.parts.children import join, parts_of
-from midturn.autogen.parts.kinds import traits
+from midturn.autogen.parts.kinds import is_pure, traits
 from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def settle(live: Any) -> list[Part]:
 def _covers(owner: Any, attribute: str) -> bool:
     """Return whether the state that AutoGen saves of the owner includes the state of the part in this attribute."""
     covered = _covered(class_of(owner))
-    return covered == ALL or (covered == attribute and traits(class_of(owner)).is_pure)
+    return covered == ALL or (covered == attribute and is_pure(owner))
 
 
 @lru_cache(maxsize=1024)

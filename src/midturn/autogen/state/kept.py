@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
-from midturn.autogen.parts.kinds import is_tool_with_state, traits
+from midturn.autogen.parts.kinds import is_tool_with_state, loads_and_saves
 from midturn.autogen.state.save_state import context_list, copied
 from midturn.autogen.state.validation import Saved, read_list
 from midturn.errors import Drifted, StateInvalid
@@ -66,9 +66,7 @@ class Kept(Protocol):
 def kept(part: Part, positions: Mapping[int, str] = NO_POSITIONS) -> Iterator[Kept]:
     """Yield the keepers of a part; ``positions`` has the names of the next speakers, by the ``id()`` of their team."""
     live, cls = part.live, class_of(part.live)
-    saves_itself = (
-        issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or traits(cls).loads_and_saves
-    )
+    saves_itself = issubclass(cls, ChatAgent | Team | ChatCompletionContext | AgentRuntime) or loads_and_saves(cls)
     if saves_itself or not part.path:
         if not part.covered:
             yield Saved(part.path, live, positions)

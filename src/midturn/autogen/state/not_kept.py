@@ -17,7 +17,7 @@ from midturn.autogen.parts.kinds import (
     is_autogens,
     is_mapping,
     is_tool_with_state,
-    traits,
+    loads_and_saves,
     traits_of,
 )
 from midturn.errors import NotKept
@@ -70,13 +70,14 @@ def warn(parts: Sequence[Part], built: frozenset[str], before: Seen) -> None:
 def _is_unseen(part: Part) -> bool:
     """Return whether the state of a part cannot be kept, and no warning about its class was given yet."""
     cls = class_of(part.live)
-    return _is_unkept(cls) and cls not in _WARNED
+    return _is_users(cls) and not loads_and_saves(cls) and cls not in _WARNED
 
 
 @lru_cache(maxsize=1024)
-def _is_unkept(cls: Any) -> bool:
+def _is_users(cls: Any) -> bool:
+    """Return whether a class is a user's own, and not of tools that say what to keep."""
     standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
-    return not (standard or is_autogens(cls) or traits(cls).loads_and_saves or is_tool_with_state(cls))
+    return not (standard or is_autogens(cls) or is_tool_with_state(cls))
 
 
 def _attributes(live: Any, inside: set[int]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
-from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, is_mapping, traits_of
+from midturn.autogen.parts.kinds import KNOWN_CONTEXTS, is_pure
 from midturn.errors import StateInvalid
 from midturn.record.codec import MAX_DEPTH, class_of, is_object
 from midturn.record.packing import Grown
@@ -94,7 +94,7 @@ def shape(live: Any) -> Shape:
 
 
 def _shape(live: Any, path: Path, found: Shape) -> None:
-    if not traits_of(live).is_pure:
+    if not is_pure(live):
         found.opaque.add(path)
         found.pure = False
     elif isinstance(live, ChatCompletionContext):
@@ -109,7 +109,7 @@ def _shape(live: Any, path: Path, found: Shape) -> None:
     elif isinstance(live, SingleThreadedAgentRuntime):
         for name, agent in private.instantiated(live).items():
             found.opaque.add((*path, name))
-            found.pure = found.pure and traits_of(agent).is_pure
+            found.pure = found.pure and is_pure(agent)
     elif not class_of(live).__module__.startswith("autogen_agentchat."):
         found.opaque.add(path)
 
@@ -119,7 +119,7 @@ def _shape_team(team: BaseGroupChat, path: Path, found: Shape) -> None:
     factory = private.message_factory(team)
     for name, container in private.containers(team).items():
         at = (*path, "agent_states", name)
-        if not traits_of(container).is_pure:
+        if not is_pure(container):
             found.opaque.add(at)
             found.pure = False
         elif name == private.manager_name(team):
@@ -170,7 +170,7 @@ async def _save(live: Any) -> Any:
         state = await live.save_state()
     except NotImplementedError as error:  # as the runtime for distributed agents does
         raise StateInvalid(f"{cls.__name__} cannot save its state: {error}", path="$.state") from error
-    if not is_mapping(state):
+    if not issubclass(class_of(state), Mapping):
         raise StateInvalid(
             f"save_state() of {cls.__name__} returned a {class_of(state).__name__}, not a dict", path="$.state"
         )

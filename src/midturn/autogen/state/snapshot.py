@@ -14,7 +14,7 @@ from autogen_agentchat.teams import GraphFlow, SelectorGroupChat
 from autogen_core import SingleThreadedAgentRuntime
 
 from midturn.autogen import private
-from midturn.autogen.parts.kinds import traits_of
+from midturn.autogen.parts.kinds import loads_and_saves
 from midturn.autogen.parts.walk import settle, teams
 from midturn.autogen.state import older_versions
 from midturn.autogen.state.kept import kept
@@ -243,7 +243,7 @@ def _is_kept_by_its_parent(path: str, parts: Sequence[Part], given: set[str]) ->
     """Return whether a missing part is inside an object that loads its own state, and may then create the part."""
     return any(
         f"{path}/".startswith(f"{part.path}/" if part.path else "")
-        and traits_of(part.live).loads_and_saves
+        and loads_and_saves(class_of(part.live))
         and (part.covered or part.path in given)
         for part in parts
     )
