@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -99,7 +100,7 @@ class Proxy:
         """Cut all connections and end the thread."""
         if self._loop is not None:
             self.refuse()
-            self.cut()
+            self._do(self._end)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(PATIENCE)
             self._loop.close()
@@ -107,16 +108,21 @@ class Proxy:
 
     def cut(self) -> None:
         """Reset all connections."""
+        self._do(self._cut)
 
-        async def cut() -> None:
-            ending = list(self._open)
-            for connection in self._open.values():
-                connection.cut()
-            for task in ending:
-                task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
+    async def _cut(self) -> None:
+        ending = list(self._open)
+        for connection in self._open.values():
+            connection.cut()
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
-        self._do(cut)
+    async def _end(self) -> None:
+        """Cut connections until none is left, also those for which asyncio is about to start a task."""
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut()
+            await asyncio.sleep(0)
 
     def cut_after_request(self, n: int = 1, matching: bytes | None = None) -> None:
         """Forward the n-th request from now, but send the client a reset instead of the answer."""
@@ -136,8 +142,17 @@ class Proxy:
 
     def refuse(self) -> None:
         """Refuse new connections. Open ones stay."""
+
+        async def refuse(listener: asyncio.Server) -> None:
+            # asyncio adds a connection to its server one round after it has accepted it. If the server is closed by
+            # then, asyncio drops the connection without closing it.
+            for sock in listener.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            await asyncio.sleep(0)
+            listener.close()
+
         if self._listener is not None:
-            self._call(self._listener.close)
+            self._do(partial(refuse, self._listener))
             self._listener = None
 
     def accept(self) -> None:
