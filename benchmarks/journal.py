@@ -35,7 +35,7 @@ from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.framework import Answer, Request
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal
-from midturn.journal.recorded import Recorded
+from midturn.journal.recorded import Delivery, Recorded
 from midturn.lease.ledger import Ledger
 from midturn.record.packing import Archive
 from midturn.record.rows import Progress
@@ -207,7 +207,12 @@ async def journal(store: Store) -> AsyncGenerator[Journal]:
     await ledger.write(status="running", progress=Progress(turn=1, open="running"))
     halt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     made = Journal(
-        ledger, Archive(), Recorded(), born=time.time(), halt=halt, divergence=Divergence(ledger, Recorded())
+        ledger,
+        Archive(),
+        Recorded(),
+        delivery=Delivery(born=time.time()),
+        halt=halt,
+        divergence=Divergence(ledger, Recorded()),
     )
     yield made
     await made.close()

@@ -233,7 +233,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         ...
 
     def result(
-        self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
+        self,
+        live: Any,
+        *,
+        turn: int,
+        checkpoint: int,
+        outcome: Outcome,
+        waiting: Waiting | None = None,
+        notes: Sequence[str] = (),
     ) -> ResultT_co:
         """Return the result of ``run``; ``live`` provides the types of the messages."""
         ...

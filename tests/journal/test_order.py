@@ -19,7 +19,7 @@ from midturn.history.checkpoints import read_bodies
 from midturn.journal import recorded
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal
-from midturn.journal.recorded import Recorded, digest
+from midturn.journal.recorded import Delivery, Recorded, digest
 from midturn.lease.ledger import Ledger
 from midturn.record.packing import Archive
 from midturn.sessions.session import Session
@@ -78,7 +78,8 @@ class Attempt:
         known = await recorded.read(ledger, 0, ledger.progress.calls, bodies)
         self.known = [entry.row.key for entry in known.entries]
         self.halt = asyncio.get_running_loop().create_future()
-        self.journal = Journal(ledger, archive, known, born=1.0, halt=self.halt, divergence=Divergence(ledger, known))
+        delivery, divergence = Delivery(born=1.0), Divergence(ledger, known)
+        self.journal = Journal(ledger, archive, known, delivery=delivery, halt=self.halt, divergence=divergence)
         work = asyncio.gather(*(self.branch(name) for name in ("ann", "bob", "cid")))
         await asyncio.wait({work, self.halt}, return_when=asyncio.FIRST_COMPLETED)
         work.cancel()
@@ -119,7 +120,8 @@ async def test_what_is_being_written_comes_to_its_end_however_often_one_is_cance
     ledger = Ledger(Slow(), "case")
     await ledger.write(status="running", progress=ledger.progress)
     halt = asyncio.get_running_loop().create_future()
-    journal = Journal(ledger, Archive(), Recorded(), born=1.0, halt=halt, divergence=Divergence(ledger, Recorded()))
+    delivery, divergence = Delivery(born=1.0), Divergence(ledger, Recorded())
+    journal = Journal(ledger, Archive(), Recorded(), delivery=delivery, halt=halt, divergence=divergence)
 
     async def make(_arguments):
         return Answer(value={"text": "done"})

@@ -61,6 +61,7 @@ FULL = {
         task=[4, 5],
         key="order-7",
         repairs=["mended"],
+        notes=["noted"],
         fingerprint=3,
         trace="00-ff-00-01",
     ),
@@ -114,7 +115,7 @@ FULL = {
         at=2.5,
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2),
-    KeyRow: KeyRow(key="order-7", turn=4, task="00ff"),
+    KeyRow: KeyRow(key="order-7", turn=4, task="00ff", calls=[{"path": "tools"}]),
 }
 CLASSES = list(FULL)
 EVERY = [*SMALLEST.values(), *FULL.values()]

@@ -135,6 +135,13 @@ class AutoGen:
         return run_stream.stream(run, task, stops)
 
     def result(
-        self, live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None
+        self,
+        live: Any,
+        *,
+        turn: int,
+        checkpoint: int,
+        outcome: Outcome,
+        waiting: Waiting | None = None,
+        notes: Sequence[str] = (),
     ) -> TurnResult:
-        return conversion.result(live, turn=turn, checkpoint=checkpoint, outcome=outcome, waiting=waiting)
+        return conversion.result(live, outcome, turn=turn, checkpoint=checkpoint, waiting=waiting, notes=notes)

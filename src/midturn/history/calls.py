@@ -27,7 +27,7 @@ class Call:
     at: float
     """The time at which the call was complete."""
     attempt: int
-    """The number of the attempt that made the call."""
+    """The number of the attempt that made the call; 0 if an earlier turn with the same key made it."""
 
 
 def call_of(row: CallRow, value: Json) -> Call:

@@ -47,7 +47,7 @@ class Turn:
     repairs: Sequence[str] = ()
     """A sentence for each part of the state that had to be repaired before the turn."""
     notes: Sequence[str] = ()
-    """A sentence for each difference between an interrupted attempt and the one that finished the turn."""
+    """Sentences about what earlier turns, or earlier attempts at this one, did that a reader has to know."""
     decisions: Sequence[Decision] = ()
     """The questions that people answered, with their answers."""
     attempts: int = 1
@@ -198,6 +198,7 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
         task=messages_of(bodies, turn.task),
         key=turn.key,
         repairs=turn.repairs,
+        notes=turn.notes,
         attempts=failure.attempts if failure is not None else max(ledger.progress.attempts, 1),
         version=turn.version,
         error=failure.error if failure is not None else None,

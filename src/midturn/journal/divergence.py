@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from midturn.errors import ReplayDiverged
 from midturn.journal.order import quiet
+from midturn.journal.recorded import shown_row
 from midturn.record.digests import about
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from midturn.framework import Request
     from midturn.journal.recorded import Entry, Recorded
     from midturn.lease.ledger import Ledger
-    from midturn.record.rows import CallRow
 
 
 class Divergence:
@@ -41,7 +41,7 @@ class Divergence:
     def kept(self, request: Request) -> Entry | None:
         """Return the recorded answer of a model that stays valid although its request has changed, if there is one."""
         entry = self._recorded.answered(request.path) if request.what == "model" else None
-        if entry is not None:
+        if entry is not None and entry.row.attempt:  # the turn itself has a note about calls of an earlier delivery
             self._note(f"{request.path}: its answer was kept though the request has changed: a human relied on it")
         return entry
 
@@ -95,7 +95,7 @@ class Divergence:
             return request is None or tool == request.name or gone
 
         done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
-        lost = [_shown(row) for row in done if counts(row.name)]
+        lost = [shown_row(row) for row in done if counts(row.name)]
         for key, (tool, begun) in self._recorded.pending().items():
             if counts(tool) and not self._called[key]:
                 lost.append(f"{begun}, and it is not known whether it took effect")
@@ -125,7 +125,3 @@ class Divergence:
 def shown_call(request: Request) -> str:
     """Return a tool call as text for people to read."""
     return f"{request.name}({about(request.arguments)})"
-
-
-def _shown(row: CallRow) -> str:
-    return f"{row.name or row.what}({row.about})"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Request
     from midturn.journal.divergence import Divergence
-    from midturn.journal.recorded import Entry, Recorded
+    from midturn.journal.recorded import Delivery, Entry, Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
     from midturn.record.packing import Archive
@@ -59,15 +59,14 @@ class Journal:
         archive: Archive,
         recorded: Recorded,
         *,
-        born: float,
+        delivery: Delivery,
         halt: Stop,
         divergence: Divergence,
     ) -> None:
         self._ledger = ledger
         self._archive = archive
         self._recorded = recorded
-        self._born = born
-        """The time at which the turn was begun: no other turn of the session has the same time and number."""
+        self._delivery = delivery
         self._divergence = divergence
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -334,7 +333,7 @@ class Journal:
         return round(self._recorded.spent + time.monotonic() - self._started, 3)
 
     def _key(self, request: Request, nth: int) -> str:
-        return call_key_of(self._ledger, self._born, request.path, request.key, nth)
+        return call_key_of(self._ledger, self._delivery, request.path, request.key, nth)
 
     def _facts(self, request: Request, nth: int) -> CallInDoubt:
         return CallInDoubt(
@@ -353,9 +352,9 @@ class Unrecorded:
     Every call is made, with a key that is the same when the turn runs again. A call that needs a journal is rejected.
     """
 
-    def __init__(self, ledger: Ledger, *, born: float, halt: Stop) -> None:
+    def __init__(self, ledger: Ledger, *, delivery: Delivery, halt: Stop) -> None:
         self._ledger = ledger
-        self._born = born
+        self._delivery = delivery
         self._halt = halt
         self._counts: Counter[tuple[str, str]] = Counter()
         self._ended: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
@@ -371,7 +370,7 @@ class Unrecorded:
             await self._refuse(request.name)
         nth = self._counts[request.path, request.key]
         self._counts[request.path, request.key] += 1
-        with inside(call_key_of(self._ledger, self._born, request.path, request.key, nth)):
+        with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth)):
             return await make(request.arguments)
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:

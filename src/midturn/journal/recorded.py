@@ -25,6 +25,15 @@ HUMAN = ("human", "approval", "doubt")
 """The kinds of questions to humans."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """An accepted input: its key, and the time at which its turn was begun."""
+
+    key: str | None = None
+    born: float = 0.0
+    """The time of the turn's beginning: no other turn of the session has the same time and number."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry(Completion):
     """A recorded call."""
@@ -39,9 +48,10 @@ class Entry(Completion):
     """True if the model was asked again in a later attempt, and gave another answer."""
 
 
-def call_key_of(ledger: Ledger, born: float, path: str, key: str, nth: int) -> str:
-    """Return the key that a tool gets for its call. It is the same in every attempt at the turn begun at ``born``."""
-    return digest(ledger.session, ledger.progress.turn, born, path, key, nth)
+def call_key_of(ledger: Ledger, delivery: Delivery, path: str, key: str, nth: int) -> str:
+    """Return the key that a tool gets for its call. It is the same in every attempt, and in every delivery of a key."""
+    turn = (delivery.key,) if delivery.key is not None else (ledger.progress.turn, delivery.born)
+    return digest(ledger.session, *turn, path, key, nth)
 
 
 def name_of(ledger: Ledger) -> str:
@@ -77,14 +87,14 @@ class Recorded:
         self._begun: dict[str, tuple[str, str]] = {}
         self._done: Counter[str] = Counter()
         self.spent = max((row.spent for row, _ in rows), default=0.0)
-        self._rows = 0
+        self.rows: list[CallRow] = []
         for row, value in rows:
             self.add(row, value)
 
     def add(self, row: CallRow, value: dict[str, Any]) -> None:
         """Add a row that was written after the others."""
-        number = self._rows
-        self._rows += 1
+        number = len(self.rows)
+        self.rows.append(row)
         if row.what == "tools":
             if not is_array(tools := value.get("tools")):
                 raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")
@@ -128,15 +138,25 @@ class Recorded:
         return self._announced[key] > 0
 
     def answered(self, path: str) -> Entry | None:
-        """Return the next answer of a model at this path, if a human has answered a later question.
+        """Return the next answer of a model at this path, if something was done on the strength of it.
 
-        That question followed from the model's answer. If the model were asked again, it might answer something else.
+        Either a human has answered a later question, or an earlier turn with the same key got the answer. If the model
+        were asked again, it might answer something else.
         """
         last = max(
             (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
         )
-        found = (entry for entry in self.entries[:last] if not entry.claimed and not entry.replaced)
-        return next((entry for entry in found if (entry.row.path, entry.row.what) == (path, "model")), None)
+        for i, entry in enumerate(self.entries):
+            is_free = not (entry.claimed or entry.replaced) and (i < last or not entry.row.attempt)
+            if is_free and (entry.row.path, entry.row.what) == (path, "model"):
+                return entry
+        return None
+
+    def acted(self) -> list[str]:
+        """Return the calls that had an effect, or may have had one, for people to read."""
+        done = [row for row in self.rows if row.stage == "done" and row.effect != "read"]
+        in_doubt = [f"{begun}, which may have taken effect" for _, begun in self.pending().values()]
+        return [shown_row(row) for row in done] + in_doubt
 
     def names(self) -> set[str]:
         """Return the agents and tools of the calls that must not be lost: calls with an effect, and questions."""
@@ -151,20 +171,38 @@ class Recorded:
         return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
 
 
-async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
-    """Read the recorded calls with ``start <= number < stop``.
+def shown_row(row: CallRow) -> str:
+    """Return a recorded call as text for people to read."""
+    return f"{row.name or row.what}({row.about})"
+
+
+async def read_rows(ledger: Ledger, start: int, stop: int) -> list[CallRow]:
+    """Read the rows of the recorded calls with ``start <= number < stop``.
 
     Raises:
         StateInvalid: a call is missing or damaged.
     """
-    found: list[tuple[CallRow, dict[str, Any]]] = []
+    found: list[CallRow] = []
     for row in await ledger.store.rows(ledger.session, Kind.CALL, start=start, stop=stop) if stop > start else ():
         name = ledger.name(Kind.CALL, row.n)
         if row.n != start + len(found):
             break
-        call = decode_record(CallRow, row.data, name)
-        found.append((call, {} if call.value is None else bodies.outline(list(call.value), name)))
+        found.append(decode_record(CallRow, row.data, name))
     if len(found) < stop - start:
         name = ledger.name(Kind.CALL, start + len(found))
         raise StateInvalid("is missing", path=name, session=ledger.session)
-    return Recorded(found, name_of(ledger))
+    return found
+
+
+async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
+    """Read the recorded calls with ``start <= number < stop``, with their values.
+
+    Raises:
+        StateInvalid: a call is missing or damaged.
+    """
+    rows = await read_rows(ledger, start, stop)
+    values = [
+        {} if row.value is None else bodies.outline(list(row.value), ledger.name(Kind.CALL, start + i))
+        for i, row in enumerate(rows)
+    ]
+    return Recorded(list(zip(rows, values, strict=True)), name_of(ledger))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
@@ -98,6 +98,8 @@ class TurnRow:
     key: str | None = None
     repairs: Sequence[str] = ()
     """The parts of the previous state that were broken and that the turn repaired."""
+    notes: Sequence[str] = ()
+    """What earlier turns did that a reader of this turn has to know."""
     fingerprint: int | None = None
     """The number of the body with the agents' fingerprint, if no checkpoint has one yet."""
     trace: str = ""
@@ -133,7 +135,7 @@ class CheckpointRow:
     calls: Sequence[int] = ()
     """The numbers of the turn's first call and of the call after its last; empty if calls were not recorded."""
     notes: Sequence[str] = ()
-    """Differences that an attempt found when it continued the interrupted turn."""
+    """The notes of the turn's beginning, and the differences that later attempts found."""
     attempts: int = 1
     """Number of attempts that the turn took."""
 
@@ -172,7 +174,7 @@ class CallRow:
     """Seconds for which the turn had run by then, without the time that it waited for people."""
     at: float
     attempt: int = 1
-    """Number of the attempt that made the call."""
+    """Number of the attempt that made the call; 0 if an earlier turn with the same key made it."""
     name: str = ""
     """The tool's name."""
     about: str = ""
@@ -207,6 +209,9 @@ class KeyRow:
     key: str
     turn: int
     task: str
+    calls: Sequence[Any] = ()
+    """The calls of the turn, if it was given up: they count when the key is delivered again. Calls in rows of their own
+    are removed after some turns, and keys never are."""
 
 
 def now() -> float:
@@ -252,6 +257,23 @@ def progress_of(head: Head) -> Progress:
             session=head.session,
         )
     return decode_record(Progress, head.data, f"{head.session} head")
+
+
+def given_up(key: KeyRow, calls: Sequence[CallRow]) -> KeyRow:
+    """Return the record of a key whose turn was given up after these calls."""
+    return replace(key, calls=[_plain(call) for call in calls])
+
+
+def calls_before(key: KeyRow) -> list[CallRow]:
+    """Return the calls that earlier turns with this key have made.
+
+    Raises:
+        StateInvalid: the record is damaged.
+    """
+    what = f"key {key.key!r}"
+    if not all(map(is_object, key.calls)):
+        raise StateInvalid("has a malformed call", path=what)
+    return [replace(_record(CallRow, call, what), attempt=0) for call in key.calls]
 
 
 def plain_appends(appends: Sequence[Append]) -> tuple[list[Any], ...]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from midturn.framework import Framework
     from midturn.history.checkpoints import Checkpoint, Stored
     from midturn.record.codec import Json
-    from midturn.record.rows import Origin
+    from midturn.record.rows import KeyRow, Origin
     from midturn.stopping import Cancellation
     from midturn.store import Store
 
@@ -317,15 +317,16 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 number, known = await self._turn_of(key, digest)
-                if known and (recorded := await self._runner.recorded(known)) is not None:
+                own = known is not None and known.turn == self._ledger.progress.turn
+                if known is not None and (recorded := await self._runner.recorded(known.turn)) is not None:
                     yield recorded
                     return
                 progress = self._ledger.progress
                 if progress.open == "waiting":
-                    yield await self._questions.result(own=progress.turn == known)
+                    yield await self._questions.result(own=own)
                     return
                 try:
-                    if progress.open is not None and progress.turn == known:
+                    if progress.open is not None and own:
                         turn = await self._runner.reopen(own=True)
                     elif self._interrupted():
                         left = await self._runner.reopen(own=False)
@@ -334,7 +335,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     else:
                         if contended:  # with the lease held, the state that is read next is the latest
                             await self._take()
-                        turn = await self._runner.begin(task, key, number, digest)
+                        turn = await self._runner.begin(task, key, number, digest, known)
                 except Conflict as error:
                     contended = True
                     self._give_way(error, until)
@@ -344,18 +345,18 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 async for item in stream:
                     yield item
 
-    async def _turn_of(self, key: str | None, digest: str) -> tuple[int, int]:
-        """Return the number for the next record of a key, and the turn that the key belongs to, 0 if the key is new.
+    async def _turn_of(self, key: str | None, digest: str) -> tuple[int, KeyRow | None]:
+        """Return the number for the next record of a key, and the latest record of that key if there is one.
 
         Raises:
             Conflict: the key belongs to another task.
         """
         if key is None:
-            return 0, 0
+            return 0, None
         number, known = await self._ledger.key(_check_key(key))
         if known is not None and known.task != digest:
             raise Conflict(f"key {key!r} of session {self.id!r} belongs to another task", session=self.id)
-        return number, known.turn if known is not None else 0
+        return number, known
 
     async def _take(self) -> None:
         """Take the lease, unless this session holds it."""

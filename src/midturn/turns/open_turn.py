@@ -10,10 +10,11 @@ from midturn.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, Stat
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.checkpoints import messages_of, read_bodies
 from midturn.journal import recorded
+from midturn.journal.recorded import Delivery
 from midturn.lease.ledger import holder
 from midturn.questions import Waiting, read_answer
 from midturn.record.head import Kind, Row
-from midturn.record.rows import DecisionRow, FailureRow, TurnRow, encode_record, now
+from midturn.record.rows import DecisionRow, FailureRow, TurnRow, encode_record, given_up, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,14 +35,15 @@ class OpenTurn:
     """A turn that was accepted and has no result yet."""
 
     task: list[Json] | None = None
-    born: float = 0.0
-    """The time at which the input was accepted."""
+    delivery: Delivery
     version: int = 1
     """The latest version of the blueprint that has worked on the turn."""
     fingerprint: Json = None
     """The fingerprint of the agents that began the turn, if the session has no checkpoint yet."""
+    notes: Sequence[str] = ()
+    """The notes that the turn began with."""
     recorded: Recorded
-    """The calls that earlier attempts have recorded."""
+    """The calls that earlier attempts, or earlier turns with the same key, have recorded."""
 
 
 async def read_open_turn(ledger: Ledger) -> OpenTurn:
@@ -59,9 +61,10 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
     built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
     return OpenTurn(
         task=messages_of(bodies, row.task),
-        born=row.at,
+        delivery=Delivery(key=row.key, born=row.at),
         version=max(row.version, progress.version),
         fingerprint=built,
+        notes=row.notes,
         recorded=calls,
     )
 
@@ -69,6 +72,19 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
 def calls_made(progress: Progress) -> Sequence[int]:
     """Return the start and the stop of the last turn's calls; an empty sequence if the turn has no calls."""
     return (progress.journal, progress.calls) if progress.journal < progress.calls else ()
+
+
+async def keep_calls(ledger: Ledger) -> list[Row]:
+    """Return the row that keeps the calls of the open turn for its key, because the next write gives the turn up."""
+    progress = ledger.progress
+    row = await ledger.read(Kind.TURN, TurnRow, progress.turn) if progress.open and calls_made(progress) else None
+    if row is None or row.key is None:
+        return []
+    number, known = await ledger.key(row.key)
+    if known is None:
+        raise StateInvalid("is missing", path=f"key {row.key!r}", session=ledger.session)
+    calls = await recorded.read_rows(ledger, progress.journal, progress.calls)
+    return [Row(kind=Kind.KEY, n=number, data=encode_record(given_up(known, calls)))]
 
 
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
@@ -252,6 +268,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
     async def discard(self) -> None:
         """Give up the open turn for good."""
         progress = self._ledger.progress
+        kept = await keep_calls(self._ledger)
         failure = FailureRow(
             turn=progress.turn,
             status="cancelled",
@@ -263,6 +280,6 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         await self._ledger.write(
             status="idle",
             progress=replace(progress, failures=progress.failures + 1, open=None),
-            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure))],
+            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure)), *kept],
             release=True,
         )

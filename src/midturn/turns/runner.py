@@ -19,12 +19,21 @@ from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.picked_bodies import PickedBodies
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
-from midturn.journal.recorded import Recorded
+from midturn.journal.recorded import Delivery, Recorded
 from midturn.record.head import Kind, Row
-from midturn.record.rows import MAX_ERROR, CheckpointRow, FailureRow, KeyRow, TurnRow, encode_record, now
+from midturn.record.rows import (
+    MAX_ERROR,
+    CheckpointRow,
+    FailureRow,
+    KeyRow,
+    TurnRow,
+    calls_before,
+    encode_record,
+    now,
+)
 from midturn.stopping import settled
 from midturn.turns.commit import Stamp, commit
-from midturn.turns.open_turn import OpenTurn, calls_made, check_open_turn, read_open_turn
+from midturn.turns.open_turn import OpenTurn, calls_made, check_open_turn, keep_calls, read_open_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -57,8 +66,13 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._framework = framework
         self._options = options
 
-    async def begin(self, task: list[Json] | None, key: str | None, key_number: int, digest: str) -> OpenTurn:
-        """Accept an input: take the lease and store the input before anything runs. Return the turn to perform."""
+    async def begin(
+        self, task: list[Json] | None, key: str | None, key_number: int, digest: str, earlier: KeyRow | None
+    ) -> OpenTurn:
+        """Accept an input: take the lease and store the input before anything runs. Return the turn to perform.
+
+        ``earlier`` is the record of an earlier turn with the same key; its calls count for this turn, too.
+        """
         await self._instance.load(self._ledger)
         repairs = await self._framework.prepare(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
@@ -67,23 +81,41 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         if task is not None:
             self._framework.check(self._instance.live, task)
             numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
-        row = self._turn_row(numbers, key, repairs)
+        kept, notes = await self._left_behind() if progress.open is not None else ((), ())
+        row = self._turn_row(numbers, key, repairs, notes)
+        calls = [] if earlier is None else calls_before(earlier)
+        if earlier is not None and calls:
+            again = f"key {key!r} was delivered before, as turn {earlier.turn}; what that turn did is not done again"
+            row = replace(row, notes=(*row.notes, again))
         if not progress.checkpoint:
             row = replace(row, fingerprint=self._instance.stamp().fingerprint)
-        rows = [_row(Kind.TURN, turn, row)]
+        rows = [_row(Kind.TURN, turn, row), *kept]
+        rows += [_row(Kind.CALL, progress.calls + index, call) for index, call in enumerate(calls)]
         if key is not None:
             rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
         progress = replace(
             progress,
             turn=turn,
             journal=progress.calls,
+            calls=progress.calls + len(calls),
             attempts=1,
             attempted=row.at,
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
         )
         await self._open(progress, rows, own=True)
-        return OpenTurn(task=task, born=row.at, version=row.version, recorded=Recorded())
+        if calls:
+            return await read_open_turn(self._ledger)
+        delivery = Delivery(key=key, born=row.at)
+        return OpenTurn(task=task, delivery=delivery, version=row.version, notes=row.notes, recorded=Recorded())
+
+    async def _left_behind(self) -> tuple[Sequence[Row], Sequence[str]]:
+        """Return what the next turn records of the open one, which it replaces: its calls, and a note if it acted."""
+        progress = self._ledger.progress
+        acted = (await read_open_turn(self._ledger)).recorded.acted()
+        ended = "failed" if progress.open == "failed" else "was cancelled"
+        note = f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know that it was done"
+        return await keep_calls(self._ledger), [note] if acted else []
 
     async def reopen(self, *, own: bool, decided: Decided | None = None) -> OpenTurn:
         """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.
@@ -132,7 +164,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         If the caller leaves, a turn that is not its ``own`` stays interrupted; it is not recorded as cancelled.
         """
         self._ledger.forget_bodies()
-        number, waiting = self._ledger.progress.turn, None
+        number, waiting, notes = self._ledger.progress.turn, None, turn.notes
         outcome = Outcome(messages=[])
         said: list[EventT_co] = []
         lost: Stop = asyncio.get_running_loop().create_future()
@@ -149,10 +181,11 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                     else:
                         said.append(item)
                         yield item
-                notes = journal.finish()
+                found = journal.finish()
             finally:
                 await settled(_end(stream, journal, lost, holding))
             tree = await self._framework.capture(self._instance.live)
+            notes = (*turn.notes, *found)
             await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
         except Suspended as suspended:
             waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
@@ -189,15 +222,21 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             checkpoint=self._ledger.progress.checkpoint,
             outcome=outcome,
             waiting=waiting,
+            notes=notes,
         )
 
     def _journal(self, turn: OpenTurn, halt: Stop, diverged: Diverged) -> Journal | Unrecorded:
         """Return the journal of a turn. A turn with recorded calls always gets one, so that no call is made again."""
         if self._options.durability != "call" and not turn.recorded.entries:
-            return Unrecorded(self._ledger, born=turn.born, halt=halt)
+            return Unrecorded(self._ledger, delivery=turn.delivery, halt=halt)
         divergence = Divergence(self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue")
         return Journal(
-            self._ledger, self._instance.archive, turn.recorded, born=turn.born, halt=halt, divergence=divergence
+            self._ledger,
+            self._instance.archive,
+            turn.recorded,
+            delivery=turn.delivery,
+            halt=halt,
+            divergence=divergence,
         )
 
     async def _suspend(self, asked: Sequence[CallRow]) -> None:
@@ -223,6 +262,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         await self._instance.read(self._ledger)
         await self._instance.describe()
         number = self._ledger.progress.turn + 1
+        rows = [_row(Kind.TURN, number, self._turn_row(None, None)), *await keep_calls(self._ledger)]
         archive = self._instance.archive
         stamp = self._instance.stamp()
         if fork_of is not None:
@@ -234,7 +274,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             stamp,
             turn=number,
             origin=origin,
-            rows=[_row(Kind.TURN, number, self._turn_row(None, None))],
+            rows=rows,
             journals=self._options.journals,
         )
         self._instance.end(number)
@@ -257,7 +297,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
         self._instance.end(turn)
 
-    def _turn_row(self, task: list[int] | None, key: str | None, repairs: Sequence[str] = ()) -> TurnRow:
+    def _turn_row(
+        self, task: list[int] | None, key: str | None, repairs: Sequence[str] = (), notes: Sequence[str] = ()
+    ) -> TurnRow:
         return TurnRow(
             at=now(),
             task=task,
@@ -265,6 +307,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             blueprint=self._instance.blueprint.name,
             version=self._instance.version,
             repairs=tuple(repairs),
+            notes=tuple(notes),
         )
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
@@ -302,10 +345,13 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         messages = await PickedBodies(self._ledger, row.bodies).messages(row.messages)
         outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
         try:
-            return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
+            return self._known(turn, outcome, row.notes)
         except StateInvalid:  # messages of types that only the agent or team itself knows
             await self._instance.load(self._ledger)
-            return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome)
+            return self._known(turn, outcome, row.notes)
+
+    def _known(self, turn: int, outcome: Outcome, notes: Sequence[str]) -> ResultT_co:
+        return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome, notes=notes)
 
 
 async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded, lost: Stop, holding: Holding) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotation
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
@@ -53,6 +54,8 @@ class TurnResult(TaskResult):
     """The tokens that its messages report."""
     waiting: Waiting | None = None
     """The questions that a human has to answer before the turn can continue; ``None`` if it is complete."""
+    notes: Sequence[str] = ()
+    """The notes of ``turn.notes``: what earlier turns or attempts did that a reader of this result has to know."""
 
 
 def accept(task: Any) -> list[Json] | None:
@@ -158,7 +161,9 @@ def outcome(result: TaskResult) -> Outcome:
     )
 
 
-def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: Waiting | None = None) -> TurnResult:
+def result(
+    live: Any, outcome: Outcome, *, turn: int, checkpoint: int, waiting: Waiting | None, notes: Sequence[str]
+) -> TurnResult:
     """Build the result of a session's ``run``."""
     native = outcome.native
     if isinstance(native, TaskResult):
@@ -174,6 +179,7 @@ def result(live: Any, *, turn: int, checkpoint: int, outcome: Outcome, waiting: 
         checkpoint=checkpoint,
         usage=RequestUsage(prompt_tokens=outcome.usage[0], completion_tokens=outcome.usage[1]),
         waiting=waiting,
+        notes=tuple(notes),
     )
 
 
