@@ -31,7 +31,7 @@ turn   when               status   said                                         
   a store.
 * **Answers** and tables go to stdout, everything else goes to stderr. `midturn chat ... > answer.txt` writes only the
   answer to the file.
-* **Errors** end with the command to type next.
+* **Errors** say what to do next. If a command helps, they end with it.
 * **With `--json`** stdout has one JSON value. If `chat` reads tasks from a pipe, stdout has one line for each turn. An
   error is an object on stderr: `{"error": {"type": "SessionBusy", "message": "...", "session": "case-42"}}`.
 * **Ctrl-C or SIGTERM** cancels a turn of `chat`. The session is then as it was before the turn, and `midturn resume`

@@ -9,7 +9,9 @@ import pytest
 
 import midturn
 
-METHODS = re.compile(r"\b(answer|cancel|discard|fork|midturn\.open|resume|rewind|run|say|sessions?)\(")
+METHODS = re.compile(
+    r"\b(answer|cancel|delete|discard|fork|load|midturn\.open|replay|resume|rewind|run(_stream)?|save|say|sessions?)\("
+)
 """Methods of a session or a store that a message may advise to call."""
 
 OPEN_TURN = """
@@ -108,7 +110,7 @@ def test_a_turn_that_was_answered_can_be_continued(cli):
     assert cli(*["app:desk" if word == "APP" else word for word in resume]).out.endswith("person: fine\n")
 
 
-@pytest.mark.parametrize("words", [["show"], ["export"], ["resume", "app:support"], ["discard"], ["answer"]])
+@pytest.mark.parametrize("words", [["show"], ["export"], ["resume", "app:support"], ["discard"], ["answer"], ["rm"]])
 def test_an_unknown_session_leads_to_those_that_there_are(cli, words):
     where = ["--store", "sqlite:///other.db"]
     cli("chat", "app:support", "case-42", "hello", *where)
@@ -132,6 +134,20 @@ def test_an_open_turn_that_a_migration_would_break_can_be_given_up(cli, place):
     [discard] = typed(cli("answer", "case-42", "approve", "--app", "app:new", code=1))
     cli(*discard, "--yes")
     cli("chat", "app:new", "case-42", "hello")
+
+
+def test_an_app_that_cannot_run_turns_leads_to_no_python_methods(cli, place):
+    with (place / "app.py").open("a") as app:
+        app.write("\nfrom autogen_core.model_context import UnboundedChatCompletionContext\n")
+    result = cli("chat", "app:UnboundedChatCompletionContext", "case-42", "hello", code=1)
+    assert typed(result) == []
+    assert "factory: a UnboundedChatCompletionContext cannot run turns" in result.err
+
+
+def test_a_key_of_another_task_leads_to_another_key(cli):
+    cli("chat", "app:support", "case-42", "hello", "--key", "mail-1")
+    result = cli("chat", "app:support", "case-42", "more", "--key", "mail-1", code=1)
+    assert result.err.endswith("belongs to another task; choose another key for this one\n")
 
 
 def test_a_store_in_memory_has_no_commands_for_another_process(cli):

@@ -127,4 +127,4 @@ def test_rm_deletes_what_is_there_and_says_what_is_not(cli):
     result = cli("rm", "x", "a", "a", "y", "--yes", "--json", code=3)
     assert result.json == {"deleted": ["a"], "missing": ["x", "y"]}
     assert result.error["message"] == "there is no session 'x', 'y'"
-    assert cli("rm", "a", code=3).err == "error: there is no session 'a'\n"
+    assert cli("rm", "a", code=3).err.startswith("error: there is no session 'a'\n")

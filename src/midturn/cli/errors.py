@@ -160,6 +160,6 @@ def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # 
         case MigrationFailed() if error.hint:
             return [discard]
         case NotFound() if error.hint:
-            return [f"see which there are: {command_line('ls', url=given.url)}"]
+            return [f"list the sessions: {command_line('ls', url=given.url)}"]
         case _:
             return []

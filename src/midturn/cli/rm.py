@@ -40,7 +40,9 @@ def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
         for id_ in deleted:
             say(f"deleted {id_}")
     if missing:
-        raise NotFound(f"there is no session {', '.join(map(repr, missing))}", session=missing[0])
+        error = NotFound(f"there is no session {', '.join(map(repr, missing))}", session=missing[0])
+        error.add_note(f"list the sessions: {command_line('ls', url=url)}")
+        raise error
     return 0
 
 

@@ -355,7 +355,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             return 0, None
         number, known = await self._ledger.key(_check_key(key))
         if known is not None and known.task != digest:
-            raise Conflict(f"key {key!r} of session {self.id!r} belongs to another task", session=self.id)
+            raise Conflict(
+                f"key {key!r} of session {self.id!r} belongs to another task; choose another key for this one",
+                session=self.id,
+            )
         return number, known
 
     async def _take(self) -> None:

@@ -272,9 +272,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = await build(self.blueprint, self._framework)
         if not hasattr(live, "run_stream"):
             raise StateInvalid(
-                f"a {type(live).__name__} has no run_stream(): use store.save() and store.load() for it",
-                path="what",
+                f"a {type(live).__name__} cannot run turns; give an agent or a team",
+                path="factory" if self._given is None else "what",
                 session=self.session,
+                hint="Save and load it by hand: store.save(), store.load().",
             )
         self._claim(live)
         if self._given is not None:
