@@ -29,11 +29,6 @@ def test_a_gap_has_a_test_of_midturn_and_one_of_plain_autogen_if_it_is_one(row):
     assert LINKED.search(plain) or plain in ("kept", "agree, but for the clock")
 
 
-@pytest.mark.parametrize("number", range(1, 11))
-def test_every_numbered_gap_has_a_row(number):
-    assert any(re.search(rf"\bB{number}\b", row[0]) for row in ROWS)
-
-
 @pytest.mark.parametrize(
     "component",
     [
@@ -59,6 +54,29 @@ def test_every_numbered_gap_has_a_row(number):
 )
 def test_every_component_has_a_row(component):
     assert any(component in row[0] for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        "saved while somebody speaks",
+        "a call without its result",
+        "cancelled in a tool",
+        "poisoned after a failure",
+        "stream that was left",
+        "Selector: context",
+        "GraphFlow: cycles",
+        "counts of an interrupted run",
+        "MagenticOne cannot resume",
+        "loading anything into an agent",
+        "loading half a team",
+        "a participant is gone",
+        "user message doubled",
+        "inner team with nothing new",
+    ],
+)
+def test_everything_that_breaks_in_autogen_has_a_row(gap):
+    assert gap in [row[0] for row in ROWS]
 
 
 async def test_the_cart_of_the_example_is_kept():
