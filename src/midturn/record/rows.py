@@ -99,7 +99,7 @@ class TurnRow:
     repairs: Sequence[str] = ()
     """The parts of the previous state that were broken and that the turn repaired."""
     notes: Sequence[str] = ()
-    """What earlier turns did that a reader of this turn has to know."""
+    """Notes about earlier turns that a reader of this turn has to know."""
     fingerprint: int | None = None
     """The number of the body with the agents' fingerprint, if no checkpoint has one yet."""
     trace: str = ""
