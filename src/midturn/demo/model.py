@@ -74,7 +74,9 @@ def choose() -> Choice:
 
 @asynccontextmanager
 async def model_client(choice: Choice | None = None) -> AsyncGenerator[ChatCompletionClient, None]:
-    """Open a client for a model, by default for the one that ``choose()`` returns. A local server runs as long.
+    """Open a client for a model, by default for the one that ``choose()`` returns.
+
+    A server for a local model runs until the client is closed.
 
     Raises:
         MissingExtra: The model is reached over HTTP and AutoGen's client for that is not installed.

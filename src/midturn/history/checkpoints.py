@@ -25,7 +25,7 @@ MANY = 4000
 
 
 class Checkpoint:
-    """One checkpoint of a session, read when asked."""
+    """One checkpoint of a session. Its methods read it from the store."""
 
     def __init__(self, store: Store, session: str, number: int) -> None:
         self._store = store

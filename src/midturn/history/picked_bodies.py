@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 GAP = 100
-"""Numbers that two bodies may be apart and still be read together: one read takes longer than a hundred bodies."""
+"""Largest distance between two bodies that are read together: another read takes longer than a hundred bodies."""
 MANY = 4000
 """Bodies read at once: until they are parsed, their rows take as much memory again."""
 BACK = 8
-"""Numbers before a body at which its row is looked for first: a row has the number of its first body."""
+"""Distance before a body at which the search for its row begins: a row has the number of its first body."""
 
 
 class PickedBodies:

@@ -49,7 +49,7 @@ class SessionInfo:
     created: float
     updated: float
     problem: str | None = None
-    """The reason why the record cannot be read; the fields from it then have defaults. Only in lists of sessions."""
+    """The reason why the record cannot be read. Its fields then have defaults. Only lists contain such items."""
 
 
 def info_of(head: Head) -> SessionInfo:

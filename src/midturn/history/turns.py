@@ -59,7 +59,7 @@ class Turn:
     drift: Sequence[str] = ()
     """A sentence for each change of the agents since the turn before: prompts, tools, migrations."""
     version: int = 1
-    """Of the blueprint: the one that made the checkpoint, or that accepted the input."""
+    """The version of the blueprint that made the checkpoint; without a checkpoint, the one that accepted the input."""
     error: str | None = None
     stop_reason: str | None = None
     usage: tuple[int, int] = (0, 0)

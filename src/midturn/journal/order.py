@@ -2,8 +2,8 @@
 
 Agents that work side by side see each other's messages in the order in which their calls complete. The journal records
 that order, so that the turn can run again in the same way. For this, the order of the completions alone must decide
-what happens. So only one completion is let through at a time. The next one follows when everything has happened that
-the last one causes without another call.
+what happens. So only one completion is let through at a time. The next one follows when everything that the last one
+causes without another call has happened.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class SomeBodies(BodyReader):
 
 
 class _Sparse(dict[int, Any]):
-    """Values by number, of which most are not there."""
+    """Values by number. Most of them were not read; ``missing`` collects the numbers of those that are asked for."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co:
-        """Run a turn and return its result, which is durable by then. Its ``waiting`` has the questions to people.
+        """Run a turn, store its result and return it. If the turn asks people, ``waiting`` has the questions.
 
         With a ``key``, the same turn delivered twice runs once: a known key returns the recorded result.
 
@@ -116,7 +116,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     async def resume_stream(
         self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Continue a turn as :meth:`resume` does; yield the events, with a mark on those of earlier attempts."""
+        """Continue a turn as :meth:`resume` does; yield its events, then its result.
+
+        :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
+        """
         if diverged not in get_args(Diverged):
             raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
         stop = stop_of(cancellation_token)
@@ -180,7 +183,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Answer a question as :meth:`answer` does; yield the events, with a mark on those of earlier attempts."""
+        """Answer a question as :meth:`answer` does; yield the events of the turn, then its result.
+
+        :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
+        """
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()

@@ -73,7 +73,7 @@ def check_name(parent: Node | None, new: object, *, is_team: bool = False) -> No
 
 
 def _scope(tree: Any, node: Node) -> Node | None:
-    """Return the team in which to rename an agent, if another agent has the same name; else ``None``: everywhere."""
+    """Return the team in which to rename an agent; ``None`` for everywhere, if no other agent has the same name."""
     same = [other for other in nodes(tree) if other.name == node.name]
     return None if len(same) == 1 or node.name is None else node.team or node
 

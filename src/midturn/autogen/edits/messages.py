@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
 NOT_TEXT = {"type", "source", "target", "id", "created_at", "request_id", "full_message_id", "models_usage"}
-"""Fields of a message that are not text of anybody."""
+"""Fields of a message that no person or model wrote as text."""
 
 
 def _lists(tree: Any, agent: str | None) -> list[Words]:

@@ -94,8 +94,8 @@ class State:
     def change_team(self, kind: str, team: str | None = None) -> State:
         """Change the kind of the team, or of a nested one: ``SelectorGroupChat``.
 
-        The messages stay. Whose turn it is stays where the new kind has turns. A ``GraphFlow`` starts from the
-        beginning, and a ``MagenticOneGroupChat`` starts with a new plan.
+        The messages stay. If the new kind has turns, it stays the same participant's turn. A ``GraphFlow`` starts from
+        the beginning, and a ``MagenticOneGroupChat`` starts with a new plan.
         """
 
         def change(tree: Any) -> set[str]:

@@ -195,7 +195,7 @@ def mend_handoff(team: Node, gone: tuple[str, ...]) -> None:
 
 
 def change_kind(tree: Any, kind: object, name: str | None) -> Node:
-    """Change the kind of a team. The messages stay. Whose turn it is stays where the new kind has turns."""
+    """Change the kind of a team. The messages stay. If the new kind has turns, it stays the same participant's turn."""
     if not isinstance(kind, str) or kind not in MANAGERS:
         raise StateInvalid(f"is {kind!r}; it can be {', '.join(MANAGERS)}", path="kind")
     team = find_team(tree, name)

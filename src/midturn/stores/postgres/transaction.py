@@ -168,7 +168,7 @@ class PostgresTransaction:
 
 
 async def fence(pool: Pool, tries: Tries, sql: Mapping[str, bytes], write: Write) -> None:
-    """Wait until the outcome of a write is final whose transaction was interrupted during the commit.
+    """Wait until the outcome of a write is final, after its transaction was interrupted during the commit.
 
     This applies the same write again, which waits until the first one has ended and released its locks. If the first
     one had no effect, the new one is rolled back, because the caller's statements are missing. If the first one took
