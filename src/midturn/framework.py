@@ -48,12 +48,16 @@ class Request:
     """The caller and what it calls, by names that are the same in every process: ``participants/ann/model_client``."""
     agent: str
     """The part of the path that names the agent."""
+    who: str = ""
+    """The agent's own name."""
     what: What
     key: str
     """A digest of the request."""
     name: str = ""
     """The tool's name."""
     arguments: Any = None
+    schema: Mapping[str, Any] | None = None
+    """The JSON schema of the arguments, if the tool has one."""
     effect: Effect = "read"
     approval: bool = False
     reconcile: Callable[[CallInDoubt], Any] | None = None
@@ -84,6 +88,9 @@ class Answer:
 
 class Calls(Protocol):
     """The calls inside a turn. A framework makes every call through this object, which makes each call only once."""
+
+    recording: bool
+    """True if calls are recorded. If not, tools for which :func:`midturn.tools.needs_journal` has an error cannot run."""
 
     @property
     def replaying(self) -> bool:

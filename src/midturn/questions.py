@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import StateInvalid
-from midturn.record.codec import check, encode, is_object
+from midturn.record.codec import check, is_object
+from midturn.record.readable import readable, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from midturn.record.codec import Json
-    from midturn.record.rows import Asked
+    from midturn.record.rows import Asked, Decided
+
+MAX_BY = 200
+"""Number of characters in the name of a person who decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +26,26 @@ class Question:
     id: str
     kind: Asked
     question: str
+    """The question for people to read. It shows every argument of a call, and no invisible characters."""
     agent: str
-    """The path of the agent, such as ``participants/ann``; empty for a single agent."""
+    """The name of the agent that asks."""
     tool: str | None = None
     arguments: Mapping[str, Json] | None = None
+    """All arguments of the call, whole."""
+    schema: Mapping[str, Json] | None = None
+    """The JSON schema of the arguments, if an answer can change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The answer that somebody gave to a question."""
+    """The answer that somebody gave to a question, or a decision about the turn itself.
+
+    Its kind is that of the question. ``discard`` gave the turn up. ``diverged`` let the turn continue although its
+    recorded calls do not fit the code.
+    """
 
     question: str
-    kind: Asked
+    kind: Decided
     agent: str
     tool: str | None = None
     arguments: Mapping[str, Json] | None = None
@@ -42,11 +54,13 @@ class Decision:
     changed: Mapping[str, Json] | None = None
     """The arguments that the answer gave instead."""
     by: str | None = None
+    """The person who answered, as given by the caller."""
     at: float
 
     def __str__(self) -> str:
-        changed = "" if self.changed is None else f", with {encode(self.changed).decode()}"
-        return f"{self.question} {self.answer}{changed}"
+        changed = "" if self.changed is None else f", with {readable(self.changed)}"
+        by = "" if self.by is None else f" ({visible(self.by)})"
+        return f"{self.question} {visible(self.answer)}{changed}{by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +130,49 @@ def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
     check(arguments, "arguments")
     if not is_object(arguments) or question.kind != "approval":
         raise StateInvalid("can only be changed when a tool's call is approved, with a JSON object", path="arguments")
-    known = question.arguments or {}
+    schema: dict[str, Any] = dict(question.schema or {})
+    declared: dict[str, Any] = schema.get("properties") or {}
+    known = dict.fromkeys([*(question.arguments or ()), *declared])
     if unknown := [name for name in arguments if name not in known]:
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise StateInvalid(f"the call has no {', '.join(unknown)}; {has}", path="arguments")
+    if problems := list(_problems(arguments, schema)):
+        raise StateInvalid.together(problems)
+
+
+def _problems(arguments: Mapping[str, Json], schema: dict[str, Any]) -> Iterator[StateInvalid]:
+    """Yield what is wrong with the arguments that an answer changes, according to the schema of the tool."""
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are not its own
+    from referencing import Registry
+
+    # A registry of our own: the library's would fetch a reference to another document from the network.
+    validator: Any = Draft202012Validator({**schema, "required": []}, registry=Registry())
+    try:
+        for found in validator.iter_errors(arguments):
+            yield StateInvalid(found.message, path=".".join(["arguments", *map(str, found.absolute_path)]))
+    except Exception as error:  # noqa: BLE001 - the schema is that of a server, and may be anything
+        yield StateInvalid(f"cannot be checked, because the tool's schema is not valid: {error}", path="arguments")
+
+
+def check_by(by: str | None) -> str:
+    """Return the name of a person who decides; an empty string if nobody is named.
+
+    Raises:
+        StateInvalid: ``by`` is not a name.
+    """
+    if by is None:
+        return ""
+    if not isinstance(by, str) or not 0 < len(by) <= MAX_BY:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StateInvalid(f"must be a string of 1 to {MAX_BY} characters", path="by")
+    check(by, "by")
+    return by
 
 
 def decided(answer: Mapping[str, Any]) -> str:
     """Return a recorded answer in the words of whoever gave it."""
     text, arguments = answer.get("text"), answer.get("arguments")
     said = f"{answer.get('decision')}: {text}" if text else str(answer.get("decision"))
-    return said if arguments is None else f"{said}, with {encode(arguments).decode()}"
+    return said if arguments is None else f"{said}, with {readable(arguments)}"
 
 
 FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."

@@ -30,7 +30,7 @@ class CallInDoubt:
     session: str
     turn: int
     agent: str
-    """The path of the agent that made the call, such as ``participants/ann``."""
+    """The name of the agent that made the call."""
     tool: str
     arguments: Mapping[str, Json]
     key: str
@@ -143,6 +143,22 @@ def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def needs_journal(name: str, effect: Effect, *, approval: bool, session: str | None = None) -> StateInvalid | None:
+    """Return the error for a tool that cannot be called where no call is recorded; ``None`` if it can be called."""
+    if approval or effect == "transactional":
+        return without_journal("needs a journal", name, session)
+    if effect == "unsafe":
+        why = 'is unsafe, and a crash would repeat it: declare effect="read" or effect="idempotent", or record calls'
+        return without_journal(why, name, session)
+    return None
+
+
+def without_journal(why: str, path: str, session: str | None = None) -> StateInvalid:
+    """Return the error for a call that needs a journal."""
+    hint = "Record calls: session(..., durability='call')."
+    return StateInvalid(why, path=path, session=session, hint=hint)
 
 
 def inside_a_tool(request: Request, session: str) -> StateInvalid:

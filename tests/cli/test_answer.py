@@ -23,7 +23,7 @@ def test_a_turn_that_waits_says_what_it_asks_and_how_to_answer(cli):
     assert result.out.splitlines() == [
         "helper: 1 said, the last: hello",
         "turn 1 of case-42 waits for an answer",
-        f"{asked} human, agent participants/person",
+        f"{asked} human, agent person",
         "  1 said, the last: hello",
         "  answer: TEXT",
     ]
@@ -76,9 +76,9 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
         "turn 1 has done:",
         '  model: refund({"order": "A1"})',
         "turn 1 of case-42 waits for an answer",
-        f"{asked[0]['id']} approval, tool refund",
+        f"{asked[0]['id']} approval, agent cashier, tool refund",
         '  May refund({"order":"A1"}) be called?',
-        '  arguments: {"order": "A1"}',
+        '  order: "A1"',
         "  answer: approve, deny: REASON",
     ]
     assert result.err.startswith("answer: midturn answer case-42 approve\n")
@@ -87,12 +87,26 @@ def test_answer_alone_shows_the_agent_the_tool_and_what_can_be_typed(cli):
             "id": asked[0]["id"],
             "kind": "approval",
             "question": 'May refund({"order":"A1"}) be called?',
-            "agent": "",
+            "agent": "cashier",
             "tool": "refund",
             "arguments": {"order": "A1"},
+            "schema": asked[0]["schema"],
             "answers": ["approve", "deny: REASON"],
         }
     ]
+
+
+def test_the_history_has_who_decided(cli, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "bob")
+    cli("chat", "app:cashier", "case-42", "refund")
+    cli("answer", "case-42", "approve", "--by", "ann@desk")
+    cli("resume", "app:cashier", "case-42")
+    cli("chat", "app:cashier", "case-42", "refund")
+    cli("discard", "case-42", "--yes")
+    turns = cli("show", "case-42", "--json").json["turns"]
+    made = [(made["kind"], made["by"]) for turn in turns for made in turn["decisions"]]
+    assert made == [("approval", "ann@desk"), ("discard", "bob")]
+    assert "approve (ann@desk)" in cli("show", "case-42@1").out
 
 
 def test_what_led_to_a_question_is_shown_with_it(cli):
@@ -163,7 +177,7 @@ def test_of_several_questions_one_has_to_be_named_and_the_turn_asks_on(cli, done
     assert second["id"] in result.err
     result = cli("answer", "case-42", "approve", "--question", second["id"], "--app", "app:cashier")
     assert "turn 1 of case-42 waits for an answer" in result.out
-    assert f"{first['id']} approval, tool refund" in result.out
+    assert f"{first['id']} approval, agent cashier, tool refund" in result.out
     assert "answer: midturn answer case-42 approve --app app:cashier\n" in result.err
     assert done() == ["refund B2"]
     cli("answer", "case-42", "approve", "--app", "app:cashier")
@@ -273,7 +287,7 @@ def test_waiting_sessions_are_listed_and_shown(cli):
     for session in ("case-42", "case-42@1"):
         shown = cli("show", session)
         assert "waiting" in shown.out
-        assert f"{asked[0]['id']} human, agent participants/person\n" in shown.out
+        assert f"{asked[0]['id']} human, agent person\n" in shown.out
         assert "answer: midturn answer case-42 TEXT\n" in shown.err
         assert cli("show", session, "--json").json["questions"] == asked
     assert cli("show", "idle", "--json").json["questions"] == []

@@ -1,8 +1,10 @@
 """Promise 4: what a crash leaves in doubt is settled as the tool's declared effect says."""
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core.tools import TextResultContent, ToolResult, Workbench
 from desk import A1, B2, Desk, Killed, killed, results
-from scripted import Scripted
+from scripted import Scripted, calls
 
 import midturn
 from midturn.errors import Conflict, InDoubt, StateInvalid
@@ -206,7 +208,7 @@ async def test_an_answer_to_nothing_is_an_error(memory):
 
 
 async def test_without_a_journal_a_turn_is_run_again_whole(memory):
-    desk = Desk([A1])
+    desk = Desk([A1], effects=dict.fromkeys(("look", "reserve", "refund"), midturn.tool(effect="idempotent")))
     desk.model_error_at = 2
     case = memory.session("case", desk, durability="turn")
     with pytest.raises(midturn.TurnFailed):
@@ -214,6 +216,47 @@ async def test_without_a_journal_a_turn_is_run_again_whole(memory):
     await case.resume()
     assert desk.done == [("refund", "A1")] * 2
     assert desk.keys[0] == desk.keys[1], "what it repeats, it repeats with the same key"
+
+
+async def test_without_a_journal_an_unsafe_tool_is_rejected_before_anything_runs(memory):
+    desk = Desk([A1], effects=dict.fromkeys(("look", "reserve"), midturn.tool(effect="read")))
+    with pytest.raises(StateInvalid, match=r'refund: is unsafe, .* declare effect="read" or effect="idempotent"'):
+        await memory.session("case", desk, durability="turn").run(task="please")
+    assert (desk.done, desk.asked.total()) == ([], 0)
+    await memory.session("case", desk).resume()
+    assert desk.done == [("refund", "A1")], "the input was accepted, and a session with a journal runs it"
+
+
+async def test_without_a_journal_an_unsafe_tool_of_a_server_is_rejected_when_it_is_called(memory):
+    called = []
+
+    class Server(Workbench):
+        component_type = "workbench"
+
+        async def list_tools(self):
+            return [{"name": "pay", "description": "Pay.", "parameters": {"type": "object", "properties": {}}}]
+
+        async def call_tool(self, name, arguments=None, cancellation_token=None, call_id=None):
+            called.append(name)
+            return ToolResult(name=name, result=[TextResultContent(content="paid")])
+
+        async def start(self): ...
+        async def stop(self): ...
+        async def reset(self): ...
+        async def save_state(self):
+            return {}
+
+        async def load_state(self, state): ...
+
+    def build():
+        return AssistantAgent("clerk", Scripted(lambda _: calls(("pay", "{}"))), workbench=Server())
+
+    with pytest.raises(StateInvalid, match="pay: is unsafe"):
+        await memory.session("case", build, durability="turn").run(task="please")
+    assert called == []
+    what = midturn.Blueprint("desk", build, effects={"pay": "idempotent"})
+    await memory.session("other", what, durability="turn").run(task="please")
+    assert called == ["pay"]
 
 
 async def test_options_that_do_not_exist_are_refused(memory):

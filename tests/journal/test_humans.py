@@ -17,6 +17,7 @@ import midturn
 from midturn.errors import Conflict, SessionBusy, StateInvalid
 
 APPROVED = {"refund": midturn.tool(approval=True)}
+READ = {name: midturn.tool(effect="read") for name in ("look", "reserve")}
 
 
 def team(ask=midturn.human, **options):
@@ -29,7 +30,7 @@ def team(ask=midturn.human, **options):
 async def test_a_turn_waits_for_a_human_and_goes_on_in_another_process(memory):
     result = await memory.session("case", team).run(task="write")
     question = result.waiting
-    assert (question.kind, question.agent, question.tool) == ("human", "participants/user", None)
+    assert (question.kind, question.agent, question.tool) == ("human", "user", None)
     assert [message.type for message in result.messages] == ["TextMessage", "TextMessage", "UserInputRequestedEvent"]
     assert question.question == result.messages[1].content, "it is what was last said to the human"
     assert result.turn == 1
@@ -86,7 +87,7 @@ async def test_what_is_no_text_is_no_answer(memory, answer):
 async def test_a_human_without_a_journal_is_told_how_to_have_one(memory, caplog):
     with pytest.raises(StateInvalid, match="durability='call'"):
         await memory.session("case", team, durability="turn").run(task="write")
-    desk = Desk([A1], effects=APPROVED)
+    desk = Desk([A1], effects=READ | APPROVED)
     with pytest.raises(StateInvalid, match="refund: needs a journal"):
         await memory.session("other", desk, durability="turn").run(task="please")
     assert desk.done == []
@@ -240,9 +241,9 @@ async def test_parallel_branches_ask_at_the_same_time(memory):
         name = " ".join(order)
         result = await memory.session(name, build).run(task="go")
         asked = {question.agent: question.id for question in result.waiting.questions}
-        assert set(asked) == {"participants/left", "participants/right"}
+        assert set(asked) == {"left", "right"}
         for who in order:
-            result = await memory.session(name, build).answer(f"{who} says yes", question=asked[f"participants/{who}"])
+            result = await memory.session(name, build).answer(f"{who} says yes", question=asked[who])
         assert result.waiting is None
         said[name] = [message.content for message in result.messages if message.type == "TextMessage"]
     assert said["left right"][-3:-1] == ["left says yes", "right says yes"]

@@ -103,7 +103,7 @@ async def test_a_finished_turn_with_questions_is_replayed_with_their_answers(mem
 
 
 async def test_what_cannot_be_replayed_is_refused(memory):
-    desk = Desk([A1])
+    desk = Desk([A1], effects=dict.fromkeys(("look", "reserve", "refund"), midturn.tool(effect="read")))
     case = memory.session("case", desk, durability="turn")
     await case.run(task="please")
     with pytest.raises(StateInvalid, match="no recorded calls"):

@@ -197,7 +197,7 @@ WRONG = {
     "Ended": ["running", "", None, 1, ["failed"], {}],
     "What": ["ran", "", None, 1, ["tool"], {}],
     "Stage": ["answered", "", None, 1, ["done"], {}],
-    "Asked": ["answer", "", None, 1, ["human"], {}],
+    "Decided": ["answer", "", None, 1, ["human"], {}],
     "dict[str, Any] | None": [1, None, "12", []],
     "Effect": ["harmless", "", None, 1, ["read"], {}],
     "Sequence[Any]": [1, None, "12", {}],

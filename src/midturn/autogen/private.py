@@ -431,6 +431,12 @@ def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
     return next((tool for tool in workbench._tools if tool.name == original), None)
 
 
+def tool_names(workbench: StaticWorkbench) -> list[str]:
+    """Return the names under which models call the tools of a workbench."""
+    names = {original: name for name, original in workbench._override_name_to_original.items()}
+    return [names.get(tool.name, tool.name) for tool in workbench._tools]
+
+
 def tools_of(workbench: StaticWorkbench) -> list[BaseTool[Any, Any]]:
     """Return the tools of a workbench whose tools never change, without its overrides."""
     return list(workbench._tools)

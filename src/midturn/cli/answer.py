@@ -10,7 +10,7 @@ import click
 from midturn.cli.app_argument import load_app
 from midturn.cli.calls import calls_json, print_calls
 from midturn.cli.conversation import Conversation
-from midturn.cli.options import busy_option, command_line, common, timeout_option, traceback_option
+from midturn.cli.options import busy_option, by_option, command_line, common, timeout_option, traceback_option
 from midturn.cli.output import clean, note, print_json, say
 from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
 from midturn.cli.session_argument import existing, find_session, reader
@@ -52,6 +52,7 @@ def _arguments(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.option(
     "--arguments", metavar="JSON", callback=_arguments, help="With approve: arguments to change, as an object."
 )
+@by_option
 @click.option("--app", metavar="APP", help="Continue the turn at once with APP, as in `midturn chat`.")
 @timeout_option
 @busy_option
@@ -63,6 +64,7 @@ def answer(
     answer: str | None,
     question: str | None,
     arguments: dict[str, Any] | None,
+    by: str | None,
     app: str | None,
     timeout: float,
     busy: Busy,
@@ -89,10 +91,10 @@ def answer(
             case = store.session(session, what, busy=busy, timeout=timeout)
             try:
                 if app is None:
-                    await stoppable(case.answer(text, question=question, arguments=arguments))
+                    await stoppable(case.answer(text, question=question, arguments=arguments, by=by))
                     _recorded(await find_session(store, session), await open_questions(case), url=url, as_json=as_json)
                 else:
-                    conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+                    conversation = Conversation(store, case, app=app, url=url, as_json=as_json, by=by)
                     conversation.announce(info, timeout if busy == "wait" else 0.0)
                     await conversation.answer(text, question=question, arguments=arguments)
             except (StateInvalid, Conflict) as error:
@@ -109,10 +111,11 @@ def answer(
 @click.command()
 @click.argument("session")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@by_option
 @timeout_option
 @busy_option
 @common
-def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as_json: bool) -> int:
+def discard(*, session: str, yes: bool, by: str | None, timeout: float, busy: Busy, url: str, as_json: bool) -> int:
     """Give up the open turn of a session.
 
     The turn may be waiting, failed, cancelled or interrupted. The session is then as it was before the turn. What the
@@ -125,7 +128,7 @@ def discard(*, session: str, yes: bool, timeout: float, busy: Busy, url: str, as
 
     async def give_up() -> bool:
         async with existing(url) as store:
-            return await stoppable(store.session(session, busy=busy, timeout=timeout).discard())
+            return await stoppable(store.session(session, busy=busy, timeout=timeout).discard(by=by))
 
     info = run(look())
     turn, opened = info.turns, info.status in _WHY

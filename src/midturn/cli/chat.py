@@ -12,7 +12,7 @@ import midturn
 from midturn.cli.app_argument import load_app
 from midturn.cli.conversation import Conversation
 from midturn.cli.errors import AppInvalid, Stopped, report
-from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from midturn.cli.options import busy_option, by_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.output import note
 from midturn.cli.questions import prompt
 from midturn.cli.session_argument import look_up
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.argument("task", required=False)
 @label_option("Label the session; repeatable.")
 @click.option("--key", help="A name for the turn. The same key and TASK return the recorded answer.")
+@by_option
 @timeout_option
 @busy_option
 @traceback_option
@@ -45,6 +46,7 @@ def chat(
     task: str | None,
     labels: dict[str, str],
     key: str | None,
+    by: str | None,
     timeout: float,
     busy: Busy,
     url: str,
@@ -76,7 +78,7 @@ def chat(
             merged = {**(info.labels if info is not None else NO_LABELS), **labels} if labels else None
             case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)
             asks = sys.stdin.isatty() and not as_json
-            conversation = Conversation(store, case, app=app, url=url, as_json=as_json, asks=asks)
+            conversation = Conversation(store, case, app=app, url=url, as_json=as_json, by=by, asks=asks)
             patience = timeout if busy == "wait" else 0.0
             if task is not None:
                 await conversation.catch_up(patience)

@@ -37,14 +37,16 @@ class Conversation:
         app: str,
         url: str,
         as_json: bool,
+        by: str | None,
         asks: bool = False,
     ) -> None:
-        """Prepare to run a session. ``asks`` means that somebody at the terminal answers questions."""
+        """Prepare to run a session for the person ``by``, who answers questions at the terminal if ``asks`` is true."""
         self._store = store
         self._case = case
         self._app = app
         self._url = url
         self._as_json = as_json
+        self._by = by
         self._asks = asks
         self._waits = False
         """True if the open turn waited for an answer when it was last read."""
@@ -130,7 +132,7 @@ class Conversation:
         """Answer a question, and print how the turn continues. It raises the same errors as :meth:`turn`."""
         self.live.again()
         try:
-            result = await self._watch(self._case.answer(text, question=question, arguments=arguments))
+            result = await self._watch(self._case.answer(text, question=question, arguments=arguments, by=self._by))
         except (StateInvalid, AppInvalid) as error:
             info = await look_up(self._store, self._case.id)
             if info is not None and info.status == "interrupted":  # the answer is recorded
@@ -146,7 +148,7 @@ class Conversation:
 
     async def _resume(self, diverged: Diverged = "raise") -> TurnResult | None:
         self.live = Live()
-        return await self._watch(self._case.resume(diverged=diverged))
+        return await self._watch(self._case.resume(diverged=diverged, by=self._by))
 
     def _show(self, result: TurnResult, kept: str = "saved as") -> None:
         """Print the part of a result that was not printed yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import shlex
 from contextvars import ContextVar
@@ -25,6 +26,14 @@ def _labels(_context: click.Context, _parameter: click.Parameter, values: tuple[
         if not value.partition("=")[0] or "=" not in value:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
     return dict(cast("tuple[str, str]", tuple(value.split("=", 1))) for value in values)
+
+
+def login_name() -> str | None:
+    """Return the login name of whoever types the command; ``None`` if this machine does not know it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
@@ -52,6 +61,12 @@ busy_option = click.option(
     default="wait",
     show_default=True,
     help="Wait while another worker holds the session, or fail at once.",
+)
+by_option = click.option(
+    "--by",
+    metavar="NAME",
+    default=login_name,
+    help="Who decides; the history keeps it.  [default: your login name]",
 )
 traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show the traceback of a failed agent.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from datetime import UTC, datetime
 from functools import cache
@@ -15,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from midturn.record.readable import visible
+
 WIDE = 10_000
 """Columns of an output that is not a terminal: no line is wrapped or cut."""
 STYLES = {"done": "green", "idle": "green", "running": "yellow", "waiting": "magenta"}
 """The colour of each status. All others are red."""
-
-# Control characters other than newline and tab, characters that reverse the direction of text, and lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @cache
@@ -34,8 +32,8 @@ def console(*, err: bool = False) -> Console:
 
 
 def clean(text: str) -> str:
-    """Return the text with every control character escaped."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    """Return the text with every invisible character as an escape."""
+    return visible(text.replace("\r\n", "\n"))
 
 
 def line(text: str, limit: int = 200) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from midturn.cli.options import command_line
 from midturn.cli.output import clean, line, note, say
+from midturn.record.readable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ def print_questions(questions: Sequence[Question]) -> None:
         say(title.append(line("".join(f", {fact}" for fact in facts)), style="dim"))
         say(_indented(question.question.strip()))
         if question.arguments:
-            say(_indented(f"arguments: {json.dumps(question.arguments, ensure_ascii=False)}"))
+            say(_indented("\n".join(f"{name}: {readable(value)}" for name, value in question.arguments.items())))
         say(_indented(f"answer: {', '.join(ANSWERS[question.kind])}"))
 
 

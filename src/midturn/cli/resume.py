@@ -9,7 +9,7 @@ import click
 from midturn.cli.app_argument import is_live, load_app
 from midturn.cli.conversation import Conversation
 from midturn.cli.errors import AppInvalid
-from midturn.cli.options import busy_option, common, label_option, timeout_option, traceback_option
+from midturn.cli.options import busy_option, by_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.session_argument import existing, find_session
 from midturn.cli.signals import run
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--failed", is_flag=True, help="With --all: also try failed and cancelled turns again.")
 @label_option("With --all: only sessions with this label; repeatable.")
 @click.option("--prefix", default="", help="With --all: only sessions whose id begins with this.")
+@by_option
 @timeout_option
 @busy_option
 @traceback_option
@@ -44,6 +45,7 @@ def resume(
     failed: bool,
     labels: dict[str, str],
     prefix: str,
+    by: str | None,
     timeout: float,
     busy: Busy,
     url: str,
@@ -72,7 +74,7 @@ def resume(
             async with existing(url) as store:
                 await find_session(store, session)
                 case = store.session(session, what, busy=busy, timeout=timeout)
-                conversation = Conversation(store, case, app=app, url=url, as_json=as_json)
+                conversation = Conversation(store, case, app=app, url=url, as_json=as_json, by=by)
                 diverged: Diverged = "continue" if continue_ else "raise"
                 await conversation.finish(timeout if busy == "wait" else 0.0, diverged=diverged)
 

@@ -20,7 +20,7 @@ class Call:
     name: str | None = None
     """The name of the tool."""
     arguments: str = ""
-    """The beginning of a tool's arguments, as JSON."""
+    """A tool's arguments as JSON, with long texts shortened."""
     effect: Effect
     result: Json
     """The recorded result."""

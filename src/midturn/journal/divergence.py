@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from midturn.errors import ReplayDiverged
 from midturn.journal.order import quiet
 from midturn.journal.recorded import shown_row
-from midturn.record.digests import about
+from midturn.record.readable import readable, readable_call
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,7 +59,7 @@ class Divergence:
                 self._instead[request.path] = [entry.number for entry in found]
                 self._note(f"{request.path}: the model was asked again, because its request had changed")
         elif request.effect != "read" and not self._recorded.announced(request.key):
-            return self._error(self._lost(request), shown_call(request))
+            return self._error(self._lost(request), readable_call(request.name, request.arguments))
         return None
 
     def instead(self, path: str) -> Sequence[int]:
@@ -69,7 +69,9 @@ class Divergence:
     def asked_anew(self, request: Request, question: str) -> ReplayDiverged | None:
         """Return an error if a human is asked a new question, and the answer to another one is not used."""
         lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(path=request.path, what="human")]
-        return self._error([f"the answer {about(text)} to {request.agent}" for text in lost], f"asks: {question}")
+        return self._error(
+            [f"the answer {readable(text)} to {request.who or request.agent}" for text in lost], f"asks: {question}"
+        )
 
     def finish(self) -> list[str]:
         """Check that the turn has used all recorded calls; return notes about what has changed.
@@ -120,8 +122,3 @@ class Divergence:
 
     def _note(self, text: str) -> None:
         self._notes[text] = None
-
-
-def shown_call(request: Request) -> str:
-    """Return a tool call as text for people to read."""
-    return f"{request.name}({about(request.arguments)})"

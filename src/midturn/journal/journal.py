@@ -15,17 +15,16 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from midturn.errors import MidturnError, StateInvalid
+from midturn.errors import MidturnError
 from midturn.framework import Answer
 from midturn.journal.appender import Appender
-from midturn.journal.divergence import shown_call
 from midturn.journal.order import Order
 from midturn.journal.recorded import call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
-from midturn.record.digests import about
+from midturn.record.readable import readable, readable_call
 from midturn.record.rows import CallRow, now
 from midturn.stopping import fail
-from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside
+from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside, needs_journal, without_journal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -52,6 +51,8 @@ class Suspended(Exception):
 
 class Journal:
     """The calls of a running turn."""
+
+    recording = True
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class Journal:
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
-        decision = await self._question(request, "approval", nth, may(shown_call(request)))
+        decision = await self._question(request, "approval", nth, may(_shown(request)))
         if decision["decision"] == "deny":
             return None, denied(decision["text"])
         return request.changed(decision["arguments"]), None
@@ -195,7 +196,7 @@ class Journal:
             dump = getattr(found, "model_dump_json", found.__str__)
             return None if found is None else _told(request, str(dump()), failed=False)
         for attempt in range(begun):
-            decision = await self._question(request, "doubt", nth, did(shown_call(request)), attempt)
+            decision = await self._question(request, "doubt", nth, did(_shown(request)), attempt)
             match decision["decision"]:
                 case "done":
                     return _told(request, decision["text"], failed=False)
@@ -275,7 +276,9 @@ class Journal:
             await self._appender.stop(inside_a_tool(request, self._ledger.session))
         if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
             await self._appender.stop(error)
-        facts = {"question": text, "agent": request.agent, "arguments": request.arguments}
+        facts = {"question": text, "agent": request.who, "arguments": request.arguments}
+        if what == "approval" and request.schema is not None:
+            facts["schema"] = request.schema
         try:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
         except MidturnError as error:  # the question cannot be stored
@@ -312,7 +315,7 @@ class Journal:
             at=now(),
             attempt=self._ledger.progress.attempts,
             name=request.name,
-            about=about(request.arguments) if request.name and stage == "done" else "",
+            about=readable(request.arguments) if request.name and stage == "done" else "",
             effect=request.effect,
             value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
             starts=tuple(starts),
@@ -339,7 +342,7 @@ class Journal:
         return CallInDoubt(
             session=self._ledger.session,
             turn=self._ledger.progress.turn,
-            agent=request.agent,
+            agent=request.who,
             tool=request.name,
             arguments=request.arguments or {},
             key=self._key(request, nth),
@@ -349,8 +352,11 @@ class Journal:
 class Unrecorded:
     """The calls of a turn that records none of them, for ``durability="turn"``.
 
-    Every call is made, with a key that is the same when the turn runs again. A call that needs a journal is rejected.
+    Every call is made, with a key that is the same when the turn runs again. A call that needs a journal is rejected:
+    one that must not be repeated, that works in a transaction, or that needs approval.
     """
+
+    recording = False
 
     def __init__(self, ledger: Ledger, *, delivery: Delivery, halt: Stop) -> None:
         self._ledger = ledger
@@ -366,8 +372,11 @@ class Unrecorded:
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         if is_inside() and not request.approval:
             return await make(request.arguments)
-        if request.approval or request.effect == "transactional":
-            await self._refuse(request.name)
+        if request.what in ("tool", "code"):
+            session = self._ledger.session
+            error = needs_journal(request.name, request.effect, approval=request.approval, session=session)
+            if error is not None:
+                await self.fail(error)
         nth = self._counts[request.path, request.key]
         self._counts[request.path, request.key] += 1
         with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth)):
@@ -398,8 +407,11 @@ class Unrecorded:
         raise AssertionError
 
     async def _refuse(self, path: str) -> NoReturn:
-        hint = "Record calls: session(..., durability='call')."
-        await self.fail(StateInvalid("needs a journal", path=path, session=self._ledger.session, hint=hint))
+        await self.fail(without_journal("needs a journal", path, self._ledger.session))
+
+
+def _shown(request: Request) -> str:
+    return readable_call(request.name, request.arguments)
 
 
 def _told(request: Request, text: str, *, failed: bool) -> Answer:

@@ -12,6 +12,7 @@ from midturn.questions import Question
 from midturn.record.codec import is_array
 from midturn.record.digests import digest
 from midturn.record.head import Kind
+from midturn.record.readable import visible
 from midturn.record.rows import CallRow, decode_record
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
     return Question(
         id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
         kind=row.what,  # type: ignore[arg-type]  # only rows with a question get here
-        question=value.get("question", ""),
+        question=visible(value.get("question", "")),
         agent=value.get("agent", ""),
         tool=row.name or None,
         arguments=value.get("arguments"),
+        schema=value.get("schema"),
     )
 
 

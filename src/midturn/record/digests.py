@@ -1,4 +1,4 @@
-"""Digests that identify requests, and the text of a request for people to read."""
+"""Digests that identify requests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-
-SHOWN = 200
-"""Number of characters of a call's arguments that are kept for people to read."""
 
 
 def digest(*parts: Any) -> str:
@@ -30,8 +27,3 @@ def shown(value: Any, *, sort: bool = False) -> str:
 def _foreign(value: Any) -> str:
     """Return a substitute for a value that is not JSON; it is the same in every process."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def about(arguments: Any) -> str:
-    """Return the beginning of a call's arguments, for people to read."""
-    return shown(arguments)[:SHOWN]

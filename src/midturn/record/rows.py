@@ -36,6 +36,9 @@ Stage: TypeAlias = Literal["started", "asked", "done"]
 Asked: TypeAlias = Literal["human", "approval", "doubt"]
 """The kind of a question. ``human``: an agent that stands for a person asks for an answer. ``approval``: may this tool
 act? ``doubt``: did this tool act before the crash?"""
+Decided: TypeAlias = Literal["human", "approval", "doubt", "discard", "diverged"]
+"""The kind of a decision: the answer to a question, giving a turn up, or continuing a turn although its recorded calls
+do not fit the code."""
 Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
 """The effect of a tool. ``read``: may be repeated. ``idempotent``: may be repeated with the same
 :func:`midturn.call_key`. ``unsafe``: is never repeated automatically. ``transactional``: works in the store's own
@@ -142,12 +145,12 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """The answer that somebody gave to a question, with everything that the question showed."""
+    """The decision of a person: the answer to a question with everything that it showed, or about the turn itself."""
 
     turn: int
     question: str
     """The text of the question."""
-    kind: Asked
+    kind: Decided
     agent: str = ""
     tool: str = ""
     arguments: dict[str, Any] | None = None
@@ -178,7 +181,7 @@ class CallRow:
     name: str = ""
     """The tool's name."""
     about: str = ""
-    """The beginning of the arguments, for people to read."""
+    """The arguments, for people to read: long texts are shortened."""
     effect: Effect = "read"
     value: Sequence[Any] | None = None
     """The result of the call, or the question to a human."""
@@ -371,7 +374,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "What": lambda value: value in get_args(What),
     "Stage": lambda value: value in get_args(Stage),
-    "Asked": lambda value: value in get_args(Asked),
+    "Decided": lambda value: value in get_args(Decided),
     "dict[str, Any] | None": is_object,
     "Effect": lambda value: value in get_args(Effect),
     "Sequence[Any]": is_array,

@@ -114,8 +114,8 @@ class OpenStore:
         ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
         ``durability="call"`` records every call inside a turn, so that an interrupted turn continues without
-        repeating any call. With ``"turn"``, an interrupted turn runs again as a whole. The calls of at least the last
-        ``journals`` turns are kept.
+        repeating any call. With ``"turn"``, an interrupted turn runs again as a whole, so only tools that are
+        ``read`` or ``idempotent`` can run. The calls of at least the last ``journals`` turns are kept.
         """
         options = Options(
             labels=labels,

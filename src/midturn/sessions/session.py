@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 from midturn.errors import Conflict, StateInvalid, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
 from midturn.lease.ledger import Ledger
+from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.head import check_id
 from midturn.record.rows import task_digest
@@ -99,29 +100,28 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 yield item
 
     async def resume(
-        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+        self, *, diverged: Diverged = "raise", by: str | None = None, cancellation_token: Cancellation | None = None
     ) -> ResultT_co | None:
         """Continue an interrupted turn, or try a failed or cancelled turn again; ``None`` if no turn is open.
 
         For a turn that waits for a human, return a result whose ``waiting`` has the questions.
         ``diverged="continue"`` continues a turn although its recorded calls do not fit the code any more: what they
-        did stays done.
+        did stays done. That is a decision; ``by`` names the person who made it.
 
         Raises:
             TurnFailed: the turn failed again.
             ReplayDiverged: the code has changed, and the recorded calls do not fit.
         """
-        return await self._last(self.resume_stream(diverged=diverged, cancellation_token=cancellation_token))
+        return await self._last(self.resume_stream(diverged=diverged, by=by, cancellation_token=cancellation_token))
 
     async def resume_stream(
-        self, *, diverged: Diverged = "raise", cancellation_token: Cancellation | None = None
+        self, *, diverged: Diverged = "raise", by: str | None = None, cancellation_token: Cancellation | None = None
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Continue a turn as :meth:`resume` does; yield its events, then its result.
 
         :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
         """
-        if diverged not in get_args(Diverged):
-            raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
+        may_diverge_by = _may_diverge_by(diverged, by)
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -133,7 +133,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     yield await self._questions.result(own=True)
                     return
                 try:
-                    turn = await self._runner.reopen(own=True)
+                    turn = await self._runner.reopen(own=True, may_diverge_by=may_diverge_by)
                 except Conflict:
                     self._instance.forget()
                     continue
@@ -148,6 +148,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         *,
         question: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        by: str | None = None,
         diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> ResultT_co | None:
@@ -156,7 +157,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         Answer an agent that stands for a human with any text. Answer a tool that needs approval with ``approve``, also
         with other ``arguments``, or with ``deny: <reason>``. Answer a call in doubt with ``retry``, ``done: <result>``
         or ``fail``.
-        ``question`` is the id of the question; it is needed if several are open. ``diverged`` is as for :meth:`resume`.
+        ``question`` is the id of the question; it is needed if several are open. ``by`` names the person who answers;
+        the decision in the history keeps it. ``diverged`` is as for :meth:`resume`.
         A session without an agent or team only records the answer and returns ``None``; ``resume()`` continues the turn
         later.
 
@@ -169,6 +171,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 answer,
                 question=question,
                 arguments=arguments,
+                by=by,
                 diverged=diverged,
                 cancellation_token=cancellation_token,
             )
@@ -180,6 +183,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         *,
         question: str | None = None,
         arguments: Mapping[str, Json] | None = None,
+        by: str | None = None,
         diverged: Diverged = "raise",
         cancellation_token: Cancellation | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
@@ -187,22 +191,23 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
         """
+        may_diverge_by, who = _may_diverge_by(diverged, by), check_by(by)
         stop = stop_of(cancellation_token)
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
             decided = None
             if question is None:  # the answer is for the question of now, not for one that comes while we wait
-                decided = await self._questions.decide(None, answer, arguments)
+                decided = await self._questions.decide(None, answer, arguments, who)
                 question = decided.question.id
             while True:
                 await self._ledger.wait(until, stop)
                 if decided is None or decided.head is not self._ledger.head:
-                    decided = await self._questions.decide(question, answer, arguments)
+                    decided = await self._questions.decide(question, answer, arguments, who)
                 try:
                     if not self._instance.is_runnable:
                         await self._questions.record(decided)
                         return
-                    turn = await self._runner.reopen(own=True, decided=decided)
+                    turn = await self._runner.reopen(own=True, decided=decided, may_diverge_by=may_diverge_by)
                 except Conflict as error:
                     self._give_way(error, until)
                     await self._ledger.refresh()
@@ -213,8 +218,12 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 async for item in stream:
                     yield item
 
-    async def discard(self) -> bool:
-        """Give up the open turn; return whether there was one. What the turn did to the world stays done."""
+    async def discard(self, *, by: str | None = None) -> bool:
+        """Give up the open turn; return whether there was one. What the turn did to the world stays done.
+
+        That is a decision in the turn's history; ``by`` names the person who made it.
+        """
+        who = check_by(by)
         stop = stop_of(None)
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -223,7 +232,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 if self._ledger.progress.open is None:
                     return False
                 try:
-                    await self._questions.discard()
+                    await self._questions.discard(who)
                 except Conflict as error:
                     self._give_way(error, until)
                     continue
@@ -394,6 +403,18 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
     def _interrupted(self) -> bool:
         """Return whether the open turn was interrupted: its worker died, and nobody got a result or an error."""
         return self._ledger.progress.open == "running"
+
+
+def _may_diverge_by(diverged: Diverged, by: str | None) -> str | None:
+    """Return the person who lets a turn continue although its record does not fit; ``None`` if it must not continue.
+
+    Raises:
+        StateInvalid: ``diverged`` is not known, or ``by`` is not a name.
+    """
+    if diverged not in get_args(Diverged):
+        raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
+    who = check_by(by)
+    return who if diverged == "continue" else None
 
 
 def _check_key(key: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from midturn.journal.recorded import Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
+    from midturn.record import rows
     from midturn.record.codec import Json
     from midturn.record.head import Head
     from midturn.record.packing import Archive
@@ -72,6 +73,12 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
 def calls_made(progress: Progress) -> Sequence[int]:
     """Return the start and the stop of the last turn's calls; an empty sequence if the turn has no calls."""
     return (progress.journal, progress.calls) if progress.journal < progress.calls else ()
+
+
+def about_turn(progress: Progress, kind: rows.Decided, question: str, answer: str, by: str) -> Row:
+    """Return the row that records a decision about the open turn itself."""
+    decision = DecisionRow(turn=progress.turn, kind=kind, question=question, answer=answer, by=by, at=now())
+    return Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision))
 
 
 async def keep_calls(ledger: Ledger) -> list[Row]:
@@ -132,6 +139,8 @@ class Decided:
     answer: str
     arguments: Mapping[str, Json] | None
     """The changes to the arguments of the call."""
+    by: str
+    """The person who decided; empty if the caller does not say."""
     value: dict[str, Any]
     """The decision as the journal records it."""
 
@@ -149,6 +158,7 @@ class Decided:
             arguments=None if asked.arguments is None else dict(asked.arguments),
             answer=self.answer,
             changed=None if self.arguments is None else dict(self.arguments),
+            by=self.by,
             at=at,
         )
         rows = [
@@ -202,7 +212,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         raise SessionBusy(text, session=session, owner="a human", hint=hint)
 
-    async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
+    async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None, by: str) -> Decided:
         """Return the decision that an answer makes about the question with this id, or about the only question.
 
         Raises:
@@ -233,6 +243,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             last=len(asked) == 1,
             answer=answer,
             arguments=arguments,
+            by=by,
             value=deepcopy(read_answer(found[0], answer, arguments)),  # the arguments are the caller's
         )
 
@@ -265,10 +276,11 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
                 release=True,
             )
 
-    async def discard(self) -> None:
-        """Give up the open turn for good."""
+    async def discard(self, by: str) -> None:
+        """Give up the open turn for good, as ``by`` decided."""
         progress = self._ledger.progress
         kept = await keep_calls(self._ledger)
+        decision = about_turn(progress, "discard", f"Give up turn {progress.turn}?", "discard", by)
         failure = FailureRow(
             turn=progress.turn,
             status="cancelled",
@@ -279,7 +291,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         )
         await self._ledger.write(
             status="idle",
-            progress=replace(progress, failures=progress.failures + 1, open=None),
-            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure)), *kept],
+            progress=replace(progress, failures=progress.failures + 1, decisions=progress.decisions + 1, open=None),
+            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure)), decision, *kept],
             release=True,
         )

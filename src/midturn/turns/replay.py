@@ -58,6 +58,8 @@ class _Other(Exception):
 class _RecordedCalls:
     """Calls that are answered from the journal only."""
 
+    recording = True
+
     def __init__(self, known: Recorded, halt: Stop) -> None:
         self._known = known
         self._halt = halt

@@ -33,7 +33,7 @@ from midturn.record.rows import (
 )
 from midturn.stopping import settled
 from midturn.turns.commit import Stamp, commit
-from midturn.turns.open_turn import OpenTurn, calls_made, check_open_turn, keep_calls, read_open_turn
+from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -117,10 +117,11 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         note = f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know that it was done"
         return await keep_calls(self._ledger), [note] if acted else []
 
-    async def reopen(self, *, own: bool, decided: Decided | None = None) -> OpenTurn:
+    async def reopen(self, *, own: bool, decided: Decided | None = None, may_diverge_by: str | None = None) -> OpenTurn:
         """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.
 
-        ``own`` is true if the caller asked for this very turn.
+        ``own`` is true if the caller asked for this very turn. ``may_diverge_by`` names the person who lets the turn
+        continue although its recorded calls do not fit the code; it is empty if nobody is named.
         """
         await self._instance.load(self._ledger)
         turn = await read_open_turn(self._ledger) if decided is None else decided.turn
@@ -129,6 +130,10 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         progress, rows, answered = self._ledger.progress, list[Row](), None
         if decided is not None:
             progress, rows, answered = decided.record(progress, self._instance.archive)
+        if may_diverge_by is not None:
+            question = "Continue although the recorded calls do not fit the code?"
+            rows.append(about_turn(progress, "diverged", question, "continue", may_diverge_by))
+            progress = replace(progress, decisions=progress.decisions + 1)
         progress = replace(
             progress,
             attempts=progress.attempts + 1,

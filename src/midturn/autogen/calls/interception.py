@@ -38,8 +38,8 @@ from midturn.autogen.parts.walk import Part, walk
 from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
 from midturn.record.codec import class_of
-from midturn.record.digests import about
-from midturn.tools import human, marked
+from midturn.record.readable import readable_call
+from midturn.tools import human, marked, needs_journal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
@@ -91,6 +91,8 @@ class InterceptedRun:
         self._digests = digests
         self._stand_ins = stand_ins
         self._workbenches: dict[str, list[Workbench]] = {}
+        self.schemas: dict[tuple[str, str], Any] = {}
+        """The schemas of tools that only a server knows, by the path of the workbench and the name of the tool."""
         self._runners = {id(part.live) for part in parts if traits(class_of(part.live)).is_agent_or_team}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
@@ -113,6 +115,8 @@ class InterceptedRun:
                 if isinstance(part.live, UserProxyAgent):
                     self._listen(part.live)
             self._check_names()
+            if not self.calls.recording:
+                self._check_effects()
             yield
         except BaseException:
             self._stand_ins.clear()  # a task that did not end must not make calls in the next run
@@ -155,6 +159,15 @@ class InterceptedRun:
                         raise StateInvalid(text % name, path="effects")
                     _log.warning(text, name)
 
+    def _check_effects(self) -> None:
+        """Check that no known tool needs a journal. A tool that only a server knows is checked when it is called."""
+        for bench in (bench for each in self._workbenches.values() for bench in each):
+            for name in private.tool_names(bench) if isinstance(bench, StaticWorkbench) else ():
+                declared = self.declared(bench, name)
+                error = needs_journal(name, declared.effect, approval=declared.approval)
+                if error is not None and not private.runs_a_task(bench, name):
+                    raise error
+
     def _changed(self, part: Part, attribute: str, value: Any) -> Any:
         """Return a value with stand-ins in it; the value itself, if it holds no object that is called."""
         if attribute in private.NOT_WALKED:
@@ -186,7 +199,7 @@ class InterceptedRun:
         return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
 
     def _site(self, kind: type[Any], part: Part, path: str, value: Any) -> Any:
-        where: dict[str, Any] = {"run": self, "path": path, "agent": part.path}
+        where: dict[str, Any] = {"run": self, "path": path, "agent": part.path, "who": _name(part)}
         if kind is ChatCompletionClient:
             return ClientRecorder(**where, digests=self._digests.setdefault(path, Digests()))
         if kind is Workbench:
@@ -209,7 +222,7 @@ class InterceptedRun:
 
     def _input(self, part: Part, real: Any) -> Any:
         """Return the function that asks a human for an agent."""
-        agent, recorder = part.live, HumanRecorder(run=self, path=join(part.path, "input_func"), agent=part.path)
+        agent, recorder = part.live, self._asker(part, "input_func")
 
         async def ask(prompt: str, token: Any = None) -> Any:
             heard = self._heard.get(id(agent))
@@ -226,9 +239,12 @@ class InterceptedRun:
 
         return ask
 
+    def _asker(self, part: Part, function: str) -> HumanRecorder:
+        return HumanRecorder(run=self, path=join(part.path, function), agent=part.path, who=_name(part))
+
     def _approval(self, part: Part, real: Any) -> Any:
         """Return the function that asks whether code may be executed."""
-        recorder = HumanRecorder(run=self, path=join(part.path, "approval_func"), agent=part.path)
+        recorder = self._asker(part, "approval_func")
 
         async def ask(request: Any) -> Any:
             async def hear() -> Any:
@@ -255,7 +271,7 @@ class InterceptedRun:
             if arguments is not None and any(
                 self._begins(each, call.name) for each in self._workbenches.get(agent, ())
             ):
-                found.append(f"{tool_key(agent, call.name, arguments)} {call.name}({about(arguments)})")
+                found.append(f"{tool_key(agent, call.name, arguments)} {readable_call(call.name, arguments)}")
         return found
 
     def _begins(self, workbench: Workbench, name: str) -> bool:
@@ -277,6 +293,11 @@ class InterceptedRun:
         """Set the team's clocks to the time when a recorded call was complete."""
         for clock in self._clocks:
             private.set_elapsed(clock, spent)
+
+
+def _name(part: Part) -> str:
+    """Return the name of the agent that a part is."""
+    return str(getattr(part.live, "name", ""))
 
 
 def _attributes(live: Any) -> list[tuple[str, Any]]:

@@ -32,7 +32,7 @@ from midturn.tools import tool
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from autogen_core.code_executor import CodeExecutor
+    from autogen_core.code_executor import CodeBlock, CodeExecutor
     from autogen_core.memory import Memory
     from autogen_core.tools import Workbench
 
@@ -55,6 +55,7 @@ class CallRecorder:
     run: InterceptedRun
     path: str
     agent: str
+    who: str
 
     async def make(self, request: Request, make: Callable[[Any], Awaitable[Answer]], works_with: Any = None) -> Answer:
         """Make a call through the journal. A recorded call restores the state of the objects that it ``works_with``."""
@@ -142,7 +143,7 @@ class ClientRecorder(CallRecorder):
     def _request(self, messages: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
         asked = {name: value for name, value in options.items() if name != "cancellation_token"}
         key = self.digests.of(messages, asked, stream=stream)
-        return Request(path=self.path, agent=self.agent, what="model", key=key)
+        return Request(path=self.path, agent=self.agent, who=self.who, what="model", key=key)
 
     def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
         value = result.model_dump()
@@ -187,7 +188,11 @@ class ToolRecorder(CallRecorder):
     workbench: Workbench
 
     async def list_tools(self, real: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        return await real() if has_fixed_tools(self.workbench) else await self.run.calls.look(self.path, real)
+        if has_fixed_tools(self.workbench):
+            return await real()
+        tools = await self.run.calls.look(self.path, real)
+        self.run.schemas.update({(self.path, tool["name"]): tool.get("parameters") for tool in tools})
+        return tools
 
     async def call(self, name: str, arguments: Any, real: Callable[[Any], Awaitable[ToolResult]]) -> ToolResult:
         if private.runs_a_task(self.workbench, name):
@@ -239,15 +244,22 @@ class ToolRecorder(CallRecorder):
         return Request(
             path=join(self.agent, "tools"),  # the same for all workbenches of the agent
             agent=self.agent,
+            who=self.who,
             what="tool",
             key=tool_key(self.agent, name, arguments),
             name=name,
             arguments=dict(arguments or {}),
+            schema=self._schema(name) if declared.approval else None,
             effect=declared.effect,
             approval=declared.approval,
             reconcile=declared.reconcile,
             told=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
         )
+
+    def _schema(self, name: str) -> Any:
+        """Return the schema of a tool's arguments, if it is known."""
+        known = private.find_tool(self.workbench, name)
+        return self.run.schemas.get((self.path, name)) if known is None else known.schema.get("parameters")
 
     def _events(self, answer: Answer) -> list[Any]:
         """Return the events that a tool sent during a recorded call."""
@@ -300,9 +312,12 @@ class CodeRecorder(CallRecorder):
 
     executor: CodeExecutor
 
-    async def execute(self, blocks: Sequence[Any], real: Callable[[], Awaitable[CodeResult]]) -> CodeResult:
-        async def make(_: Any) -> Answer:
-            result = await real()
+    async def execute(
+        self, blocks: Sequence[CodeBlock], real: Callable[[list[CodeBlock]], Awaitable[CodeResult]]
+    ) -> CodeResult:
+        async def make(changed: Any) -> Answer:
+            codes = zip(blocks, changed["code"], strict=True)
+            result = await real([replace(block, code=code) for block, code in codes])
             return Answer(value={"exit_code": result.exit_code, "output": result.output}, native=result)
 
         code = [[block.language, block.code] for block in blocks]
@@ -310,10 +325,12 @@ class CodeRecorder(CallRecorder):
         request = Request(
             path=self.path,
             agent=self.agent,
+            who=self.who,
             what="code",
             key=digest(self.agent, CODE, code),
             name=CODE,
             arguments={"code": [block.code for block in blocks]},
+            schema=_code_schema(len(blocks)),
             effect=declared.effect,
             approval=declared.approval,
             reconcile=declared.reconcile,
@@ -323,6 +340,11 @@ class CodeRecorder(CallRecorder):
         if isinstance(answer.native, CodeResult):
             return answer.native
         return CodeResult(exit_code=answer.value["exit_code"], output=answer.value["output"])
+
+
+def _code_schema(blocks: int) -> dict[str, Any]:
+    code = {"type": "array", "items": {"type": "string"}, "minItems": blocks, "maxItems": blocks}
+    return {"type": "object", "properties": {"code": code}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +369,7 @@ class HumanRecorder(CallRecorder):
         return answer.native if answer.native is not None else load(answer.value["text"])
 
     def _request(self, question: str) -> Request:
-        return Request(path=self.path, agent=self.agent, what="human", key=digest(question))
+        return Request(path=self.path, agent=self.agent, who=self.who, what="human", key=digest(question))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +422,7 @@ class MemoryRecorder(CallRecorder):
         return Request(
             path=self.path,
             agent=self.agent,
+            who=self.who,
             what="memory",
             key=digest(name, shown),
             name=name,

@@ -88,7 +88,7 @@ async def _clear(recorder: MemoryRecorder, real: Any) -> None:
 
 
 async def _execute_code_blocks(recorder: CodeRecorder, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
-    return await recorder.execute(code_blocks, lambda: real(code_blocks, cancellation_token))
+    return await recorder.execute(code_blocks, lambda changed: real(changed, cancellation_token))
 
 
 HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {

@@ -1,0 +1,60 @@
+"""Values as text for people who decide: every argument is there, and nothing in it is invisible."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from midturn.record.codec import is_array, is_object
+from midturn.record.digests import shown
+
+LONGEST = 200
+"""Number of characters after which a text inside the arguments of a call is shortened."""
+MOST = 50
+"""Number of items after which a list inside the arguments of a call is shortened."""
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters other than tab and newline
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # without width, fillers, tags
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # direction of the text, and other line ends
+    "\ud800-\udfff]"  # half a character
+)
+_JOINERS = re.compile("[\u200c\u200d\ufe00-\ufe0f]")
+"""Characters that are part of scripts and emoji."""
+
+
+def visible(text: str) -> str:
+    """Return a text in which characters that nobody sees, or that change the direction, are shown as escapes.
+
+    Joiners and variation selectors stay as they are after a character that is not ASCII: scripts and emoji need them.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        before = text[found.start() - 1 : found.start()]
+        if _JOINERS.match(found.group()) and not before.isascii():
+            return found.group()
+        return found.group().encode("unicode_escape").decode()
+
+    return _UNSEEN.sub(escaped, text)
+
+
+def readable(value: Any) -> str:
+    """Return a value as JSON for people to read. Long texts and lists are shortened with a mark, keys never are."""
+    return visible(shown(_short(value)))
+
+
+def readable_call(name: str, arguments: Any) -> str:
+    """Return a call for people to read, with all of its arguments."""
+    return f"{name}({readable(arguments)})"
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{value[:LONGEST]}… [{len(value):,} characters]"
+    if is_object(value):
+        return {key: _short(item) for key, item in value.items()}
+    if is_array(value):
+        more = [f"… [{len(value) - MOST:,} more items]"] if len(value) > MOST else []
+        return [_short(item) for item in value[:MOST]] + more
+    return value

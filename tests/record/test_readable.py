@@ -1,0 +1,51 @@
+"""What people read before they decide: all of it, and nothing that they cannot see."""
+
+import unicodedata
+
+import pytest
+
+from midturn.record.readable import LONGEST, MOST, readable, readable_call, visible
+
+
+def test_short_arguments_are_shown_as_they_are():
+    assert readable_call("pay", {"iban": "NL12", "amount": 40.0}) == 'pay({"iban":"NL12","amount":40.0})'
+
+
+def test_a_long_text_is_shortened_with_a_mark_and_no_key_is_lost():
+    shown = readable_call("pay", {"memo": "x" * 5_000, "iban": "NL12", "to": {"note": "y" * 300, "name": "Eve"}})
+    assert '[5,000 characters]","iban":"NL12"' in shown
+    assert '[300 characters]","name":"Eve"' in shown
+    assert len(shown) < 3 * LONGEST
+
+
+def test_a_long_list_is_shortened_with_a_mark():
+    assert readable(list(range(60))).endswith(f'{MOST - 1},"… [10 more items]"]')
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    ["\u200b", "\u2060", "\ufeff", "\u00ad", "\u202e", "\u2066", "\u200f", "\u061c", "\U000e0041", "\u180e", "\u3164"],
+)
+def test_what_nobody_sees_is_shown_as_an_escape(hidden):
+    code = f"\\U{ord(hidden):08x}" if ord(hidden) > 0xFFFF else f"\\x{ord(hidden):02x}" if ord(hidden) < 256 else None
+    escape = code or f"\\u{ord(hidden):04x}"
+    assert visible(f"DE{hidden}89") == f"DE{escape}89"
+    assert escape in readable({"iban": f"DE{hidden}89"})
+    assert escape in readable({f"ib{hidden}an": "DE89"}), "in a key, too"
+
+
+def test_every_format_character_of_unicode_is_seen_or_escaped():
+    seen = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+    seen |= set(range(0x13430, 0x13440))  # they join hieroglyphs, and are drawn by themselves
+    for code in range(0x110000):
+        if unicodedata.category(chr(code)) in ("Cf", "Zl", "Zp") and code not in seen:
+            assert visible(f"a{chr(code)}b").isascii(), hex(code)
+
+
+@pytest.mark.parametrize("text", ["👩\u200d🚒", "\u0645\u06cc\u200c\u062e", "❤\ufe0f", "a\tb\nc", "naïve ß 日本"])
+def test_scripts_and_emoji_are_shown_as_they_are(text):
+    assert visible(text) == text
+
+
+def test_a_joiner_between_ascii_characters_is_shown_as_an_escape():
+    assert visible("DE\u200d89") == "DE\\u200d89"
