@@ -28,7 +28,7 @@ def named(place):
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("", "blueprint"), ("support", "support"), ("the support", "the-support"), ("a/../b", "a-..-b")],
+    [("support", "support"), ("the support", "the-support"), ("a/../b", "a-..-b")],
 )
 def test_the_file_has_the_name_of_the_blueprint(cli, named, place, name, file):
     app = named(name)

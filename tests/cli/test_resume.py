@@ -111,6 +111,51 @@ def test_all_finishes_what_crashed_and_nothing_else(cli, crash, start, place, un
     }
 
 
+def test_all_leaves_sessions_without_a_blueprint_to_whoever_names_them(cli, crash, place):
+    crash("mine")
+    crash("other's", app="app:build")
+    cli("chat", "app:build_desk", "asks", "hello")
+    (place / "go").touch()
+    result = cli("resume", "app:support", "--all")
+    assert result.out == "1 finished, 1 skipped\n"
+    assert "other's: skipped: it began without a blueprint\n" in result.err
+    assert result.err.endswith("adopt such a session by its name: midturn resume app:support SESSION\n")
+    found = cli("resume", "app:support", "--all", "--json").json
+    assert found["skipped"] == [
+        {
+            "session": "other's",
+            "reason": "skipped: it began without a blueprint",
+            "hint": "adopt such a session by its name: midturn resume app:support SESSION",
+        }
+    ]
+    assert found["waiting"] == []
+    assert cli("ls", "--status", "interrupted", "--json").json[0]["id"] == "other's"
+
+
+def test_a_session_without_a_blueprint_is_adopted_by_its_name(cli, crash, place):
+    crash("case-42", app="app:build")
+    (place / "go").touch()
+    cli("resume", "app:support", "case-42")
+    assert cli("show", "case-42", "--json").json["blueprint"] == "support"
+    for name in ("go", "begun"):
+        (place / name).unlink()
+    crash("case-42")
+    (place / "go").touch()
+    assert cli("resume", "app:support", "--all").out == "1 finished\n"
+
+
+@pytest.mark.parametrize("app", ["app:build", "app:agent", "app:nameless"])
+def test_all_needs_a_blueprint_that_says_which_sessions_are_its(cli, crash, place, app):
+    with (place / "app.py").open("a") as file:
+        file.write('nameless = midturn.Blueprint("", build)\n')
+    crash("case-42", app="app:build")
+    (place / "go").touch()
+    result = cli("resume", app, "--all", code=2)
+    assert "--all finishes the sessions of one Blueprint" in result.err
+    assert 'support = midturn.Blueprint("support", build_team)' in result.err
+    assert cli("ls", "--json").json[0]["status"] == "interrupted"
+
+
 def test_all_with_failed_tries_those_again_and_one_failure_does_not_stop_the_others(cli, crash, place):
     cli("chat", "app:support", "a", "fail", code=1)
     crash("b")
@@ -134,15 +179,12 @@ def test_all_can_be_limited_by_labels_and_prefix(cli, crash, place):
     assert [one["session"] for one in found["finished"]] == ["a-1"]
 
 
-def test_all_with_a_factory_that_raises_touches_nothing(cli, crash):
+def test_all_with_a_factory_that_raises_touches_nothing(cli, crash, place):
+    with (place / "app.py").open("a") as file:
+        file.write('broken = midturn.Blueprint("support", build_broken)\n')
     crash("case-42")
-    assert "app:build_broken failed: RuntimeError: no key" in cli("resume", "app:build_broken", "--all", code=2).err
+    assert "app:broken failed: RuntimeError: no key" in cli("resume", "app:broken", "--all", code=2).err
     assert cli("ls", "--json").json[0]["status"] == "interrupted"
-
-
-def test_all_needs_something_that_builds_an_agent_for_each(cli, crash):
-    crash("case-42")
-    assert "each session needs its own" in cli("resume", "app:agent", "--all", code=2).err
 
 
 def test_a_signal_leaves_the_backlog_for_the_next_time(cli, crash, start, place, until_begun):

@@ -27,6 +27,44 @@ async def test_another_blueprint_cannot_run_the_session(store):
     assert (await store.store.head("case")).seq == head.seq
 
 
+async def stay_interrupted(store, blueprint):
+    """Leave the first turn of a session open, as a crash would."""
+    case = store.session("case", blueprint)
+    await case._ledger.refresh()
+    await case._runner.begin(case._framework.accept("one"), None, 0, "")
+    await case._ledger.write(status="running", progress=case._ledger.progress, release=True)
+
+
+async def test_another_blueprint_cannot_finish_the_first_turn(store):
+    await stay_interrupted(store, midturn.Blueprint("sales", assistant))
+    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'sales'"):
+        await store.session("case", midturn.Blueprint("support", assistant)).resume()
+    await store.session("case", assistant).resume()
+    assert (await store.info("case")).blueprint == "sales", "a plain factory does not take it away"
+
+
+async def test_a_session_without_a_blueprint_belongs_to_the_first_that_names_it(store):
+    await stay_interrupted(store, assistant)
+    failing = midturn.Blueprint("support", lambda: assistant(answer=lambda messages: 1 / 0))
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("case", failing).resume()
+    assert (await store.info("case")).blueprint == "support"
+    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'support'"):
+        await store.session("case", midturn.Blueprint("sales", assistant)).resume()
+
+
+async def test_a_turn_that_is_given_up_leaves_the_session_to_its_old_owner(store):
+    await store.session("case", assistant).run(task="one")
+    failing = midturn.Blueprint("sales", lambda: assistant(answer=lambda messages: 1 / 0), version=2)
+    failing.migration(1, 2)(lambda state: state)
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("case", failing).run(task="two")
+    await store.session("case").discard()
+    info = await store.info("case")
+    assert (info.blueprint, info.version) == (None, 1)
+    await store.session("case", midturn.Blueprint("support", assistant)).run(task="two")
+
+
 async def test_an_unknown_status_is_refused_and_not_an_empty_list(memory):
     with pytest.raises(midturn.StateInvalid, match="idle, running, interrupted, waiting, failed, cancelled, deleted"):
         [info async for info in memory.sessions(status="done")]

@@ -49,10 +49,18 @@ def load_blueprint(name: str) -> Blueprint:
     Raises:
         AppInvalid: APP names something else.
     """
-    found = load_app(name)
-    if not isinstance(found, Blueprint):
-        error = AppInvalid(f"{name} is not a Blueprint, so it has no version")
-        error.add_note('make it one: support = midturn.Blueprint("support", build_team, version=2)')
+    return as_blueprint(load_app(name), f"{name} is not a Blueprint with a name and a version")
+
+
+def as_blueprint(found: object, why: str) -> Blueprint:
+    """Return ``found`` if it is a Blueprint with a name, by which sessions know that they belong to it.
+
+    Raises:
+        AppInvalid: it is not. ``why`` says why the command needs one.
+    """
+    if not isinstance(found, Blueprint) or not found.name:
+        error = AppInvalid(why)
+        error.add_note('write it like this: support = midturn.Blueprint("support", build_team)')
         raise error
     return found
 

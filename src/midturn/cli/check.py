@@ -41,7 +41,7 @@ def check(*, app: str, path: Path | None, write: bool, as_json: bool) -> int:
     """
     blueprint = load_blueprint(app)
     blueprint.check()
-    file = re.sub(r"[^\w.-]+", "-", blueprint.name) or "blueprint"
+    file = re.sub(r"[^\w.-]+", "-", blueprint.name)
     path = path or Path(f"{file}.fingerprint.json")
     built = run(_fingerprint(app, blueprint))
     now: dict[str, Any] = {"blueprint": blueprint.name, "version": blueprint.version, **built}

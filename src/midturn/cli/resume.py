@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from midturn.cli.app_argument import is_live, load_app
+from midturn.cli.app_argument import as_blueprint, load_app
 from midturn.cli.conversation import Conversation
-from midturn.cli.errors import AppInvalid
 from midturn.cli.options import busy_option, by_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.session_argument import existing, find_session
 from midturn.cli.signals import run
@@ -55,11 +54,12 @@ def resume(
     """Finish interrupted turns.
 
     With SESSION: finish its interrupted turn, or try its failed or cancelled turn again. If the turn waits for an
-    answer, show its questions.
+    answer, show its questions. A session that began without a Blueprint belongs to the Blueprint APP from then on.
 
-    With --all: finish the turns of crashed workers, one session after the other. Run it at boot or from cron. It skips
-    sessions that a living worker holds and sessions of another Blueprint. At the end it counts the turns that wait for
-    an answer. Ctrl-C ends it like a crash: the next run finishes the rest.
+    With --all: finish the turns of crashed workers, one session after the other. Run it at boot or from cron. APP must
+    be a Blueprint, because its name tells which sessions belong to it. The command skips sessions of another Blueprint,
+    sessions that began without one, and sessions that a living worker holds. At the end it counts the turns that wait
+    for an answer. Ctrl-C ends it like a crash: the next run finishes the rest.
     """
     if (session is None) != all_:
         raise click.UsageError("give either a SESSION or --all")
@@ -80,11 +80,9 @@ def resume(
 
         run(finish())
         return 0
-    if is_live(what):
-        error = AppInvalid(f"{app} is a single agent or team, and each session needs its own")
-        error.add_note("name a function that builds one, or a Blueprint")
-        raise error
+    why = f"--all finishes the sessions of one Blueprint, and {app} is not a Blueprint with a name"
+    blueprint = as_blueprint(what, why)
     from midturn.cli.resume_all import ResumeAll
 
-    work = ResumeAll(app, what, failed=failed, as_json=as_json, trace=trace)
-    return run(work.finish(url, labels=labels, prefix=prefix))
+    work = ResumeAll(app, blueprint, url, failed=failed, as_json=as_json, trace=trace)
+    return run(work.finish(labels=labels, prefix=prefix))

@@ -17,7 +17,6 @@ from midturn.cli.questions import open_questions, questions_json, summary
 from midturn.cli.session_argument import existing, reader
 from midturn.cli.signals import handling
 from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
-from midturn.versions.blueprint import Blueprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,15 +24,17 @@ if TYPE_CHECKING:
     from midturn import OpenStore, SessionInfo
     from midturn.history.session_info import SessionStatus
     from midturn.questions import Question
+    from midturn.versions.blueprint import Blueprint
 
 
 class ResumeAll:
     """Finishes the turns of crashed workers, and counts the results."""
 
-    def __init__(self, app: str, what: Any, *, failed: bool, as_json: bool, trace: bool) -> None:
+    def __init__(self, app: str, blueprint: Blueprint, url: str, *, failed: bool, as_json: bool, trace: bool) -> None:
         """Prepare to finish turns with APP. If ``failed``, failed and cancelled turns are tried again, too."""
         self._app = app
-        self._blueprint = what if isinstance(what, Blueprint) else Blueprint("", what)
+        self._blueprint = blueprint
+        self._url = url
         self._statuses: tuple[SessionStatus, ...] = (
             ("interrupted", "failed", "cancelled") if failed else ("interrupted",)
         )
@@ -45,9 +46,9 @@ class ResumeAll:
         self._asked: list[Question] = []
         """The open questions of all waiting sessions."""
 
-    async def finish(self, url: str, *, labels: Mapping[str, str], prefix: str) -> int:
+    async def finish(self, *, labels: Mapping[str, str], prefix: str) -> int:
         """Finish all turns that can be finished, print the results, and return the exit code."""
-        async with existing(url) as store:
+        async with existing(self._url) as store:
             listed = store.sessions(status=["running", *self._statuses], labels=labels, prefix=prefix)
             ids = [info.id async for info in listed]
             if ids:
@@ -64,9 +65,11 @@ class ResumeAll:
             print_json(self._score)
             return 1 if self._score["failed"] else 0
         say(self._summary() or "nothing to finish")
+        for hint in dict.fromkeys(found["hint"] for found in self._score["skipped"] if "hint" in found):
+            note(hint)
         if self._asked:
             note(f"waiting: {summary(self._asked)}")
-            note(f"see which sessions wait: {command_line('ls', url=url, flags=['--status', 'waiting'])}")
+            note(f"see which sessions wait: {command_line('ls', url=self._url, flags=['--status', 'waiting'])}")
         return 1 if self._score["failed"] else 0
 
     async def _try_to_build(self) -> None:
@@ -85,7 +88,7 @@ class ResumeAll:
                 gone = info.status == "deleted"
                 self._skip(session, "deleted meanwhile" if gone else "another worker finished it meanwhile")
             elif self._is_stranger(info):
-                self._skip(session, f"skipped: it belongs to the blueprint {info.blueprint!r}")
+                self._skip_stranger(info)
             elif (result := await store.session(session, self._blueprint, busy="raise").resume()) is not None:
                 if result.waiting is not None:
                     return  # it is counted with the others that wait
@@ -116,11 +119,19 @@ class ResumeAll:
             report(error, as_json=False, trace=self._trace)
 
     def _is_stranger(self, info: SessionInfo) -> bool:
-        """Return whether the session belongs to another blueprint."""
-        return info.blueprint not in (None, self._blueprint.name)
+        """Return whether the session belongs to another blueprint, or to none: then any app may have begun it."""
+        return info.blueprint != self._blueprint.name
 
-    def _skip(self, session: str, why: str) -> None:
-        self._count("skipped", f"{session}: {why}", {"session": session, "reason": why})
+    def _skip_stranger(self, info: SessionInfo) -> None:
+        if info.blueprint is not None:
+            self._skip(info.id, f"skipped: it belongs to the blueprint {info.blueprint!r}")
+            return
+        line = command_line("resume", self._app, "SESSION", url=self._url)
+        hint = f"adopt such a session by its name: {line}"
+        self._skip(info.id, "skipped: it began without a blueprint", hint=hint)
+
+    def _skip(self, session: str, why: str, **more: str) -> None:
+        self._count("skipped", f"{session}: {why}", {"session": session, "reason": why, **more})
 
     def _leave_to(self, session: str, owner: str) -> None:
         self._count("busy", f"{session}: another worker holds it ({owner})", {"session": session, "owner": owner})

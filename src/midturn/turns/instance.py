@@ -103,7 +103,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._touched: Mapping[int, frozenset[str]] = {}
         """The agents and tools that migrations have changed in the loaded state, by the version before each."""
         self._owner = ""
-        """The name of the blueprint in the stored checkpoint, for a blueprint without a name."""
+        """The name of the blueprint that the session belongs to, for a blueprint without a name."""
         self._fingerprint: dict[str, Json] | None = None
         self._described: int | None = None
         """The number of the body that holds the fingerprint."""
@@ -226,11 +226,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
         progress = ledger.progress
         if self._is_current(ledger):
             return None
+        self._check_owner(ledger)
         archive, found = Archive(), None
         archive.logs = progress.logs
         if progress.checkpoint:
             found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
-            self._check(found)
+            self._check_version_of(found)
         else:
             archive.learn_bodies(await read_bodies(ledger, progress.bodies), progress.bodies)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
@@ -246,8 +247,9 @@ class Instance(Generic[EventT_co, ResultT_co]):
         live = self.given()
         if not ledger.progress.checkpoint:
             return 0
+        self._check_owner(ledger)
         stored = await read_checkpoint(ledger, ledger.progress.checkpoint)
-        self._check(stored)
+        self._check_version_of(stored)
         with _naming(ledger.session):
             await self._look(live)
             fitted = await self._fit(live, stored)
@@ -343,9 +345,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if self.is_built:
             check_version(stored, self.version, self.session)
 
-    def _check(self, stored: Stored) -> None:
-        check_owner(self.blueprint, stored.row.blueprint, self.session)
-        self._owner = stored.row.blueprint
+    def _check_owner(self, ledger: Ledger) -> None:
+        """Check the owner in the head, not in the checkpoint: a first turn has an owner before any checkpoint."""
+        check_owner(self.blueprint, ledger.progress.blueprint, self.session)
+        self._owner = ledger.progress.blueprint
+
+    def _check_version_of(self, stored: Stored) -> None:
         if not self.is_built:  # without a version of its own, it takes the version of the stored state
             self.blueprint.version = stored.row.version
         self.check_version(stored.row.version)

@@ -14,7 +14,7 @@ from midturn.journal.recorded import Delivery
 from midturn.lease.ledger import holder
 from midturn.questions import Waiting, read_answer
 from midturn.record.head import Kind, Row
-from midturn.record.rows import DecisionRow, FailureRow, TurnRow, encode_record, given_up, now
+from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow, encode_record, given_up, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -281,6 +281,9 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         progress = self._ledger.progress
         kept = await keep_calls(self._ledger)
         decision = about_turn(progress, "discard", f"Give up turn {progress.turn}?", "discard", by)
+        # The turn may have brought another blueprint or version. The session goes back to those of its checkpoint.
+        before = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, progress.checkpoint)
+        blueprint, version = (before.blueprint, before.version) if before is not None else ("", 1)
         failure = FailureRow(
             turn=progress.turn,
             status="cancelled",
@@ -291,7 +294,14 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         )
         await self._ledger.write(
             status="idle",
-            progress=replace(progress, failures=progress.failures + 1, decisions=progress.decisions + 1, open=None),
+            progress=replace(
+                progress,
+                failures=progress.failures + 1,
+                decisions=progress.decisions + 1,
+                open=None,
+                blueprint=blueprint,
+                version=version,
+            ),
             rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure)), decision, *kept],
             release=True,
         )

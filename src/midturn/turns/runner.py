@@ -138,6 +138,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             progress,
             attempts=progress.attempts + 1,
             attempted=now(),
+            blueprint=self._instance.blueprint.name or progress.blueprint,
             version=max(progress.version, self._instance.version),
         )
         await self._open(progress, rows, own=own)

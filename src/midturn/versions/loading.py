@@ -54,7 +54,10 @@ def check_policy(policy: object) -> None:
 
 
 def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
-    """Check that a session belongs to this blueprint.
+    """Check that a session belongs to this blueprint, or to none.
+
+    A session without a blueprint belongs to the first one that runs it: whoever runs it has named the session. What
+    runs many sessions without naming them has to skip it.
 
     Raises:
         StateInvalid: another blueprint began the session.
