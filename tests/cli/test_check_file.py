@@ -37,6 +37,19 @@ def test_the_file_has_the_name_of_the_blueprint(cli, named, place, name, file):
     assert f"matches {file}.fingerprint.json" in cli("check", app).out
 
 
+def test_a_file_of_another_blueprint_is_refused(cli, named):
+    cli("check", named("claims"), "--write")
+    result = cli("check", named("support"), "--file", "claims.fingerprint.json", code=1)
+    assert "is the fingerprint of the blueprint 'claims', not of 'support'" in result.err
+
+
+def test_a_hint_names_the_file_that_was_given(cli, named):
+    app = named("support")
+    line = f"midturn check {app} --write --file 'my prints.json'"
+    assert line in cli("check", app, "--file", "my prints.json", code=3).err
+    cli("check", app, "--file", "my prints.json", "--write")
+
+
 @pytest.mark.parametrize("depth", [200, 900, 100_000])
 def test_a_file_that_is_nested_too_deeply_is_refused(cli, named, place, depth):
     deep = "[" * depth + "]" * depth

@@ -165,12 +165,20 @@ def test_a_change_without_a_new_version_is_found(cli, release, place):
     assert report["drift"]["changes"][0]["text"] == "prompt of helper changed"
 
 
-def test_a_raised_version_with_its_migration_passes(cli, release):
+def test_a_raised_version_passes_once_its_fingerprint_is_written(cli, release):
     cli("check", release(), "--write")
-    result = cli("check", release(2, (1, 2), prompt="Be brief."))
-    assert "changed from version 1 to 2" in result.out
-    assert "prompt of helper changed" in result.out
-    assert "--write" in result.err
+    new = release(2, (1, 2), prompt="Be brief.")
+    result = cli("check", new, code=1)
+    assert "support.fingerprint.json has version 1" in result.err
+    assert "prompt of helper changed" in result.err
+    assert result.err.endswith(
+        f"if this is intended: midturn check {new} --write, and commit support.fingerprint.json\n"
+    )
+    report = cli("check", new, "--json", code=1).json
+    assert (report["same"], report["version"], report["now"]) == (False, 1, 2)
+    same = release(2, (1, 2))
+    assert "support.fingerprint.json has version 1" in cli("check", same, code=1).err, "only the version was raised"
+    assert cli("check", same, "--json", code=1).json["same"] is False
     assert "@support.migration(1, 2)" in cli("check", release(2, prompt="Be brief."), code=1).err
     cli("check", release(2, (1, 2), prompt="Be brief."), "--write")
     assert "version 2" in cli("check", release(2, (1, 2), prompt="Be brief.")).out
