@@ -27,7 +27,7 @@ PATIENCE = 60
 """Seconds that nothing takes when all is well."""
 
 _MAIN = "from midturn.cli import main; main(prog_name='midturn')"
-MIDTURN = [sys.executable, "-c", _MAIN]
+MIDTURN = [sys.executable, "-m", "midturn"]
 # Its stdin becomes the terminal that sends it Ctrl-C.
 AT_TERMINAL = [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_MAIN}"]
 

@@ -29,6 +29,13 @@ def test_a_signal_in_a_turn_leaves_a_session_that_can_be_resumed(cli, start, unt
     assert cli("resume", "app:support", "case-42", *where).out.endswith("helper: 2 said, the last: wait\n")
 
 
+def test_the_module_is_the_command(start):
+    result = start("show").end()
+    assert result.code == 2
+    assert result.err == "error: Missing argument 'SESSION[@N]'.\nsee midturn show -h\n"
+    assert start("-h").end().out.startswith("Usage: midturn [OPTIONS]")
+
+
 def test_with_json_an_interruption_is_an_object(start, until_begun):
     process = start("chat", "app:support", "case-42", "wait", "--json")
     until_begun()
