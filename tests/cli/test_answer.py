@@ -40,7 +40,7 @@ def test_with_an_app_the_turn_goes_on(cli):
     assert result.err == "saved as checkpoint 1; continue: midturn chat app:desk case-42\n"
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://x"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://./x"])
 def test_without_an_app_the_answer_is_recorded_and_resume_goes_on(cli, url):
     where = ("--store", url)
     cli("chat", "app:desk", "case-42", "hello", *where)
@@ -50,7 +50,7 @@ def test_without_an_app_the_answer_is_recorded_and_resume_goes_on(cli, url):
     assert cli("resume", "app:desk", "case-42", *where).out.endswith("person: fine\n")
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://x"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://./x"])
 def test_an_answer_from_another_process_is_enough_to_finish(start, done, url):
     where = ("--store", url)
     assert start("chat", "app:cashier", "case-42", "refund", *where).end().code == 0

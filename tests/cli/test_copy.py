@@ -13,7 +13,7 @@ import pytest
 import midturn
 from midturn.maintenance import copying
 
-WAYS = {"sqlite to files": ("old.db", "file://new"), "files to sqlite": ("file://old", "new.db")}
+WAYS = {"sqlite to files": ("old.db", "file://./new"), "files to sqlite": ("file://./old", "new.db")}
 NOTHING = {"copied": [], "unchanged": [], "deletions": [], "busy": [], "failed": []}
 
 
@@ -173,11 +173,11 @@ def test_a_damaged_session_is_not_missed_in_silence(cli, place):
 
 def test_a_damaged_file_is_not_missed_in_silence(cli, place):
     for session in ("a", "b", "c"):
-        cli("chat", "app:support", session, "hello", "--store", "file://old")
+        cli("chat", "app:support", session, "hello", "--store", "file://./old")
     (place / "old" / "sessions" / "a.jsonl").write_text("nonsense\n")
     path = place / "old" / "sessions" / "b.jsonl"
     path.write_bytes(path.read_bytes().replace(b"hello", b"hullo"))
-    result = cli("copy", "file://old", "new.db", "--all", code=1)
+    result = cli("copy", "file://./old", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     assert [line.startswith("error: ") for line in result.err.splitlines()] == [True, True]
     assert [session["id"] for session in cli("ls", "--store", "new.db", "--json").json] == ["c"]

@@ -225,10 +225,10 @@ def test_what_is_not_there_is_exit_code_3(cli, session):
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:///none.db", "sqlite:///a%20b.db", "none.db", "file://none", "sqlite:///no/x.db"]
+    "url", ["sqlite:///none.db", "sqlite:///a%20b.db", "none.db", "file://./none", "sqlite:///no/x.db"]
 )
 @pytest.mark.parametrize(
-    "words", [["ls"], ["show", "a"], ["export", "a"], ["rm", "a", "--yes"], ["resume", "app:build", "--all"]]
+    "words", [["ls"], ["show", "a"], ["export", "a"], ["rm", "a", "--yes"], ["resume", "app:support", "--all"]]
 )
 def test_looking_for_something_makes_no_store(cli, place, url, words):
     before = sorted(place.iterdir())
@@ -238,7 +238,7 @@ def test_looking_for_something_makes_no_store(cli, place, url, words):
     assert sorted(path for path in place.iterdir() if path.name != "__pycache__") == before
 
 
-@pytest.mark.parametrize("url", ["sqlite:///a%20b.db", "a b.db", "file://a%20b"])
+@pytest.mark.parametrize("url", ["sqlite:///a%20b.db", "a b.db", "file://./a%20b"])
 def test_a_store_is_found_where_it_was_made(cli, url):
     cli("chat", "app:support", "case-42", "hello", "--store", url)
     assert [session["id"] for session in cli("ls", "--store", url, "--json").json] == ["case-42"]
@@ -248,13 +248,21 @@ def test_a_file_or_directory_that_is_empty_is_no_store(cli, place):
     (place / "empty.db").touch()
     (place / "empty").mkdir()
     cli("ls", "--store", "sqlite:///empty.db", code=3)
-    cli("ls", "--store", "file://empty", code=3)
+    cli("ls", "--store", "file://./empty", code=3)
     assert not list((place / "empty").iterdir())
 
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite:///app.py", "sqlite:///folder", "file://folder", "file://app.py", "nothing://x", "sqlite://", "file://"],
+    [
+        "sqlite:///app.py",
+        "sqlite:///folder",
+        "file://./folder",
+        "file://./app.py",
+        "nothing://x",
+        "sqlite://",
+        "file://",
+    ],
 )
 def test_a_store_that_cannot_be_opened_is_an_error_and_no_traceback(cli, place, url):
     (place / "folder").mkdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://x"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://./x"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_a_turn_leaves_a_session_that_can_be_resumed(cli, start, until_begun, number, url):
     where = ("--store", url)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://x"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "file://./x"])
 def test_a_killed_turn_is_finished(cli, crash, place, url):
     where = ("--store", url)
     cli("chat", "app:support", "case-42", "hello", *where)

@@ -1,5 +1,8 @@
 """URLs: what they mean, and what of them may be seen."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import midturn
@@ -18,6 +21,12 @@ from midturn.stores.registry import locate, without_secrets
         "host=db password=kanari dbname=support",
         "worker:kanari@host",
         "Redis:kanari",
+        "sqlite:x.db",
+        "sqlite:/x.db",
+        "sqlite//x.db",
+        "file:cases",
+        "memory:",
+        "mysql:x",
     ],
 )
 def test_a_slip_in_a_url_is_not_a_file(url):
@@ -31,10 +40,96 @@ def test_a_path_is_a_file(path):
     assert locate(path)[0] == "sqlite"
 
 
-@pytest.mark.parametrize(("scheme", "instead"), [("postgress", "postgres"), ("redi", "redis"), ("sqlit", "sqlite")])
+@pytest.mark.parametrize(
+    ("scheme", "instead"), [("postgress", "postgres"), ("redi", "redis"), ("SQLite", "sqlite"), (" file", "file")]
+)
 def test_a_scheme_that_is_nearly_right_is_recognised(scheme, instead):
     with pytest.raises(StoreUnavailable, match=f"did you mean {instead}://"):
         locate(f"{scheme}://host")
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///x.db", "x.db"),
+        ("sqlite:////var/x.db", "/var/x.db"),
+        ("sqlite:///a%20b%3F%23%25.db", "a b?#%.db"),
+        ("sqlite:///./~x.db", "~x.db"),
+        ("sqlite:///x.db?", "x.db"),
+        ("file:///var/cases", "/var/cases"),
+        ("file:////var/cases", "/var/cases"),
+        ("file:///var/cases/", "/var/cases"),
+        ("file://./cases", "cases"),
+        ("file://../cases", "../cases"),
+        ("a #1%20.db", "a #1%20.db"),
+        ("./a:b.db", "a:b.db"),
+    ],
+)
+def test_a_url_names_a_path(url, path):
+    assert locate(url)[1] == Path(path)
+
+
+WRONG = {
+    "": "is empty",
+    "sqlite:///:memory:": "write memory://",
+    "sqlite://:memory:": "write memory://",
+    "sqlite:///%3Amemory%3A": "write memory://",
+    "sqlite:////tmp/:memory:": "write memory://",
+    ":memory:": "write memory://",
+    "sqlite://": "names no file; write sqlite:///relative.db or sqlite:////absolute",
+    "sqlite:///": "names no file",
+    "sqlite:////": "names no file",
+    "sqlite:///data/": "is a directory, and a SQLite store is a file",
+    "data/": "is a directory, and a SQLite store is a file",
+    "sqlite://x.db": "takes no host, user or password, and a path needs its own /; write sqlite:///relative.db",
+    "sqlite://ann:kanari@host/x.db": "takes no host, user or password",
+    "sqlite:///x.db?foo=1": "has no option foo",
+    "sqlite:///x.db?foo=1&bar": "has no option foo, bar",
+    "x.db?foo=1": "takes no options after a",
+    "sqlite:///x.db#a": "write a # in a name as %23",
+    "sqlite:///a%zz.db": "'%zz' in the URL is not an escape; write a % in a name as %25",
+    "sqlite:///100%": "'%' in the URL is not an escape",
+    "sqlite:///a%ff.db": "are not UTF-8",
+    "sqlite:///a%00.db": "NUL",
+    "sqlite:///x.db ": "has a space at its end",
+    "sqlite:///x.db\n": "has a space at its end",
+    "sqlite:///a\x1b.db": "a control character",
+    "sqlite:///~/x.db": "does not replace a ~",
+    "~/x.db": "does not replace a ~",
+    "file://": "names no directory; write file:///absolute/directory or file://./relative",
+    "file:///": "names no directory",
+    "file://cases": "takes no host, user or password; write file:///absolute/directory or file://./relative",
+    "file://localhost/var/cases": "takes no host",
+    "file://ann:kanari@host/cases": "takes no host",
+    "file:///~ann/cases": "does not replace a ~",
+    "file:///cases?foo=1": "has no option foo",
+    "file:///cases#a": "write a # in a name as %23",
+    "file:///a%ff": "are not UTF-8",
+    "memory://name": "has no name or path; write memory://",
+    "memory:///x": "has no name or path; write memory://",
+    "memory://?foo=1": "has no option foo",
+    "memory://#a": "has no name or path; write memory://",
+}
+
+
+@pytest.mark.parametrize("url", WRONG)
+async def test_a_wrong_url_says_what_to_write_and_makes_no_file(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailable, match=re.escape(WRONG[url])) as caught:
+        await registry.open_store(url)
+    assert "kanari" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_of_every_store_is_taken_off_its_url(monkeypatch):
+    monkeypatch.setitem(registry.COMMON_OPTIONS, "pace", int)
+    assert registry.split_common("file:///cases?pace=7") == ("file:///cases", {"pace": 7})
+    assert registry.split_common("redis://host/0?a=b&pace=7&c=d") == ("redis://host/0?a=b&c=d", {"pace": 7})
+    assert registry.split_common("redis://host/0?a=b") == ("redis://host/0?a=b", {})
+    assert locate("sqlite:///x.db?pace=7") == ("sqlite", Path("x.db"))
+    assert registry.with_options("a b.db", {"pace": 7}) == "sqlite:///a%20b.db?pace=7"
+    with pytest.raises(StoreUnavailable, match="has no option peace"):
+        locate("sqlite:///x.db?pace=7&peace=7")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +161,7 @@ async def test_options_may_be_given_by_name():
             pass
 
 
-@pytest.mark.parametrize("url", ["sqlite:///x.db", "x.db", "memory://", "file://x"])
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "x.db", "memory://", "file://./x"])
 def test_a_store_without_options_refuses_them(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreUnavailable, match="has no option strict"):

@@ -10,7 +10,7 @@ from midturn.cli.options import command_line, common
 from midturn.cli.output import note, print_json, say
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
-from midturn.stores.registry import POSTGRES, locate, postgres
+from midturn.stores.registry import POSTGRES, connect_postgres, locate
 
 
 @click.group(invoke_without_command=True)
@@ -60,7 +60,7 @@ def upgrade(*, url: str, as_json: bool) -> None:
 async def _facts(url: str) -> dict[str, Any]:
     scheme, path = locate(url)
     if scheme in POSTGRES:
-        store = await postgres().connect(url)
+        store = await connect_postgres(url)
         try:
             return {
                 "store": scheme,
@@ -86,7 +86,7 @@ async def _upgrade(url: str) -> tuple[int, int]:
     scheme, _ = locate(url)
     if scheme not in POSTGRES:
         raise click.UsageError(f"a {scheme}:// store has no tables to upgrade; opening it is enough")
-    store = await postgres().connect(url)
+    store = await connect_postgres(url)
     try:
         before = store.version
         await store.upgrade()

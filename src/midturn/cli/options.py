@@ -45,7 +45,7 @@ store_option = click.option(
     envvar="MIDTURN_URL",
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///file.db, file:///directory, postgresql://... or redis://...",
+    help="The store: sqlite:///relative.db, file:///absolute/directory, postgresql://... or redis://...",
 )
 timeout_option = click.option(
     "--timeout",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
-from urllib.parse import urlencode
 
 from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.history.session_info import SessionStatus, describe, info_of
@@ -15,7 +14,7 @@ from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cu
 from midturn.record.rows import Progress
 from midturn.sessions.session import Session
 from midturn.store import ListOrder
-from midturn.stores.registry import WITHOUT_OPTIONS, check_store, open_store
+from midturn.stores.registry import check_store, open_store, with_options
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
@@ -38,13 +37,14 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
     """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
+    ``sqlite:///x.db`` and ``file://./x`` are relative, ``sqlite:////x.db`` and ``file:///x`` are absolute.
     Instead of a URL, ``store`` gives an object that keeps the contract in :mod:`midturn.store`.
     Give the options of a server's store in the URL or by name: ``open("redis://...", strict=True)`` is the same as
     ``open("redis://...?strict=true")``.
 
     Raises:
         StateInvalid: ``store`` came with a URL or with options, or does not keep the contract.
-        StoreUnavailable: the store has no such option.
+        StoreUnavailable: a store on this machine has no such option.
     """
     if store is not None:
         if url is not None:
@@ -53,13 +53,7 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
             raise StateInvalid(f"a store of your own takes no option {', '.join(options)}; set it there", path="store")
         return OpenStore(check_store(store))
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
-    if options:
-        scheme, sep, _ = url.partition("://")
-        if not sep or scheme in WITHOUT_OPTIONS:
-            raise StoreUnavailable(f"this store has no option {', '.join(options)}; Postgres and Redis have some")
-        values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
-        url += f"{'&' if '?' in url else '?'}{urlencode(values)}"
-    return OpenStore(url)
+    return OpenStore(with_options(url, options) if options else url)
 
 
 class OpenStore:

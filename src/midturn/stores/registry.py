@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote_plus, urlencode
 
 from midturn import store as contract
 from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
+from midturn.stores import path_urls
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from midturn.store import Store
     from midturn.stores.postgres.store import PostgresStore
@@ -21,15 +22,22 @@ if TYPE_CHECKING:
 
 POSTGRES = ("postgresql", "postgres")
 REDIS = tuple(f"{scheme}{layout}" for scheme in ("redis", "rediss") for layout in ("", "+cluster", "+sentinel"))
-PATHS = ("file", "sqlite")
-WITHOUT_OPTIONS = ("memory", *PATHS)
+WITHOUT_OPTIONS = ("memory", "file", "sqlite")
+"""The stores on this machine. They have only the options of :data:`COMMON_OPTIONS`."""
 SCHEMES = (
-    "memory://, file:///path/to/a/directory, sqlite:///file.db, postgresql://user@host/database, redis://host, "
+    f"memory://, {path_urls.FILE}, {path_urls.SQLITE}, postgresql://user@host/database, redis://host, "
     "redis+cluster://host1,host2, redis+sentinel://host1,host2/name"
 )
+COMMON_OPTIONS: dict[str, Callable[[str], object]] = {}
+"""The options that every store has, by name. Each function parses the text of a value, or raises ``StoreUnavailable``.
 
-_LIKE_A_SERVER = re.compile(r"^(postgres|redis|sqlite:|file:|memory:)\w*[:/+]|@|password=", re.IGNORECASE)
-"""Matches a mistyped URL of a server, which is unlikely to be the name of a file."""
+:func:`split_common` takes them off the URL, so that no store has to know them.
+"""
+
+_LIKE_A_URL = re.compile(
+    r"^(postgres|redis)\w*[:/+]|^(sqlite|file|memory)//|^[a-z][a-z0-9+.-]*:|@|password=", re.IGNORECASE
+)
+"""Matches a mistyped URL, which is unlikely to be the name of a file."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 _openers: dict[str, Opener] = {}
@@ -58,26 +66,57 @@ def locate(url: str) -> tuple[str, Path | None]:
     Raises:
         StoreUnavailable: no store is registered for the URL.
     """
-    scheme, sep, rest = url.partition("://")
+    scheme, sep, rest = split_common(url)[0].partition("://")
+    if not url.strip():
+        raise StoreUnavailable(f"the URL of the store is empty; use one of {_known()}")
     if not sep:
-        if _LIKE_A_SERVER.search(url):  # The message does not repeat the URL: there may be a password in it.
-            raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {_known()}")
-        scheme, rest = "sqlite", "/" + url
-    elif scheme in PATHS:
-        rest = unquote(rest)
+        if url == ":memory:" or not _LIKE_A_URL.search(url):
+            return "sqlite", path_urls.bare_path(url)
+        # The message does not repeat the URL: there may be a password in it.
+        raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {_known()}, or ./ and a path")
+    if scheme not in _openers:
+        near = get_close_matches(scheme.strip().lower(), _openers, n=1)
+        instead = f"did you mean {near[0]}://?" if near else f"use one of {_known()}"
+        raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
     if "\0" in rest:
         raise StoreUnavailable("the URL has a NUL character; no file and no server can have such a name")
-    match scheme:
-        case "file" if rest:
-            return scheme, Path(rest)
-        case "sqlite" if rest.startswith("/") and len(rest) > 1:
-            return scheme, Path(rest[1:])
-        case _ if scheme in _openers and scheme not in PATHS:
-            return scheme, None
-        case _:
-            near = get_close_matches(scheme, _openers, n=1) if scheme not in _openers else []
-            instead = f"did you mean {near[0]}://?" if near else f"use one of {_known()}"
-            raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
+    if scheme not in WITHOUT_OPTIONS:
+        return scheme, None
+    if rest != rest.strip() or not rest.isprintable():
+        raise StoreUnavailable("the URL has a space at its end or a control character; remove it, or write a %-escape")
+    return scheme, path_urls.parse(scheme, rest)
+
+
+def split_common(url: str) -> tuple[str, dict[str, object]]:
+    """Return the URL without the options that every store has, and the values of those options.
+
+    Raises:
+        StoreUnavailable: the value of such an option is wrong.
+    """
+    place, mark, query = url.partition("?")
+    if not mark or "://" not in place:
+        return url, {}
+    options = [(option, *option.partition("=")) for option in query.split("&")]
+    values = {name: COMMON_OPTIONS[name](unquote_plus(text)) for _, name, _, text in options if name in COMMON_OPTIONS}
+    if not values:
+        return url, {}
+    others = "&".join(option for option, name, _, _ in options if name not in COMMON_OPTIONS)
+    return place + (others and f"?{others}"), values
+
+
+def with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
+    """Return the URL with more options. A bare path becomes a URL.
+
+    Raises:
+        StoreUnavailable: a store on this machine has no such option.
+    """
+    if "://" not in url and not _LIKE_A_URL.search(url):
+        path_urls.bare_path(url)  # raises if it is none
+        url = f"sqlite:///{quote(url)}"
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+    url += f"{'&' if '?' in url else '?'}{urlencode(values)}"
+    locate(url)
+    return url
 
 
 def _known() -> str:
@@ -100,7 +139,8 @@ def without_secrets(url: str) -> str:
 async def open_store(url: str) -> Store:
     """Open the store behind a URL, and create it if it does not exist yet."""
     scheme, _ = locate(url)
-    return check_store(await _openers[scheme](url))
+    plain, _ = split_common(url)
+    return check_store(await _openers[scheme](plain))
 
 
 def check_store(store: Store) -> Store:
@@ -126,7 +166,7 @@ async def exists(url: str) -> bool:
             return any(path.iterdir())
         return path.exists() and not (path.is_file() and path.stat().st_size == 0)
     if scheme in POSTGRES:
-        store = await postgres().connect(url)
+        store = await connect_postgres(url)
         await store.close()
         return store.version > 0
     return True
@@ -139,6 +179,11 @@ def postgres() -> type[PostgresStore]:
     except ImportError as error:
         raise MissingExtra("postgres", f"postgresql:// needs psycopg ({error})") from None
     return PostgresStore
+
+
+async def connect_postgres(url: str) -> PostgresStore:
+    """Connect to a Postgres store without a check or a change of its tables."""
+    return await postgres().connect(split_common(url)[0])
 
 
 # Each opener imports its backend only when the first store of that kind is opened.
