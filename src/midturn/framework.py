@@ -90,7 +90,7 @@ class Calls(Protocol):
     """The calls inside a turn. A framework makes every call through this object, which makes each call only once."""
 
     recording: bool
-    """True if calls are recorded. If not, tools for which :func:`midturn.tools.needs_journal` has an error cannot run."""
+    """True if calls are recorded; otherwise, :func:`midturn.tools.needs_journal` tells which tools cannot run."""
 
     @property
     def replaying(self) -> bool:
