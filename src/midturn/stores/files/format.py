@@ -34,6 +34,7 @@ import orjson
 from midturn.errors import MidturnError, StateInvalid, UnknownVersion
 from midturn.record.codec import encode
 from midturn.record.head import FORMAT, Head, Kind, Row, Status
+from midturn.stores.privacy import create
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -198,8 +199,17 @@ def read_change(line: bytes) -> Change:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Generator[int]:
-    """Open a file with flags of :func:`os.open`; it follows a symbolic link only to a directory."""
-    file = os.open(path, flags if flags & os.O_DIRECTORY else flags | os.O_NOFOLLOW, 0o660)
+    """Open a file with flags of :func:`os.open`; it follows a symbolic link only to a directory.
+
+    With ``O_CREAT``, a new file can be read and written only by its owner.
+    """
+    file = -1
+    if flags & os.O_CREAT:
+        flags &= ~os.O_CREAT
+        with suppress(FileExistsError):
+            file = create(path, flags)
+    if file < 0:
+        file = os.open(path, flags if flags & os.O_DIRECTORY else flags | os.O_NOFOLLOW)
     try:
         yield file
     finally:

@@ -33,6 +33,7 @@ from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Writ
 from midturn.store import DEADLINE, fits
 from midturn.stores.files.format import SUFFIX, change_line, header_line, kept_lines, last_head, name_of, opened
 from midturn.stores.files.row_index import Index
+from midturn.stores.privacy import create_directory, report_if_shared
 from midturn.stores.thread_job import Job
 
 if sys.platform != "win32":
@@ -198,7 +199,7 @@ class FileStore:
         if not root.parent.is_dir():
             raise StoreUnavailable(f"the directory {root.parent} does not exist; create it first")
         with suppress(FileExistsError):
-            root.mkdir(0o770)
+            create_directory(root)
         if not root.is_dir():
             raise StoreUnavailable(f"{root} is not a directory; name one, such as {root.with_name('midturn')}")
         # List the files before checking for the marker: another process that creates the store creates it first.
@@ -213,11 +214,14 @@ class FileStore:
             spare.replace(marker)
         match decode(marker.read_bytes(), str(marker)):
             case {"midturn": "files", "v": int(version)} if version <= FORMAT:
-                self._sessions.mkdir(0o770, exist_ok=True)
+                with suppress(FileExistsError):
+                    create_directory(self._sessions)
             case {"midturn": "files", "v": int(version)}:
                 raise UnknownVersion(f"{root} has format {version}, of a newer midturn; upgrade midturn to use it")
             case _:
                 raise StateInvalid("it does not name the format of the store; restore it", path=str(marker))
+        for path in (root, marker, self._sessions):
+            report_if_shared(path)
         _sync_directory(root)
         if not os.access(self._sessions, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnavailable(f"{self._sessions} cannot be written; make it writable for this user")
@@ -239,7 +243,10 @@ class FileStore:
                 _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
                 job.check()
                 with self._guard:
-                    index = self._indexes.pop(session, None) or Index(path, session)
+                    index = self._indexes.pop(session, None)
+                    if index is None:
+                        report_if_shared(path, os.fstat(file))
+                        index = Index(path, session)
                     self._indexes[session] = index
                     if len(self._indexes) > MAX_INDEXES:
                         del self._indexes[next(iter(self._indexes))]
@@ -365,7 +372,8 @@ def _beside(index: Index) -> Path:
 def _spare(path: Path, content: Iterable[bytes]) -> Path:
     """Write a complete and durable file, which will replace another, and return its path."""
     try:
-        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+        path.unlink(missing_ok=True)  # of a write that was interrupted; not reused, since others may be able to read it
+        with opened(path, os.O_WRONLY | os.O_CREAT) as file:
             for piece in content:
                 _write_all(file, piece)
             _sync(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,10 @@ from midturn.errors import Conflict, MidturnError, OutcomeUnknown, StateInvalid,
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def code(error: sqlite3.Error) -> int | None:
@@ -27,11 +32,28 @@ def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing
             message = "not a SQLite database, or a damaged one; restore a backup or choose another file"
             return StateInvalid(message, path=str(path), session=session)
         case sqlite3.SQLITE_FULL:
-            kind, message = StoreFull, f"no space is left for {path}; free some and try again"
+            kind, message = StoreFull, _full(path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            message = f"{path} cannot be opened for writing; let this user read and write it and its directory"
+            message = _denied(path)
         case sqlite3.SQLITE_IOERR if writing:
             kind, message = OutcomeUnknown, f"the disk failed while {path} was written; read the session again"
         case _:
             message = f"{path} cannot be used: {error}; check the disk"
     return kind(f"{message} ({error.sqlite_errorname})", session=session)
+
+
+def translated_system(error: OSError, path: Path, session: str | None) -> MidturnError:
+    """Return the error of midturn for one of the system, outside SQLite."""
+    if error.errno in _FULL:
+        return StoreFull(_full(path), session=session)
+    if error.errno in _DENIED:
+        return StoreUnavailable(_denied(path), session=session)
+    return StoreUnavailable(f"{path} cannot be used: {error.strerror}", session=session)
+
+
+def _full(path: Path) -> str:
+    return f"no space is left for {path}; free some and try again"
+
+
+def _denied(path: Path) -> str:
+    return f"{path} cannot be opened for writing; let this user read and write it and its directory"

@@ -20,8 +20,9 @@ from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvali
 from midturn.record.codec import decode, encode
 from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
+from midturn.stores.privacy import create_for_sqlite, report_if_shared
 from midturn.stores.scripts import named, script
-from midturn.stores.sqlite.errors import code, translated
+from midturn.stores.sqlite.errors import code, translated, translated_system
 from midturn.stores.thread_job import Job
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class SqliteStore:
                     case _:  # Not chained: Python's message quotes stored text that is not UTF-8.
                         raise translated(error, self._path, session, writing=self._job.writing) from None
             except OSError as error:
-                raise StoreUnavailable(f"{self._path} cannot be used: {error.strerror}", session=session) from error
+                raise translated_system(error, self._path, session) from error
             # Not SQLite's busy timeout: nothing could end it early, and it does not apply to every lock.
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
@@ -296,11 +297,16 @@ class SqliteStore:
             raise StoreUnavailable(f"the directory {path.parent} does not exist; create it first")
         if path.exists() and not path.is_file():
             raise StoreUnavailable(f"{path} is not a file; name one, such as {path / 'midturn.db'}")
-        new = not path.exists() or path.stat().st_size == 0
+        for end in ("", "-wal", "-shm", "-journal"):
+            report_if_shared(path.with_name(path.name + end))
+        create_for_sqlite(path)
+        new = path.stat().st_size == 0
         if not new:
             self._check_ours()
         # No isolation level: with one, Python begins transactions by itself.
-        db = self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        # mode=rw: should the file be gone by now, SQLite would make one that others can read.
+        name = f"{path.as_uri()}?mode=rw"
+        db = self._connection = sqlite3.connect(name, uri=True, timeout=0, isolation_level=None)
         db.executescript(_SQL["settings"])
         self._make_tables(new=new)
         (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
