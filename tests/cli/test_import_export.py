@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
 from contextlib import closing
 
 import pytest
+
+from midturn.stores import privacy
 
 
 @pytest.fixture
@@ -51,6 +54,22 @@ def test_export_gives_each_checkpoint(cli, place, saved):
         "checkpoint": 1,
         "file": "out.json",
     }
+
+
+def test_an_exported_file_is_for_its_owner(cli, place, saved, monkeypatch):
+    cli("import", "state.json", "case-42")
+    monkeypatch.setattr(privacy, "_reported", set())
+    before = os.umask(0)
+    try:
+        cli("export", "case-42", "-o", "out.json")
+    finally:
+        os.umask(before)
+    path = place / "out.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    assert "type: chmod 600 out.json" in cli("export", "case-42", "-o", "out.json").err
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert cli("export", "case-42", "-o", "/dev/null").out == ""
 
 
 def test_an_exported_state_starts_another_session(cli):

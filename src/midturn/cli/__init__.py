@@ -25,17 +25,21 @@ from midturn.cli.output import note
 from midturn.cli.resume import resume
 from midturn.cli.rm import rm
 from midturn.cli.show import show
+from midturn.stores.privacy import security
 from midturn.stores.retrying import durability
 
 
-class _Risks(logging.Handler):
-    """Prints a warning if the store keeps nothing. ``midturn db status`` prints what other stores may lose."""
+class _Remarks(logging.Handler):
+    """Prints what a log reports as a remark."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
-_RISKS = _Risks(logging.ERROR)
+_LOST = _Remarks(logging.ERROR)
+"""For a store that keeps nothing. ``midturn db status`` prints what other stores may lose."""
+_OPEN = _Remarks(logging.WARNING)
+"""For files and connections that others can read."""
 
 
 class _Cli(click.Group):
@@ -72,7 +76,8 @@ def main(context: click.Context) -> None:
     Exit codes: 0 success; 1 an error or a failed turn; 2 wrong usage, or an APP that cannot be loaded; 3 no such store,
     session or checkpoint; 4 the session is busy or waits for an answer; 130 stopped by Ctrl-C; 143 stopped by SIGTERM.
     """
-    durability.addHandler(_RISKS)
+    durability.addHandler(_LOST)
+    security.addHandler(_OPEN)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from midturn.cli.session_argument import existing, find, look_up, reader
 from midturn.cli.signals import run
 from midturn.errors import MidturnError, StateInvalid
 from midturn.record.codec import decode_foreign
+from midturn.stores.privacy import create, report_if_shared
 
 
 @click.command("import")
@@ -74,8 +76,19 @@ def export(*, session: str, output: str, url: str, as_json: bool) -> None:
     if output == "-":
         print_json(state)
         return
-    Path(output).write_text(dump_json(state) + "\n", encoding="ascii")
+    _write(Path(output), dump_json(state) + "\n")
     if as_json:
         print_json({"session": id_, "checkpoint": number, "file": output})
     else:
         note(f"wrote checkpoint {number} of {id_} to {output}")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file. A new one can be read only by its owner, because it holds a conversation."""
+    try:
+        file = create(path, os.O_WRONLY)
+    except FileExistsError:
+        report_if_shared(path)
+        file = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    with os.fdopen(file, "w", encoding="ascii") as output:
+        output.write(text)
