@@ -255,7 +255,7 @@ async def test_a_schema_of_another_program_is_left_alone(server, url, schema):
 async def test_a_role_without_the_right_to_create_works_once_the_tables_are_there(server, url, schema):
     role = f"{schema}_worker"
     server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'worker'")
-    mine = f"{server.url_for(user=role, password='worker')}?schema={schema}"
+    mine = f"{server.url_for(user=role, password='worker')}?schema={schema}&owner=midturn"
     with pytest.raises(StoreUnavailable, match=r"GRANTs.*permission denied for database"):
         await PostgresStore.open(mine)
     async with opened(url):

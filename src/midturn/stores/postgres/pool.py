@@ -285,7 +285,7 @@ async def _is_pooled(connection: Connection) -> bool:
 
     A statement that is prepared behind a pooler may be unknown to the server's connection that it uses next.
     """
-    cursor = await connection.execute("SELECT pg_backend_pid()")
+    cursor = await connection.execute("SELECT pg_catalog.pg_backend_pid()")
     return await cursor.fetchone() != (connection.pgconn.backend_pid,)
 
 

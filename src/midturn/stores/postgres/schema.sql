@@ -118,7 +118,7 @@ $$;
 -- For people who read with SQL: the views sessions, turns and messages. midturn itself does not use them.
 
 -- A record as JSON, NULL if it is damaged. Postgres cannot show a NUL character, so it becomes U+FFFD here.
-CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE FUNCTION record(data bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN regexp_replace(convert_from(data, 'UTF8'), '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::jsonb;
 EXCEPTION WHEN OTHERS THEN
@@ -127,7 +127,7 @@ END
 $$;
 
 -- A number and a time in a record, also NULL if the value is not one.
-CREATE FUNCTION whole(value jsonb) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE FUNCTION whole(value jsonb) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN (value #>> '{}')::bigint;
 EXCEPTION WHEN OTHERS THEN
@@ -135,7 +135,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE FUNCTION moment(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE FUNCTION moment(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN to_timestamp((value #>> '{}')::double precision);
 EXCEPTION WHEN OTHERS THEN
@@ -143,7 +143,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE FUNCTION items(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION items(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT AS $$
     SELECT CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END
 $$;
 

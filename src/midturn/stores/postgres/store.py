@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import unquote_plus
 
 import psycopg
 from psycopg import errors as pg
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OLDEST = 14
+MAX_ROLE = 63
+"""Largest number of bytes in the name of a role."""
 _SQL = named("postgres/queries.sql")
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
@@ -50,7 +53,7 @@ class PostgresStore(ServerStore):
     newest = postgres_schema.NEWEST
 
     def __init__(self, url: str, deadline: float) -> None:
-        conninfo, self.schema = _split(url)
+        conninfo, self.schema, self._owner = _split(url)
         super().__init__(_address(conninfo), deadline)
         self._pool = Pool(conninfo, self._address, deadline)
         self._sql = {name: text.replace("midturn.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
@@ -66,7 +69,8 @@ class PostgresStore(ServerStore):
 
         Raises:
             UnknownVersion: a newer midturn made the tables.
-            StoreUnavailable: the server cannot be reached or used, or the tables have an older version.
+            StoreUnavailable: the server cannot be reached or used, the tables have an older version, or a part of the
+                schema belongs to a role that is neither the current one nor the one that ``?owner=...`` names.
         """
         store = cls(url, deadline)
         await store._ready(make=True)
@@ -74,7 +78,11 @@ class PostgresStore(ServerStore):
 
     @classmethod
     async def connect(cls, url: str, *, deadline: float = DEADLINE) -> PostgresStore:
-        """Connect to the database without a check or a change of the tables."""
+        """Connect to the database without a check of the tables' version and without a change.
+
+        Raises:
+            StoreUnavailable: the server cannot be reached or used, or a part of the schema belongs to another role.
+        """
         store = cls(url, deadline)
         await store._ready(make=False)
         return store
@@ -109,10 +117,10 @@ class PostgresStore(ServerStore):
             self.profile = "bounded-loss"
             settings = f"fsync={fsync}, synchronous_commit={synchronous}"
             self._warn(f"{self._address} may lose the last turns when it crashes ({settings})")
-        self.version = await postgres_schema.version(self._pool, tries, self.schema)
+        self.version = await postgres_schema.version(self._pool, tries, self.schema, self._owner)
 
     async def _upgrade(self, tries: Tries) -> None:
-        await postgres_schema.upgrade(self._pool, tries, self.schema)
+        await postgres_schema.upgrade(self._pool, tries, self.schema, self._owner)
         self.version = postgres_schema.NEWEST
 
     async def heads(
@@ -218,21 +226,31 @@ class PostgresStore(ServerStore):
         return [row[1:] for row in found if row[1] is not None]
 
 
-def _split(url: str) -> tuple[str, str]:
-    """Return the URL for the driver, and the name of the schema from midturn's own option ``?schema=...``."""
+def _split(url: str) -> tuple[str, str, str | None]:
+    """Return the URL for the driver, and midturn's own options: the schema, and the role that may own it."""
     base, _, query = url.partition("?")
-    schema = "midturn"
+    schema, owner = "midturn", None
     others: list[str] = []
     for item in query.split("&") if query else ():
         if item.startswith("schema="):
             schema = item.removeprefix("schema=")
+        elif item.startswith("owner="):
+            owner = _role(unquote_plus(item.removeprefix("owner=")))
         else:
             others.append(item)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise StoreUnavailable(
             "schema= in the URL must be a name of up to 63 letters, digits and _ that begins with a letter"
         )
-    return base + ("?" + "&".join(others) if others else ""), schema
+    if schema.lower().startswith("pg_") or schema.lower() == "information_schema":
+        raise StoreUnavailable("schema= in the URL names a schema of Postgres itself; choose another, such as midturn")
+    return base + ("?" + "&".join(others) if others else ""), schema, owner
+
+
+def _role(name: str) -> str:
+    if not name.isprintable() or not 0 < len(name.encode(errors="replace")) <= MAX_ROLE:
+        raise StoreUnavailable("owner= in the URL must be the name of a role, of up to 63 bytes")
+    return name
 
 
 def _address(conninfo: str) -> str:
@@ -241,7 +259,7 @@ def _address(conninfo: str) -> str:
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
     for name in (item.partition("=")[0] for item in query.split("&") if query):
         if name not in known and name.isidentifier():
-            near = get_close_matches(name, {"schema", *known}, n=1)
+            near = get_close_matches(name, {"schema", "owner", *known}, n=1)
             hint = f"; did you mean {near[0]}=?" if near else ""
             raise StoreUnavailable(f"the URL has an option that Postgres does not know: {name}={hint}")
     try:
