@@ -53,7 +53,7 @@ async def execute(store, sql):
             return db.execute(sql).fetchall()
     import psycopg
 
-    async with await psycopg.AsyncConnection.connect(store._opens.partition("?")[0], autocommit=True) as db:
+    async with await psycopg.AsyncConnection.connect(store._opens.reveal().partition("?")[0], autocommit=True) as db:
         cursor = await db.execute(sql)
         return await cursor.fetchall() if cursor.description else []
 

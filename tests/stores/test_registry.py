@@ -141,7 +141,10 @@ def test_an_option_of_every_store_is_taken_off_its_url(monkeypatch):
         ("postgresql://u@host/db?password=kanari&a=b", "postgresql://u@host/db?password=***&a=b"),
         ("redis://:kanari@host/0", "redis://:***@host/0"),
         ("rediss+cluster://u:kanari@a:1,b:2?prefix=x", "rediss+cluster://u:***@a:1,b:2?prefix=x"),
-        ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+        ("sqlite:////data/a:b@c.db", "sqlite:////data/a:b@c.db"),
+        ("sqlite:///u:kanari@host/db", "sqlite://***"),
+        ("redis:/:kanari@host", "***"),
+        ("redis://u:kanari", "***"),
         ("drawer://u:kanari@host/x?db_password=kanari", "drawer://u:***@host/x?db_password=***"),
     ],
 )

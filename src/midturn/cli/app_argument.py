@@ -26,6 +26,8 @@ def load_app(name: str) -> Any:
         AppInvalid: APP does not exist, cannot be imported, or is not something that a session can run.
     """
     module, colon, attribute = name.partition(":")
+    if "@" in name:  # The message does not repeat it: a URL may carry a password.
+        raise AppInvalid("APP must be module:attribute, such as app:support, not a URL")
     if not (module and colon and attribute):
         raise AppInvalid(f"APP must be module:attribute, such as app:support, not {name!r}")
     if module.endswith(".py"):

@@ -26,6 +26,7 @@ from midturn.errors import (
     StateInvalid,
     TurnFailed,
 )
+from midturn.stores.secrets import hidden
 
 HUMAN = "a human"
 """The owner of a session whose turn waits for an answer."""
@@ -57,15 +58,20 @@ def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
         error = Stopped(signal.SIGINT)
     code, message = _meaning(error)
     if as_json:
-        print_json({"error": facts(error, trace=trace)}, err=True)
+        print_json({"error": {name: _safe(value) for name, value in facts(error, trace=trace).items()}}, err=True)
         return code
     if cause := _trace(error, trace=trace):
-        click.echo(clean(cause), err=True)
+        click.echo(clean(hidden(cause)), err=True)
     first, _, more = message.partition("\n")
     others = error.differences[1:] if isinstance(error, StateInvalid) else ()
     lines = [*more.splitlines(), *map(": ".join, others), *_hints(error)]
-    complain(first, *lines, title="" if isinstance(error, Stopped) else "error: ")
+    complain(hidden(first), *map(hidden, lines), title="" if isinstance(error, Stopped) else "error: ")
     return code
+
+
+def _safe(value: Any) -> Any:
+    """Return a value without the passwords of URLs: somebody may have given a URL as another argument."""
+    return hidden(value) if isinstance(value, str) else value
 
 
 def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import getpass
 import os
 import shlex
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -80,7 +80,7 @@ def label_option(about: str) -> Callable[[Function], Function]:
 class Given:
     """The options of the running command that hints repeat."""
 
-    url: str
+    url: str = field(repr=False)
     app: str = "APP"
     waits: bool = False
     """The command has ``--timeout``."""

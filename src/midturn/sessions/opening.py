@@ -15,6 +15,7 @@ from midturn.record.rows import Progress
 from midturn.sessions.session import Session
 from midturn.store import ListOrder
 from midturn.stores.registry import check_store, open_store, with_options
+from midturn.stores.secrets import Secret, scheme_of
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
@@ -53,24 +54,25 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
             raise StateInvalid(f"a store of your own takes no option {', '.join(options)}; set it there", path="store")
         return OpenStore(check_store(store))
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
-    return OpenStore(with_options(url, options) if options else url)
+    return OpenStore(Secret(with_options(url, options) if options else url))
 
 
 class OpenStore:
     """An open store, with its sessions by id."""
 
-    def __init__(self, opens: str | Store) -> None:
+    def __init__(self, opens: Secret | Store) -> None:
         self._opens = opens
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
     def __repr__(self) -> str:
-        if not isinstance(self._opens, str):
+        if not isinstance(self._opens, Secret):
             return f"midturn.open(store={type(self._opens).__name__})"
-        return f"midturn.open({self._opens.partition('://')[0]!r})"  # no more of it: a URL may carry a password
+        return f"midturn.open({scheme_of(self._opens.reveal())!r})"  # no more of it: a URL may carry a password
 
     async def __aenter__(self) -> Self:
-        self._store = await open_store(self._opens) if isinstance(self._opens, str) else self._opens
+        opens = self._opens
+        self._store = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
         return self
 
     async def __aexit__(

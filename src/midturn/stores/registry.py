@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_plus, urlencode
 from midturn import store as contract
 from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
 from midturn.stores import path_urls
+from midturn.stores.secrets import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -39,6 +40,9 @@ _LIKE_A_URL = re.compile(
 )
 """Matches a mistyped URL, which is unlikely to be the name of a file."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_LIKE_A_LOGIN = re.compile(r"/?[^/]*:[^/]*@")
+"""Matches the rest of a URL that begins with a user, a password and a host, which a path does not have."""
+_ODD_PORT = re.compile(r":(?!\d*(?:,|$))")
 
 _openers: dict[str, Opener] = {}
 """The function that opens the stores of each scheme."""
@@ -77,13 +81,16 @@ def locate(url: str) -> tuple[str, Path | None]:
     if scheme not in _openers:
         near = get_close_matches(scheme.strip().lower(), _openers, n=1)
         instead = f"did you mean {near[0]}://?" if near else f"use one of {_known()}"
-        raise StoreUnavailable(f"no store is known for a URL like {scheme}://; {instead}")
+        shown = f"like {scheme}://" if scheme_of(url) == scheme else "that begins like this one"
+        raise StoreUnavailable(f"no store is known for a URL {shown}; {instead}")
     if "\0" in rest:
         raise StoreUnavailable("the URL has a NUL character; no file and no server can have such a name")
     if scheme not in WITHOUT_OPTIONS:
         return scheme, None
     if rest != rest.strip() or not rest.isprintable():
         raise StoreUnavailable("the URL has a space at its end or a control character; remove it, or write a %-escape")
+    if _LIKE_A_LOGIN.match(unquote(rest)):  # The message does not repeat it, as above.
+        raise StoreUnavailable(f"a {scheme}:// store has no user, password and host; use one of {_known()}")
     return scheme, path_urls.parse(scheme, rest)
 
 
@@ -127,11 +134,15 @@ def _known() -> str:
 def without_secrets(url: str) -> str:
     """Return the URL with *** in place of its passwords, so that it can be shown."""
     scheme, sep, rest = url.partition("://")
-    if not sep or scheme in WITHOUT_OPTIONS:
-        return url
+    if not sep:
+        return "***" if _LIKE_A_SERVER.search(url) else url
+    if scheme in WITHOUT_OPTIONS:
+        return f"{scheme}://***" if _LIKE_A_LOGIN.match(rest) else url
     user, at, place = rest.rpartition("@")  # the last @: a password may have others that nobody escaped
     name, colon, _ = user.partition(":")
     host, mark, query = place.partition("?")
+    if scheme_of(url) != scheme or _ODD_PORT.search(re.sub(r"\[.*?\]", "", host.partition("/")[0])):
+        return "***"  # what is wrong with it may be the place of the password
     query = re.sub(r"((?:^|&)[a-z_]*password=)[^&]*", r"\1***", query)
     return f"{scheme}{sep}{name}{colon and ':***'}{at}{host}{mark}{query}"
 
@@ -140,7 +151,13 @@ async def open_store(url: str) -> Store:
     """Open the store behind a URL, and create it if it does not exist yet."""
     scheme, _ = locate(url)
     plain, _ = split_common(url)
-    return check_store(await _openers[scheme](plain))
+    if scheme not in _BUILT_IN:
+        return check_store(await _openers[scheme](plain))
+    try:
+        return await _openers[scheme](plain)
+    except OSError as error:  # the first store of a kind imports its modules, which takes file descriptors
+        message = f"the {scheme}:// store cannot be opened: {error.strerror or type(error).__name__}"
+        raise StoreUnavailable(message) from error
 
 
 def check_store(store: Store) -> Store:

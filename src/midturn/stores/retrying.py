@@ -25,6 +25,7 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
+from midturn.stores.secrets import unchained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -164,6 +165,12 @@ class ServerStore(ABC):
         patient: bool = True,
     ) -> T:
         """Return the result of ``work``, which is tried until it reaches the server or the deadline has passed."""
+        with unchained():
+            return await self._tries(work, session, tries, patient=patient)
+
+    async def _tries(
+        self, work: Callable[[Tries], Awaitable[T]], session: str | None, tries: Tries | None, *, patient: bool
+    ) -> T:
         self._check_usable()
         tries = tries or Tries(self._loop.time() + self._deadline)
         pause, problem = FIRST_PAUSE, ""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
     from psycopg.rows import AsyncRowFactory
 
+    from midturn.stores.secrets import Secret
+
 T = TypeVar("T")
 
 SIZE = 10
@@ -116,7 +118,7 @@ class Connection(PreparingConnection):
 class Pool:
     """Connections to one database."""
 
-    def __init__(self, conninfo: str, address: str, deadline: float) -> None:
+    def __init__(self, conninfo: Secret, address: str, deadline: float) -> None:
         self._conninfo = conninfo
         self._address = address
         self._idle: list[tuple[Connection, float]] = []
@@ -125,8 +127,9 @@ class Pool:
         self._closed = False
         self._prepares = True
         self._options: dict[str, Any] = {}
-        hosts = str(conninfo_to_dict(conninfo).get("host") or "").count(",") + 1
-        if hosts > 1 and "connect_timeout" not in conninfo:
+        given = conninfo_to_dict(conninfo.reveal())
+        hosts = str(given.get("host") or "").count(",") + 1
+        if hosts > 1 and "connect_timeout" not in given:
             # Otherwise a host that does not answer would use up the time of the others.
             self._options["connect_timeout"] = max(2, int(deadline / 2 / hosts))
 
@@ -223,7 +226,7 @@ class Pool:
     async def _connect(self) -> Connection:
         try:
             connection = await Connection.connect(
-                self._conninfo,
+                self._conninfo.reveal(),
                 autocommit=True,
                 client_encoding="UTF8",
                 fallback_application_name="midturn",

@@ -26,6 +26,7 @@ from midturn.stores.postgres.transaction import PostgresTransaction, fence
 from midturn.stores.postgres.write import apply
 from midturn.stores.retrying import MovedOn, ServerStore, Tries, Unreached
 from midturn.stores.scripts import named
+from midturn.stores.secrets import Secret, unchained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ class PostgresStore(ServerStore):
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema, self._owner = _split(url)
         super().__init__(_address(conninfo), deadline)
-        self._pool = Pool(conninfo, self._address, deadline)
+        self._pool = Pool(Secret(conninfo), self._address, deadline)
         self._sql = {name: text.replace("midturn.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
         self._doubtful: dict[str, list[Write]] = {}
         self.server = 0
@@ -72,7 +73,8 @@ class PostgresStore(ServerStore):
             StoreUnavailable: the server cannot be reached or used, the tables have an older version, or a part of the
                 schema belongs to a role that is neither the current one nor the one that ``?owner=...`` names.
         """
-        store = cls(url, deadline)
+        with unchained():
+            store = cls(url, deadline)
         await store._ready(make=True)
         return store
 
@@ -83,7 +85,8 @@ class PostgresStore(ServerStore):
         Raises:
             StoreUnavailable: the server cannot be reached or used, or a part of the schema belongs to another role.
         """
-        store = cls(url, deadline)
+        with unchained():
+            store = cls(url, deadline)
         await store._ready(make=False)
         return store
 
@@ -256,6 +259,8 @@ def _role(name: str) -> str:
 def _address(conninfo: str) -> str:
     """Return the name of the server for error messages: hosts, ports and database, without any part of a password."""
     address, _, query = conninfo.partition("?")
+    if "@" in query:  # A password with a ? that nobody escaped: the message must not name a part of it as an option.
+        raise not_a_url()
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
     for name in (item.partition("=")[0] for item in query.split("&") if query):
         if name not in known and name.isidentifier():

@@ -20,6 +20,7 @@ from midturn.stores.redis.server import WRONG_TYPE, NoScript, Request, Trouble
 from midturn.stores.redis.url import parse
 from midturn.stores.retrying import MovedOn, ServerStore, Slow, Tries, Unreached
 from midturn.stores.scripts import named
+from midturn.stores.secrets import unchained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -78,7 +79,8 @@ class RedisStore(ServerStore):
             StoreUnavailable: the URL is wrong, or the servers cannot be reached, reject the user, or may lose more
                 than the URL allows.
         """
-        store = cls(parse(url), deadline)
+        with unchained():
+            store = cls(parse(url), deadline)
         await store._open(store._start)
         store._ready = True
         return store
