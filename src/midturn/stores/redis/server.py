@@ -128,8 +128,9 @@ class Server:
         """
         before = request.sent
         async with self._free:
-            connection = await self._connection()
+            connection: Any = None
             try:
+                connection = await self._connection()
                 await connection.connect()
                 request.sent = True
                 replies = await _exchange(connection, commands, asking=asking)
@@ -137,7 +138,8 @@ class Server:
                     replies += await _exchange(connection, more)
             except BaseException as error:
                 # A reply that arrives late must not be taken for the reply to a later command.
-                await connection.disconnect(nowait=True)
+                if connection is not None:
+                    await connection.disconnect(nowait=True)
                 if isinstance(error, failures.RedisError | OSError):
                     await self.drop()
                     raise trouble(error, self.name) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NONE_LEFT = "this process has no file descriptors left; raise its limit (ulimit -n)"
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -34,7 +36,7 @@ def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing
         case sqlite3.SQLITE_FULL:
             kind, message = StoreFull, _full(path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            message = _denied(path)
+            message = _denied(path) if _may_open_files() else f"{path} cannot be used: {_NONE_LEFT}"
         case sqlite3.SQLITE_IOERR if writing:
             kind, message = OutcomeUnknown, f"the disk failed while {path} was written; read the session again"
         case _:
@@ -48,7 +50,17 @@ def translated_system(error: OSError, path: Path, session: str | None) -> Midtur
         return StoreFull(_full(path), session=session)
     if error.errno in _DENIED:
         return StoreUnavailable(_denied(path), session=session)
-    return StoreUnavailable(f"{path} cannot be used: {error.strerror}", session=session)
+    reason = _NONE_LEFT if error.errno == errno.EMFILE else error.strerror
+    return StoreUnavailable(f"{path} cannot be used: {reason}", session=session)
+
+
+def _may_open_files() -> bool:
+    """Return whether the process has a file descriptor left; SQLite does not say why it cannot open a file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 def _full(path: Path) -> str:
