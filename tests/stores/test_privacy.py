@@ -176,3 +176,46 @@ async def test_threads_that_make_a_file_together_keep_their_locks(tmp_path):
     assert len(await stores[0].heads()) == 8
     for store in stores:
         await store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "how"),
+    [
+        ("postgresql://me:kanari@db.invalid/x", "sslmode=verify-full"),
+        ("postgresql://me:kanari@db.invalid/x?sslmode=prefer", "sslmode=verify-full"),
+        ("postgresql:///x?host=db.invalid", "sslmode=verify-full"),
+        ("redis://me:kanari@db.invalid", "rediss"),
+        ("redis+cluster://me:kanari@db.invalid,127.0.0.1:1", "rediss"),
+        ("redis+sentinel://me:kanari@db.invalid/service", "rediss"),
+    ],
+)
+async def test_a_remote_server_without_tls_is_reported_once(url, how, caplog):
+    for _ in range(2):
+        with pytest.raises(midturn.StoreUnavailable):
+            await open_store(url)
+    [said] = reports(caplog)
+    assert "db.invalid" in said
+    assert how in said
+    assert "kanari" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("postgresql://me@127.0.0.1:1/x", "postgresql://me@localhost:1/x", "postgresql://me@[::1]:1/x"),
+        *("postgresql:///x?host=/no/such/socket", "postgresql://me@db.invalid/x?sslmode=verify-full"),
+        *("postgresql://me@db.invalid/x?sslmode=require", "postgresql://me@db.invalid/x?ssl=true"),
+        *("redis://127.0.0.1:1", "redis://localhost:1", "redis://[::1]:1", "rediss://db.invalid"),
+    ],
+)
+async def test_tls_and_a_server_on_this_machine_are_not_reported(url, caplog):
+    with pytest.raises(midturn.StoreUnavailable):
+        await open_store(url)
+    assert reports(caplog) == []
+
+
+async def test_the_environment_can_ask_for_tls(monkeypatch, caplog):
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    with pytest.raises(midturn.StoreUnavailable):
+        await open_store("postgresql://me@db.invalid/x")
+    assert reports(caplog) == []

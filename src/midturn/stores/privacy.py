@@ -11,9 +11,11 @@ import stat
 import sys
 import threading
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 security = logging.getLogger("midturn.security")
@@ -86,6 +88,24 @@ def report_if_shared(path: Path, found: os.stat_result | None = None) -> None:
             f"mode {path}",
             f"{path} has mode {mode:o}, so it is open to other users of this machine; type: chmod {right:o} {path}",
         )
+
+
+def report_without_tls(hosts: Iterable[str], how: str) -> None:
+    """Report every remote host to which a connection may go without TLS; ``how`` says how to turn it on."""
+    for host in hosts:
+        if not _is_local(host):
+            _report(f"tls {host}", f"the connection to {host} need not be encrypted, so others may read it; {how}")
+
+
+def _is_local(host: str) -> bool:
+    """Return whether a host is this machine: a Unix socket, ``localhost`` or a loopback address."""
+    name = host.lower().rstrip(".")
+    if not name or name.startswith(("/", "@")) or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _report(key: str, message: str) -> None:

@@ -24,6 +24,7 @@ from midturn.stores.postgres import schema as postgres_schema
 from midturn.stores.postgres.pool import Pool, not_a_url
 from midturn.stores.postgres.transaction import PostgresTransaction, fence
 from midturn.stores.postgres.write import apply
+from midturn.stores.privacy import report_without_tls
 from midturn.stores.retrying import MovedOn, ServerStore, Tries, Unreached
 from midturn.stores.scripts import named
 from midturn.stores.secrets import Secret, unchained
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OLDEST = 14
+TLS = frozenset({"require", "verify-ca", "verify-full"})
+"""Values of ``sslmode`` with which the driver rejects a server without TLS."""
 MAX_ROLE = 63
 """Largest number of bytes in the name of a role."""
 _SQL = named("postgres/queries.sql")
@@ -56,6 +59,7 @@ class PostgresStore(ServerStore):
     def __init__(self, url: str, deadline: float) -> None:
         conninfo, self.schema, self._owner = _split(url)
         super().__init__(_address(conninfo), deadline)
+        report_without_tls(_hosts_without_tls(conninfo), "add sslmode=verify-full to the URL")
         self._pool = Pool(Secret(conninfo), self._address, deadline)
         self._sql = {name: text.replace("midturn.", f'"{self.schema}".').encode() for name, text in _SQL.items()}
         self._doubtful: dict[str, list[Write]] = {}
@@ -277,6 +281,15 @@ def _address(conninfo: str) -> str:
         raise not_a_url()
     names = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports * len(hosts), strict=False)]
     return f"Postgres {','.join(names)}/{parts.get('dbname', '')}"
+
+
+def _hosts_without_tls(conninfo: str) -> list[str]:
+    """Return the hosts to which the driver may connect without TLS, as the URL and the environment say."""
+    defaults = {option.keyword.decode(): option.val.decode() for option in Conninfo.get_defaults() if option.val}
+    given = defaults | {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+    if given.get("sslmode") in TLS or "service" in given:  # a service file may have a mode of its own
+        return []
+    return (given.get("hostaddr") or given.get("host", "")).split(",")
 
 
 def _readable(rows: Iterable[Sequence[Any]]) -> Iterable[Head]:

@@ -53,6 +53,11 @@ class Servers:
         return ", ".join(f"{host}:{port}" for host, port in (connector.address for connector in self._connectors))
 
     @property
+    def hosts(self) -> list[str]:
+        """Return the hosts that the URL names."""
+        return [connector.address[0] for connector in self._connectors]
+
+    @property
     def sure(self) -> bool:
         """Return whether a cluster or Sentinels, which notice failovers, have named the servers."""
         return self._target.layout != "server" and bool(self._primaries)

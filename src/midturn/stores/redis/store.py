@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
 from midturn.store import DEADLINE, fits
+from midturn.stores.privacy import report_without_tls
 from midturn.stores.redis import format as records
 from midturn.stores.redis.routing import Servers
 from midturn.stores.redis.server import WRONG_TYPE, NoScript, Request, Trouble
@@ -58,6 +59,8 @@ class RedisStore(ServerStore):
         # A try gives up on a hanging server early enough to find the one that has taken over.
         self._patience = deadline / 3
         self._servers = Servers(target, self._patience)
+        if not target.urls[0].startswith("rediss:"):
+            report_without_tls(self._servers.hosts, "write rediss instead of redis in the URL")
         kinds = {"server": "server", "cluster": "cluster", "sentinel": f"service {target.service!r} of the Sentinels"}
         super().__init__(f"the Redis {kinds[target.layout]} {self._servers.name}", deadline)
         self._target = target
