@@ -154,6 +154,25 @@ async def test_every_part_of_a_store_that_others_can_read_is_reported_once(tmp_p
     assert [said.partition("type: ")[2] for said in reports(caplog)] == commands
 
 
+async def test_a_side_file_that_others_can_read_is_reported(tmp_path, caplog):
+    store = await open_store(url := url_of("sqlite", tmp_path))
+    await store.write(a_write())
+    (tmp_path / "store.db-wal").chmod(0o644)
+    await (await open_store(url)).close()
+    await store.close()
+    [said] = reports(caplog)
+    assert f"chmod 600 {tmp_path}/store.db-wal" in said
+
+
+async def test_a_file_of_another_program_is_not_reported(tmp_path, caplog):
+    path = tmp_path / "store.db"
+    path.write_text("not a database")
+    path.chmod(0o644)
+    with pytest.raises(midturn.StoreUnavailable):
+        await open_store(url_of("sqlite", tmp_path))
+    assert reports(caplog) == []
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
 async def test_a_store_that_midturn_made_is_not_reported(tmp_path, kind, caplog):
     caplog.set_level(logging.DEBUG)

@@ -71,23 +71,25 @@ def create_directory(path: Path) -> None:
         path.chmod(_DIRECTORY)  # the umask has taken rights from the owner, too
 
 
-def report_if_shared(path: Path, found: os.stat_result | None = None) -> None:
-    """Report a file or directory that others can read, write or enter; ``found`` is its status if it is known.
+def report_if_shared(path: Path, found: os.stat_result | None = None) -> bool:
+    """Report a file or directory that others can read, write or enter, and return whether it is one.
 
-    Its mode stays as it is, because somebody may have chosen it.
+    ``found`` is its status, if that is known. Its mode stays as it is, because somebody may have chosen it.
     """
     if sys.platform == "win32":
-        return
+        return False
     with suppress(FileNotFoundError):
         found = found or path.stat()
         mode = stat.S_IMODE(found.st_mode)
         if not mode & _OTHERS or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            return
+            return False
         right = _DIRECTORY if stat.S_ISDIR(found.st_mode) else _FILE
         _report(
             f"mode {path}",
             f"{path} has mode {mode:o}, so it is open to other users of this machine; type: chmod {right:o} {path}",
         )
+        return True
+    return False
 
 
 def report_without_tls(hosts: Iterable[str], how: str) -> None:

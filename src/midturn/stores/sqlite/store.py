@@ -297,8 +297,6 @@ class SqliteStore:
             raise StoreUnavailable(f"the directory {path.parent} does not exist; create it first")
         if path.exists() and not path.is_file():
             raise StoreUnavailable(f"{path} is not a file; name one, such as {path / 'midturn.db'}")
-        for end in ("", "-wal", "-shm", "-journal"):
-            report_if_shared(path.with_name(path.name + end))
         create_for_sqlite(path)
         new = path.stat().st_size == 0
         if not new:
@@ -314,6 +312,10 @@ class SqliteStore:
         if (mode, synchronous) != ("wal", 2):
             raise StoreUnavailable(f"{path} is not durable here ({mode}, synchronous {synchronous}); use a local disk")
         self._file = path.stat()
+        # Only now: before, it might have been the file of another program. SQLite gives new side files the same mode.
+        if not report_if_shared(path, self._file):
+            for end in ("-wal", "-shm", "-journal"):
+                report_if_shared(path.with_name(path.name + end))
 
     def _check_ours(self) -> None:
         # Not open(): closing that would release the locks that other connections of this process hold on the file.
