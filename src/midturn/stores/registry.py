@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, cast
-from urllib.parse import quote, unquote_plus, urlencode
+from urllib.parse import quote, unquote, unquote_plus, urlencode
 
 from midturn import store as contract
 from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
