@@ -64,10 +64,10 @@ class Request:
     told: Callable[[str, bool], dict[str, Any]] | None = None
     """Makes a result from a text, for a call without a result of its own; the flag is true if the call failed."""
 
-    def changed(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    def changed(self, arguments: dict[str, Any] | None) -> Any:
         """Return the arguments of the call, with the changes that a human made."""
-        mine: dict[str, Any] = self.arguments or {}
-        return mine | (arguments or {})
+        mine: Any = self.arguments or {}
+        return {**mine, **arguments} if arguments else mine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

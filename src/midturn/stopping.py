@@ -29,6 +29,17 @@ Stop: TypeAlias = asyncio.Future[None]
 """A future that is cancelled, or gets an error, when the work has to stop."""
 
 
+class Escaped(Exception):
+    """Carries an exception that is no ``Exception``, such as a ``CancelledError`` that a tool itself has raised.
+
+    By itself, it would look as if somebody had cancelled the turn.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{type(error).__name__}: {error}".rstrip(": "))
+        self.error = error
+
+
 def stop_of(token: Cancellation | None) -> Stop:
     """Return a stop that is cancelled together with the token, from any thread.
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from inspect import iscoroutinefunction
+from functools import lru_cache
+from inspect import ismethod
 from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
@@ -59,6 +60,8 @@ INPUT_IS_ASYNC = "_is_async"
 APPROVAL = "_approval_func"
 APPROVAL_IS_ASYNC = "_approval_func_is_async"
 TOOL_FUNCTION = "_func"
+PROCESS_MODEL_RESULT = "_process_model_result"
+EXECUTE_TOOL_CALL = "_execute_tool_call"
 
 NOT_WALKED = (MANAGER_THREAD, SURFER_HISTORY, GRAPH_PARTICIPANTS)
 """Lists that are not searched for parts: messages, which may be many, and a second list of the participants."""
@@ -448,10 +451,62 @@ def function_of(workbench: Workbench, name: str) -> Any:
     return getattr(tool, TOOL_FUNCTION, tool)
 
 
-def let_know_its_call(tool: FunctionTool, in_a_thread: Callable[[Any], Any]) -> None:
-    """Wrap a tool's function that is not async, so that it can read the current call; AutoGen's thread cannot."""
-    if not iscoroutinefunction(tool._func):
-        tool._func = in_a_thread(tool._func)
+def let_know_its_call(tool: FunctionTool, wrap: Callable[[Any], Any], mark: str) -> None:
+    """Wrap a tool's function, unless it has the ``mark`` of one that is wrapped already."""
+    if not hasattr(tool._func, mark):
+        tool._func = wrap(tool._func)
+
+
+class _Watching:
+    """Comes before an agent's class in a subclass that midturn makes: that class must not notice the subclass."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do nothing: the agent's class may register its subclasses."""
+
+
+class _Watched(list[Any]):
+    """The workbenches of an agent, on their way to its tool calls together with the function that watches these."""
+
+    watch: Callable[[Awaitable[Any], Any], Awaitable[Any]]
+
+
+@lru_cache(maxsize=256)
+def _watching(cls: Any) -> Any:
+    """Return a subclass of an agent's class whose tool calls are watched and always end the wait for them."""
+
+    async def execute(**options: Any) -> Any:
+        call = cls._execute_tool_call(**options)
+        try:
+            return await options["workbench"].watch(call, options["cancellation_token"])
+        except BaseException:
+            options["stream"].put_nowait(None)  # AutoGen forgets this if a call raises, and waits for ever
+            raise
+
+    return type(cls)(cls.__name__, (_Watching, cls), {EXECUTE_TOOL_CALL: staticmethod(execute)})
+
+
+def watch_tool_calls(agent: AssistantAgent, watch: Callable[[Awaitable[Any], Any], Awaitable[Any]]) -> None:
+    """Let ``watch`` await each tool call of an agent, and let the agent raise what a call raises.
+
+    ``watch`` gets the call and its cancellation token. AutoGen runs tool calls in a task and loses what they raise.
+    """
+    process: Any = getattr(type(agent), PROCESS_MODEL_RESULT)
+    if not ismethod(process):  # a user's own, which is no class method any more
+        return
+    cls = _watching(cast("Any", type(agent)))
+
+    def watched(*, workbench: Sequence[Workbench], **options: Any) -> AsyncGenerator[Any, None]:
+        benches = _Watched(workbench)
+        benches.watch = watch
+        items: AsyncGenerator[Any, None] = process.__func__(cls, workbench=benches, **options)
+        return items
+
+    setattr(agent, PROCESS_MODEL_RESULT, watched)
+
+
+def leave_tool_calls(agent: AssistantAgent) -> None:
+    """Let an agent run its tool calls as AutoGen does."""
+    vars(agent).pop(PROCESS_MODEL_RESULT, None)
 
 
 def runs_a_task(workbench: Workbench, name: str) -> bool:

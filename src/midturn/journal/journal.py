@@ -21,6 +21,7 @@ from midturn.journal.appender import Appender
 from midturn.journal.order import Order
 from midturn.journal.recorded import call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
+from midturn.record.codec import is_object
 from midturn.record.readable import readable, readable_call
 from midturn.record.rows import CallRow, now
 from midturn.stopping import fail
@@ -276,7 +277,8 @@ class Journal:
             await self._appender.stop(inside_a_tool(request, self._ledger.session))
         if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
             await self._appender.stop(error)
-        facts = {"question": text, "agent": request.who, "arguments": request.arguments}
+        arguments = request.arguments if is_object(request.arguments) else None  # the text shows them
+        facts: dict[str, Any] = {"question": text, "agent": request.who, "arguments": arguments}
         if what == "approval" and request.schema is not None:
             facts["schema"] = request.schema
         try:

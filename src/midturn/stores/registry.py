@@ -135,7 +135,7 @@ def without_secrets(url: str) -> str:
     """Return the URL with *** in place of its passwords, so that it can be shown."""
     scheme, sep, rest = url.partition("://")
     if not sep:
-        return "***" if _LIKE_A_SERVER.search(url) else url
+        return "***" if _LIKE_A_URL.search(url) else url
     if scheme in WITHOUT_OPTIONS:
         return f"{scheme}://***" if _LIKE_A_LOGIN.match(rest) else url
     user, at, place = rest.rpartition("@")  # the last @: a password may have others that nobody escaped

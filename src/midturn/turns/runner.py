@@ -31,7 +31,7 @@ from midturn.record.rows import (
     encode_record,
     now,
 )
-from midturn.stopping import settled
+from midturn.stopping import Escaped, settled
 from midturn.turns.commit import Stamp, commit
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 
@@ -211,17 +211,18 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                 error.add_note(f"This is turn {number}, which was interrupted before. Your task was not accepted.")
             await self._abort("failed", error)
             raise
-        except Exception as error:
-            await self._abort("failed", error)
+        except Exception as error:  # noqa: BLE001 - whatever the agent raised
+            cause = error.error if isinstance(error, Escaped) else error
+            await self._abort("failed", cause)
             which = "" if own else ", which was interrupted and had to be finished first,"
             hint = "run() starts another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
-                f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(error)}\n"
+                f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(cause)}\n"
                 "The state is as it was before the turn.",
                 session=self._ledger.session,
                 turn=number,
                 hint=f"{hint}, resume() tries turn {number} again, discard() gives it up.",
-            ) from error
+            ) from cause
         yield self._framework.result(
             self._instance.live,
             turn=number,

@@ -14,13 +14,14 @@ from functools import wraps
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent, UserProxyAgent
+from autogen_agentchat.agents import ApprovalResponse, AssistantAgent, CodeExecutorAgent, UserProxyAgent
 from autogen_agentchat.conditions import TimeoutTermination
 from autogen_core.memory import Memory
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
 from midturn.autogen import private
+from midturn.autogen.calls.guard import Exited, watched
 from midturn.autogen.calls.recorders import (
     CODE,
     UNSAFE,
@@ -32,9 +33,9 @@ from midturn.autogen.calls.recorders import (
 )
 from midturn.autogen.calls.request_keys import Digests, called, tool_key
 from midturn.autogen.calls.stand_ins import NESTED, is_stand_in, kind_of, may_be_called, put_back, stand_in, unwrapped
-from midturn.autogen.parts.children import DEPTH, IN_A_THREAD, MANY, join, parts_in
+from midturn.autogen.parts.children import DEPTH, MANY, TOOL_FUNCTION, join, parts_in
 from midturn.autogen.parts.kinds import traits
-from midturn.autogen.parts.walk import Part, walk
+from midturn.autogen.parts.walk import Part, teams, walk
 from midturn.autogen.state.kept import kept
 from midturn.errors import StateInvalid
 from midturn.record.codec import class_of
@@ -42,7 +43,7 @@ from midturn.record.readable import readable_call
 from midturn.tools import human, marked, needs_journal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
     from weakref import WeakValueDictionary
 
     from autogen_core import FunctionCall
@@ -62,14 +63,21 @@ _CHANGED: set[int] = set()
 """The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
 
 
-def in_a_thread(function: Any) -> Any:
-    """Wrap a function that is not async, so that its thread can read the current call; AutoGen's thread cannot."""
+def known_function(function: Any) -> Any:
+    """Wrap the function of a tool. If it is not async, its thread can then read the current call; AutoGen's cannot.
+
+    If it calls ``sys.exit()``, the turn fails, and the process lives on: other sessions may run in it.
+    """
+    is_async = iscoroutinefunction(function)
 
     @wraps(function)
     async def call(*args: Any, **options: Any) -> Any:
-        return await asyncio.to_thread(function, *args, **options)
+        try:
+            return await (function(*args, **options) if is_async else asyncio.to_thread(function, *args, **options))
+        except SystemExit as error:
+            raise Exited(error) from error
 
-    setattr(call, IN_A_THREAD, function)
+    setattr(call, TOOL_FUNCTION, function)
     return call
 
 
@@ -102,10 +110,11 @@ class InterceptedRun:
     def installed(self) -> Generator[None]:
         """Replace all objects that are called by stand-ins, and put the real objects back at the end."""
         done: list[tuple[Any, str, Any, Any]] = []
+        members: list[Callable[[], None]] = []
         try:
             for part in self._parts:
                 if isinstance(part.live, FunctionTool):
-                    private.let_know_its_call(part.live, in_a_thread)
+                    private.let_know_its_call(part.live, known_function, TOOL_FUNCTION)
                 for attribute, value in _attributes(part.live):
                     changed = self._changed(part, attribute, value)
                     if changed is not value:
@@ -114,6 +123,10 @@ class InterceptedRun:
                         setattr(part.live, attribute, changed)
                 if isinstance(part.live, UserProxyAgent):
                     self._listen(part.live)
+                if isinstance(part.live, AssistantAgent):
+                    private.watch_tool_calls(part.live, self._watch)
+            for team in teams(self._parts):
+                members += map(self._watch_member, private.containers(team).values())
             self._check_names()
             if not self.calls.recording:
                 self._check_effects()
@@ -123,6 +136,8 @@ class InterceptedRun:
             raise
         finally:
             self._restore(done)
+            for leave in members:
+                leave()
 
     def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
         """Put the real objects back."""
@@ -135,6 +150,27 @@ class InterceptedRun:
                     setattr(part.live, attribute, unwrapped(value))
             if isinstance(part.live, UserProxyAgent):
                 vars(part.live).pop("on_messages_stream", None)
+            if isinstance(part.live, AssistantAgent):
+                private.leave_tool_calls(part.live)
+
+    def _watch(self, work: Awaitable[Any], token: Any) -> Awaitable[Any]:
+        """Await work in a task of AutoGen whose CancelledError would get lost."""
+        return watched(work, token, self.calls)
+
+    def _watch_member(self, member: Any) -> Callable[[], None]:
+        """Watch how an agent of a team, or the team's manager, handles its messages: the team waits for it.
+
+        Return a function that ends the watch.
+        """
+        own: dict[str, Any] = member.__dict__
+        name, real = "on_message_impl", member.on_message_impl
+        before = own.get(name)
+
+        async def on_message_impl(message: Any, ctx: Any) -> Any:
+            return await self._watch(real(message, ctx), ctx.cancellation_token)
+
+        own[name] = on_message_impl
+        return lambda: own.update({name: before}) if before is not None else own.pop(name, None)
 
     def _take(self, part: Part, mine: set[int]) -> None:
         """Reserve a part for this run.

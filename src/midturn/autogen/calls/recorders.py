@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.code_executor import CodeResult
@@ -17,7 +17,8 @@ from autogen_core.models import CreateResult
 from autogen_core.tools import TextResultContent, ToolResult
 
 from midturn.autogen import private
-from midturn.autogen.calls.request_keys import tool_key
+from midturn.autogen.calls.guard import guarded, their_items, theirs
+from midturn.autogen.calls.request_keys import given, tool_key
 from midturn.autogen.calls.stand_ins import has_fixed_tools, streamed
 from midturn.autogen.messages import conversion
 from midturn.autogen.parts.children import join
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from midturn.autogen.state.kept import Kept
     from midturn.record.codec import Json
 
+T = TypeVar("T")
 UNSAFE = tool()
 STATES = "states"
 """The key, in a recorded answer, of the states of objects that the call changed."""
@@ -67,12 +69,28 @@ class CallRecorder:
             after = await self._saved(kept)
             return answer if after == before else replace(answer, value={**answer.value, STATES: after})
 
-        answer = await self.run.calls.call(request, observed if kept else make)
+        work = observed if kept else make
+        answer = await self.run.calls.call(request, lambda arguments: theirs(work(arguments)))
         if answer.native is None and STATES in answer.value:
             await self._restore(kept, answer.value[STATES])
         if answer.spent is not None:
             self.run.pass_time(answer.spent)
         return answer
+
+    def read(self, load: Callable[[Any], T], value: Any, name: str) -> T:
+        """Return a recorded answer as the object that AutoGen gets.
+
+        Raises:
+            StateInvalid: the answer is damaged, or another AutoGen recorded it.
+        """
+        try:
+            return load(value)
+        except Exception as error:
+            raise StateInvalid(
+                f"the recorded answer of {name} cannot be read ({type(error).__name__})",
+                path=self.path,
+                hint="Use the AutoGen that recorded it, or discard() the turn.",
+            ) from error
 
     async def _saved(self, kept: Sequence[Kept]) -> dict[str, Json]:
         """Save the state of objects as JSON, by path."""
@@ -97,6 +115,7 @@ class ClientRecorder(CallRecorder):
 
     digests: Digests
 
+    @guarded
     async def create(
         self, messages: Sequence[Any], options: dict[str, Any], real: Callable[[], Awaitable[CreateResult]]
     ) -> CreateResult:
@@ -104,8 +123,9 @@ class ClientRecorder(CallRecorder):
             return self._answer(await real(), [])
 
         answer = await self.make(self._request(messages, options, stream=False), make)
-        return answer.native if isinstance(answer.native, CreateResult) else _result(answer.value)
+        return answer.native if isinstance(answer.native, CreateResult) else self._read(answer.value)[0]
 
+    @guarded
     async def stream(
         self, messages: Sequence[Any], options: dict[str, Any], real: Callable[[], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
@@ -135,8 +155,8 @@ class ClientRecorder(CallRecorder):
                 elif item.native is not None:
                     yield item.native
                 else:
-                    result = _result(item.value)
-                    for chunk in _chunks(item.value, result):
+                    result, chunks = self._read(item.value)
+                    for chunk in chunks:
                         yield chunk
                     yield result
 
@@ -144,6 +164,9 @@ class ClientRecorder(CallRecorder):
         asked = {name: value for name, value in options.items() if name != "cancellation_token"}
         key = self.digests.of(messages, asked, stream=stream)
         return Request(path=self.path, agent=self.agent, who=self.who, what="model", key=key)
+
+    def _read(self, value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
+        return self.read(_result, value, "the model")
 
     def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
         value = result.model_dump()
@@ -165,12 +188,9 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if is_array(value) else value
 
 
-def _result(value: dict[str, Any]) -> CreateResult:
-    return CreateResult.model_validate({name: item for name, item in value.items() if name != "chunks"})
-
-
-def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
-    """Return the chunks in which an answer was streamed."""
+def _result(value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
+    """Return a recorded answer, and the chunks in which it was streamed."""
+    result = CreateResult.model_validate({name: item for name, item in value.items() if name != "chunks"})
     found: list[str] = []
     for piece in value.get("chunks", ()):
         if isinstance(piece, str):
@@ -178,7 +198,7 @@ def _chunks(value: dict[str, Any], result: CreateResult) -> list[str]:
         else:
             start = sum(map(len, found))
             found.append(str(result.content)[start : start + piece])
-    return found
+    return result, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,23 +207,26 @@ class ToolRecorder(CallRecorder):
 
     workbench: Workbench
 
+    @guarded
     async def list_tools(self, real: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         if has_fixed_tools(self.workbench):
-            return await real()
-        tools = await self.run.calls.look(self.path, real)
+            return await theirs(real())
+        tools = await self.run.calls.look(self.path, lambda: theirs(real()))
         self.run.schemas.update({(self.path, tool["name"]): tool.get("parameters") for tool in tools})
         return tools
 
+    @guarded
     async def call(self, name: str, arguments: Any, real: Callable[[Any], Awaitable[ToolResult]]) -> ToolResult:
         if private.runs_a_task(self.workbench, name):
             arguments, denied = await self._approved(name, arguments)
-            return await real(arguments) if denied is None else _text(name, denied, failed=True)
+            return await theirs(real(arguments)) if denied is None else _text(name, denied, failed=True)
 
         async def make(changed: Any) -> Answer:
             return _answer(await real(changed), [])
 
-        return _told(await self.make(self._request(name, arguments), make, self._tool(name)))
+        return self._told(name, await self.make(self._request(name, arguments), make, self._tool(name)))
 
+    @guarded
     async def stream(
         self, name: str, arguments: Any, real: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
@@ -212,7 +235,7 @@ class ToolRecorder(CallRecorder):
             if denied is not None:
                 yield _text(name, denied, failed=True)
                 return
-            async with aclosing(real(arguments)) as items:
+            async with aclosing(their_items(real(arguments))) as items:
                 async for item in items:
                     yield item
             return
@@ -228,7 +251,7 @@ class ToolRecorder(CallRecorder):
                     continue
                 for event in self._events(item) if item.native is None else ():
                     yield event
-                yield _told(item)
+                yield self._told(name, item)
 
     async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
         """Ask for approval of a tool that only runs agents; return its arguments, and the reason if it was denied.
@@ -248,7 +271,7 @@ class ToolRecorder(CallRecorder):
             what="tool",
             key=tool_key(self.agent, name, arguments),
             name=name,
-            arguments=dict(arguments or {}),
+            arguments=given(arguments),
             schema=self._schema(name) if declared.approval else None,
             effect=declared.effect,
             approval=declared.approval,
@@ -268,6 +291,11 @@ class ToolRecorder(CallRecorder):
             with suppress(StateInvalid):  # an event of a user's own type may not be readable
                 told += conversion.load(self.run.live, [event], "events")
         return told
+
+    def _told(self, name: str, answer: Answer) -> ToolResult:
+        if isinstance(answer.native, ToolResult):
+            return answer.native
+        return self.read(lambda value: ToolResult.model_validate(value["result"]), answer.value, name)
 
     def _tool(self, name: str) -> Any:
         return private.find_tool(self.workbench, name) or self.workbench
@@ -297,11 +325,6 @@ def _answer(result: ToolResult, events: list[Any]) -> Answer:
     return Answer(value=value, native=result, failed=result.is_error)
 
 
-def _told(answer: Answer) -> ToolResult:
-    known = isinstance(answer.native, ToolResult)
-    return answer.native if known else ToolResult.model_validate(answer.value["result"])
-
-
 def _text(name: str, text: str, *, failed: bool) -> ToolResult:
     return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=failed)
 
@@ -312,6 +335,7 @@ class CodeRecorder(CallRecorder):
 
     executor: CodeExecutor
 
+    @guarded
     async def execute(
         self, blocks: Sequence[CodeBlock], real: Callable[[list[CodeBlock]], Awaitable[CodeResult]]
     ) -> CodeResult:
@@ -339,7 +363,9 @@ class CodeRecorder(CallRecorder):
         answer = await self.make(request, make, self.executor)
         if isinstance(answer.native, CodeResult):
             return answer.native
-        return CodeResult(exit_code=answer.value["exit_code"], output=answer.value["output"])
+        return self.read(
+            lambda value: CodeResult(exit_code=value["exit_code"], output=value["output"]), answer.value, CODE
+        )
 
 
 def _code_schema(blocks: int) -> dict[str, Any]:
@@ -351,10 +377,12 @@ def _code_schema(blocks: int) -> dict[str, Any]:
 class HumanRecorder(CallRecorder):
     """Records questions to a human."""
 
+    @guarded
     async def ask(self, question: str) -> str:
         """Ask the person who calls ``answer()``."""
         return await self.run.calls.ask(self._request(question), question)
 
+    @guarded
     async def hear(
         self, question: str, real: Callable[[], Awaitable[Any]], load: Callable[[Any], Any], function: Any
     ) -> Any:
@@ -366,7 +394,9 @@ class HumanRecorder(CallRecorder):
             return Answer(value={"decision": "said", "text": text}, native=said)
 
         answer = await self.make(self._request(question), make, function)
-        return answer.native if answer.native is not None else load(answer.value["text"])
+        if answer.native is not None:
+            return answer.native
+        return self.read(lambda value: load(value["text"]), answer.value, "a person")
 
     def _request(self, question: str) -> Request:
         return Request(path=self.path, agent=self.agent, who=self.who, what="human", key=digest(question))
@@ -378,6 +408,7 @@ class MemoryRecorder(CallRecorder):
 
     memory: Memory
 
+    @guarded
     async def update_context(self, context: Any, real: Callable[[], Awaitable[Any]]) -> UpdateContextResult:
         async def make(_: Any) -> Answer:
             before = await _messages(context)
@@ -392,12 +423,18 @@ class MemoryRecorder(CallRecorder):
         if answer.native is not None:
             found: UpdateContextResult = answer.native
             return found
+        added, memories = self.read(
+            lambda value: ([LLM_MESSAGE.validate_python(message) for message in value["added"]], _found(value)),
+            answer.value,
+            "the memory",
+        )
         if "anew" in answer.value:
             await context.clear()
-        for message in answer.value["added"]:
-            await context.add_message(LLM_MESSAGE.validate_python(message))
-        return UpdateContextResult(memories=MemoryQueryResult.model_validate({"results": answer.value["results"]}))
+        for message in added:
+            await context.add_message(message)
+        return UpdateContextResult(memories=memories)
 
+    @guarded
     async def query(self, query: Any, real: Callable[[], Awaitable[Any]]) -> MemoryQueryResult:
         async def make(_: Any) -> Answer:
             result = await real()
@@ -407,8 +444,9 @@ class MemoryRecorder(CallRecorder):
         if answer.native is not None:
             found: MemoryQueryResult = answer.native
             return found
-        return MemoryQueryResult.model_validate({"results": answer.value["results"]})
+        return self.read(_found, answer.value, "the memory")
 
+    @guarded
     async def change(self, name: str, content: Any, real: Callable[[], Awaitable[None]]) -> None:
         async def make(_: Any) -> Answer:
             await real()
@@ -436,6 +474,10 @@ async def _messages(context: Any) -> list[Any]:
     """Return all messages of a context, also those that the model does not get."""
     found = getattr(context, private.CONTEXT_MESSAGES, None)
     return list(found) if is_array(found) else list(await context.get_messages())
+
+
+def _found(value: dict[str, Any]) -> MemoryQueryResult:
+    return MemoryQueryResult.model_validate({"results": value["results"]})
 
 
 def _memories(result: MemoryQueryResult) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Each request to a model repeats most messages of the previous one, so the digest
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ from midturn.record.codec import is_array, is_object
 from midturn.record.digests import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from autogen_core import FunctionCall
 
@@ -77,7 +78,17 @@ def _schema(model: Any) -> Any:
 
 def tool_key(agent: str, name: str, arguments: Any) -> str:
     """Return the key of a tool call. The key does not contain the model's id of the call, which differs each time."""
-    return digest(agent, name, dict(arguments or {}))
+    return digest(agent, name, given(arguments))
+
+
+def given(arguments: Any) -> Any:
+    """Return the arguments of a tool call, an empty object for none.
+
+    A model may send JSON that is not an object, such as a list. The tool rejects it, and the model learns why.
+    """
+    if not arguments:
+        return {}
+    return dict(cast("Mapping[str, Any]", arguments)) if isinstance(arguments, Mapping) else arguments
 
 
 def called(call: FunctionCall) -> Any:

@@ -14,7 +14,7 @@ from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 from midturn.autogen import private
 from midturn.autogen.messages.conversion import load, mark, outcome
 from midturn.autogen.parts.walk import teams, walk
-from midturn.stopping import settled
+from midturn.stopping import Escaped, settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -64,7 +64,7 @@ async def stream(run: InterceptedRun, task: Sequence[Json] | None, stops: Sequen
                     if stop.done():
                         stop.result()
                 if item is driver:
-                    driver.result()
+                    _check(driver)
                     complete = True
                 else:
                     yield outcome(item) if isinstance(item, TaskResult) else item
@@ -76,9 +76,22 @@ async def stream(run: InterceptedRun, task: Sequence[Json] | None, stops: Sequen
 
 
 async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
-    async for item in live.run_stream(task=task, cancellation_token=token):
-        replayed = calls.replaying and not isinstance(item, TaskResult)
-        queue.put_nowait(mark(item) if replayed else item)
+    try:
+        async for item in live.run_stream(task=task, cancellation_token=token):
+            replayed = calls.replaying and not isinstance(item, TaskResult)
+            queue.put_nowait(mark(item) if replayed else item)
+    except SystemExit as error:  # asyncio would end the whole process
+        raise Escaped(error) from error
+
+
+def _check(driver: asyncio.Task[None]) -> None:
+    """Raise the error of a run that has ended by itself. A cancellation is an error, too: nobody has asked for it."""
+    try:
+        driver.result()
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise Escaped(error) from error
 
 
 async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from midturn.autogen.parts.children import IN_A_THREAD
+from midturn.autogen.parts.children import TOOL_FUNCTION
 from midturn.autogen.parts.kinds import is_mapping
 from midturn.record.codec import class_of
 
@@ -69,7 +69,7 @@ def plain(value: Any, hide: Hiding, read: Reading = "names", above: tuple[int, .
 
 def function_name(function: Any) -> str:
     """Return the name of a function in the code; for a callable object, the name of its class."""
-    function = getattr(function, IN_A_THREAD, function)
+    function = getattr(function, TOOL_FUNCTION, function)
     while isinstance(function, partial):
         function = cast("Any", function).func
     name = getattr(function, "__qualname__", None)

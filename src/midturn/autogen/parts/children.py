@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 DEPTH = 2
 """Number of levels of nested lists and mappings, and of functions around functions, that are searched."""
 
-IN_A_THREAD = "__midturn_in_a_thread__"
-"""The attribute of a wrapper that only starts a thread; it holds the function that runs in the thread."""
+TOOL_FUNCTION = "__midturn_tool_function__"
+"""The attribute of a wrapper around the function of a tool; it holds the function."""
 
 PLAIN = (str, int, float, bytes, NoneType)
 """Types of plain data, which get no names in a list."""
@@ -89,7 +89,7 @@ def parts_in(value: Any, depth: int = DEPTH) -> list[tuple[str, Any]]:
 
 def _behind(function: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield the parts that a function uses: a method's object, the parts in a closure, a partial's arguments."""
-    function = getattr(function, IN_A_THREAD, function)
+    function = getattr(function, TOOL_FUNCTION, function)
     if isinstance(function, MethodType):
         yield "", function.__self__
     elif isinstance(function, FunctionType):
