@@ -45,7 +45,7 @@ turn   when               status   said                                         
 | exit code | meaning |
 |---|---|
 | 0 | success |
-| 1 | an error, or a turn that failed |
+| 1 | an error, or a turn that failed or took too long |
 | 2 | wrong usage, or an APP that cannot be loaded |
 | 3 | no such store, session or checkpoint |
 | 4 | another worker holds the session, or its turn waits for an answer |

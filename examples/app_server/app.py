@@ -26,6 +26,7 @@ STATUS = {
     midturn.Conflict: 409,  # the key was used before, for another task
     midturn.SessionDeleted: 410,
     midturn.TurnFailed: 502,
+    midturn.TurnTimeout: 504,
     midturn.StoreUnavailable: 503,
     midturn.StoreFull: 503,
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from midturn.errors import StoreFull as StoreFull
     from midturn.errors import StoreUnavailable as StoreUnavailable
     from midturn.errors import TurnFailed as TurnFailed
+    from midturn.errors import TurnTimeout as TurnTimeout
     from midturn.errors import UnknownVersion as UnknownVersion
     from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
@@ -58,7 +59,7 @@ _MODULES = {
     "errors": (
         "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotFound "
         "NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable "
-        "TurnFailed UnknownVersion"
+        "TurnFailed TurnTimeout UnknownVersion"
     ),
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",

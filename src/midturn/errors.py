@@ -7,6 +7,7 @@
     ├── NotFound            there is no such session, turn, checkpoint or store (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── TurnFailed          a turn ended without a result; the state is as it was before the turn
+    ├── TurnTimeout         a turn took longer than its timeout; ``resume()`` continues it
     ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
     ├── ReplayDiverged      an interrupted turn cannot continue: its recorded calls do not fit the changed code
     ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
@@ -101,6 +102,19 @@ class TurnFailed(MidturnError):
     def __init__(self, message: str, *, session: str, turn: int, hint: str = "") -> None:
         super().__init__(message, session=session, hint=hint)
         self.turn = turn
+
+
+class TurnTimeout(MidturnError):
+    """A turn took longer than its ``timeout`` of seconds, and was stopped; ``turn`` is its number.
+
+    The state is as it was before the turn. ``resume()``, or the same key, continues the turn and repeats no completed
+    call.
+    """
+
+    def __init__(self, message: str, *, session: str, turn: int, timeout: float, hint: str = "") -> None:
+        super().__init__(message, session=session, hint=hint)
+        self.turn = turn
+        self.timeout = timeout
 
 
 class InDoubt(MidturnError):

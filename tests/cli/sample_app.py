@@ -156,6 +156,7 @@ def build_with_arguments(model):
 
 
 support = midturn.Blueprint("support", build)
+hasty = midturn.Blueprint("support", build, timeout=0.05)
 claims = midturn.Blueprint("claims", build)
 desk = midturn.Blueprint("desk", build_desk)
 cashier = midturn.Blueprint("cashier", build_cashier)

@@ -56,6 +56,16 @@ def test_a_failed_turn_is_tried_again(cli):
     assert "app.py" in error["traceback"]
 
 
+def test_a_turn_that_took_too_long_is_continued(cli, place):
+    result = cli("chat", "app:hasty", "case-42", "wait and see", code=1)
+    assert "turn 1 of session 'case-42' took longer than 0.05 seconds and was stopped" in result.err
+    assert "continue it: midturn resume app:hasty case-42" in result.err
+    error = cli("resume", "app:hasty", "case-42", "--json", code=1).error
+    assert (error["type"], error["turn"], error["timeout"]) == ("TurnTimeout", 1, 0.05)
+    (place / "go").touch()
+    assert cli("resume", "app:support", "case-42").out.endswith("helper: 1 said, the last: wait and see\n")
+
+
 def test_nothing_to_resume_is_fine(cli):
     cli("chat", "app:support", "case-42", "hello")
     assert cli("resume", "app:support", "case-42").out == "nothing to finish: no turn of case-42 is open\n"

@@ -170,6 +170,7 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
         (midturn.Conflict("is another task's"), 409, False),
         (midturn.SessionDeleted("is deleted"), 410, False),
         (midturn.TurnFailed("has failed", session="s", turn=1), 502, False),
+        (midturn.TurnTimeout("took too long", session="s", turn=1, timeout=1.0), 504, False),
         (midturn.StoreUnavailable("is away"), 503, True),
         (midturn.OutcomeUnknown("is away"), 503, True),
         (midturn.StoreFull("is full"), 503, True),

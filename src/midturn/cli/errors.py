@@ -25,12 +25,13 @@ from midturn.errors import (
     SessionDeleted,
     StateInvalid,
     TurnFailed,
+    TurnTimeout,
 )
 from midturn.stores.secrets import hidden
 
 HUMAN = "a human"
 """The owner of a session whose turn waits for an answer."""
-FACTS = ("session", "turn", "owner", "question", "tool", "arguments", "recorded", "now")
+FACTS = ("session", "turn", "timeout", "owner", "question", "tool", "arguments", "recorded", "now")
 """Attributes of errors that JSON repeats."""
 
 
@@ -121,7 +122,7 @@ def _sentence(error: MidturnError) -> str:
     match error:
         case SessionBusy() if error.owner != HUMAN:
             return f"session {error.session!r} is held by another worker: {error.owner}"
-        case TurnFailed() | ReplayDiverged():
+        case TurnFailed() | TurnTimeout() | ReplayDiverged():
             return text.partition("\n")[0]  # more lines may be a traceback of the agent's
         case StateInvalid():
             return ": ".join(error.differences[0])
@@ -141,7 +142,7 @@ def _hints(error: BaseException) -> list[str]:
             return notes
 
 
-def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # noqa: PLR0911 - one for each kind
+def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # noqa: C901, PLR0911 - one for each kind
     """Return what to type next. The type of an error decides, and for some types whether the library has a hint."""
     resume = command_line("resume", given.app, session, url=given.url)
     look = f"see what is asked: {command_line('answer', session, url=given.url)}"
@@ -155,6 +156,8 @@ def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # 
             return [f"finish the turn: {resume}", discard]
         case TurnFailed():
             return [f"try it again: {resume}"]
+        case TurnTimeout():
+            return [f"continue it: {resume}", discard]
         case ReplayDiverged():
             anyway = command_line("resume", given.app, session, url=given.url, flags=["--continue"])
             return [f"continue all the same, knowing that this is done: {anyway}", discard]

@@ -99,6 +99,7 @@ class OpenStore:
         on_drift: OnDrift = "warn",
         busy: Busy = "wait",
         timeout: float = 30.0,
+        turn_timeout: float | None = None,
         durability: Durability = "call",
         journals: int = JOURNALS,
     ) -> Session[Event, TurnResult]:
@@ -109,6 +110,9 @@ class OpenStore:
         ``on_drift`` says what to do when the agents differ from those that made the latest checkpoint: ``"warn"``,
         ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
+        ``turn_timeout`` is the largest number of seconds that one attempt at a turn may take; without it, the timeout
+        of the blueprint counts. A turn that takes longer is stopped with :class:`~midturn.TurnTimeout`, and
+        ``resume()`` continues it.
         ``durability="call"`` records every call inside a turn, so that an interrupted turn continues without
         repeating any call. With ``"turn"``, an interrupted turn runs again as a whole, so only tools that are
         ``read`` or ``idempotent`` can run. The calls of at least the last ``journals`` turns are kept.
@@ -118,6 +122,7 @@ class OpenStore:
             on_drift=on_drift,
             busy=busy,
             timeout=timeout,
+            turn_timeout=turn_timeout,
             durability=durability,
             journals=journals,
         )

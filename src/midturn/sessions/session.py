@@ -80,6 +80,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         Raises:
             TurnFailed: the agent or team raised an error; the state is as before, ``resume()`` tries the turn again.
+            TurnTimeout: the turn took too long and was stopped; ``resume()`` continues it.
             SessionBusy: another worker holds the session for too long, or the open turn waits for a human.
             InDoubt: the open turn waits for a decision about a call in doubt.
             ReplayDiverged: an interrupted turn has to be finished first, and its recorded calls do not fit the code.
@@ -110,6 +111,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         Raises:
             TurnFailed: the turn failed again.
+            TurnTimeout: the turn took too long again.
             ReplayDiverged: the code has changed, and the recorded calls do not fit.
         """
         return await self._last(self.resume_stream(diverged=diverged, by=by, cancellation_token=cancellation_token))

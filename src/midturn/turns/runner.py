@@ -14,6 +14,7 @@ from midturn.errors import (
     StoreFull,
     StoreUnavailable,
     TurnFailed,
+    TurnTimeout,
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.picked_bodies import PickedBodies
@@ -31,7 +32,7 @@ from midturn.record.rows import (
     encode_record,
     now,
 )
-from midturn.stopping import Escaped, settled
+from midturn.stopping import Escaped, fail, settled
 from midturn.turns.commit import Stamp, commit
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 
@@ -180,6 +181,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                 self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
             )
             holding = self._ledger.hold(lost)
+            self._limit(number, lost)
             try:
                 async for item in stream:
                     if isinstance(item, Outcome):
@@ -231,6 +233,23 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             waiting=waiting,
             notes=notes,
         )
+
+    def _limit(self, turn: int, halt: Stop) -> None:
+        """Stop this attempt at a turn when its timeout is over, if it has one and ``halt`` is not done before."""
+        session, timeout = self._ledger.session, self._options.turn_timeout or self._instance.blueprint.timeout
+        if timeout is None:
+            return
+        error = TurnTimeout(
+            f"turn {turn} of session {session!r} took longer than {timeout:g} seconds and was stopped\n"
+            "The state is as it was before the turn.",
+            session=session,
+            turn=turn,
+            timeout=timeout,
+            hint="resume(), or run() with the same key, continues it and repeats no completed call; allow it more time "
+            "with session(..., turn_timeout=SECONDS).",
+        )
+        timer = asyncio.get_running_loop().call_later(timeout, fail, halt, error)
+        halt.add_done_callback(lambda _: timer.cancel())
 
     def _journal(self, turn: OpenTurn, halt: Stop, diverged: Diverged) -> Journal | Unrecorded:
         """Return the journal of a turn. A turn with recorded calls always gets one, so that no call is made again."""

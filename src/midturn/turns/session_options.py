@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from midturn.errors import StateInvalid
 from midturn.record.head import check_labels
+from midturn.versions.blueprint import check_timeout
 from midturn.versions.loading import OnDrift, check_policy
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Options:
     on_drift: OnDrift = "warn"
     busy: Busy = "wait"
     timeout: float = 30.0
+    turn_timeout: float | None = None
     durability: Durability = "call"
     journals: int = JOURNALS
 
@@ -45,5 +47,6 @@ class Options:
             raise StateInvalid(f"is {self.journals!r}; give a number of turns, 0 or more", path="journals")
         if type(self.timeout) not in (int, float) or not self.timeout >= 0:
             raise StateInvalid(f"is {self.timeout!r}; give a number of seconds, 0 or more", path="timeout")
+        check_timeout(self.turn_timeout, "turn_timeout")
         if self.labels is not None:
             check_labels(self.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import MissingMigration, StateInvalid
@@ -28,6 +29,8 @@ class Blueprint:
     The factory takes no arguments, is sync or async, and returns a *fresh* agent or team each time: midturn builds one
     in each process, and another after each turn that failed. ``effects`` declares by name what tools do to the world,
     including tools of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
+    ``timeout`` is the largest number of seconds that one attempt at a turn may take, unless the session has a
+    ``turn_timeout``.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Blueprint:
         *,
         version: int = 1,
         effects: Mapping[str, Effect | tool] | None = None,
+        timeout: float | None = None,
     ) -> None:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise StateInvalid(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
@@ -47,6 +51,7 @@ class Blueprint:
         self.name = name
         self.version = version
         self.effects = declared(effects or {})
+        self.timeout = check_timeout(timeout, "timeout")
         self._factory = factory
         self._migrations: dict[int, Migration] = {}
 
@@ -119,6 +124,17 @@ class Blueprint:
             found.append(migration)
             version = migration.end
         return found
+
+
+def check_timeout(seconds: float | None, path: str) -> float | None:
+    """Return the timeout of a turn; ``None`` for no timeout.
+
+    Raises:
+        StateInvalid: it is not a positive, finite number.
+    """
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < inf):
+        raise StateInvalid(f"is {seconds!r}; give a number of seconds above 0, or None", path=path)
+    return seconds
 
 
 def _is_version(value: object) -> bool:
