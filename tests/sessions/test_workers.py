@@ -1,6 +1,7 @@
 """Several workers on one session: one writes at a time, and one that lost its lease cannot."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
@@ -148,6 +149,28 @@ async def test_a_long_turn_keeps_its_lease(store, monkeypatch):
     assert said(await first) == await expected("one")
     assert (await second).turn == 2
     assert len(model.seen) == 2
+
+
+@pytest.mark.parametrize("how", ["in the URL", "by name", "of a store of one's own", "of a fork"])
+async def test_a_lease_is_as_long_as_the_store_was_opened_with(url, how):
+    gate = Gate()
+    factory, _ = agents("one", gate) if how == "of a fork" else agents(gate)
+    async with midturn.open(f"{url}{'&' if '?' in url else '?'}lease=1000") as by_url:
+        opened = {
+            "by name": midturn.open(url, lease=1000),
+            "of a store of one's own": midturn.open(store=by_url.store, lease=1000.0),
+        }.get(how)
+        async with opened or nullcontext(by_url) as store:
+            session = store.session("case", factory)
+            if how == "of a fork":
+                await session.run(task="one")
+                session = await session.fork("other", at=1)
+            running = asyncio.create_task(session.run(task="hello"))
+            await gate.reached.wait()
+            head = await store.store.head(session.id)
+            assert 900 < head.expires - head.now <= 1000
+            gate.open()
+            await running
 
 
 async def _take_over(store):

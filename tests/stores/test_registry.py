@@ -9,7 +9,7 @@ import midturn
 from midturn.errors import StateInvalid, StoreUnavailable
 from midturn.stores import registry
 from midturn.stores.memory import MemoryStore
-from midturn.stores.registry import locate, without_secrets
+from midturn.stores.registry import locate, split_lease, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,6 @@ async def test_a_wrong_url_says_what_to_write_and_makes_no_file(url, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_of_every_store_is_taken_off_its_url(monkeypatch):
-    monkeypatch.setitem(registry.COMMON_OPTIONS, "pace", int)
-    assert registry.split_common("file:///cases?pace=7") == ("file:///cases", {"pace": 7})
-    assert registry.split_common("redis://host/0?a=b&pace=7&c=d") == ("redis://host/0?a=b&c=d", {"pace": 7})
-    assert registry.split_common("redis://host/0?a=b") == ("redis://host/0?a=b", {})
-    assert locate("sqlite:///x.db?pace=7") == ("sqlite", Path("x.db"))
-    assert registry.with_options("a b.db", {"pace": 7}) == "sqlite:///a%20b.db?pace=7"
-    with pytest.raises(StoreUnavailable, match="has no option peace"):
-        locate("sqlite:///x.db?pace=7&peace=7")
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -241,3 +230,32 @@ def test_a_store_takes_the_place_of_a_url_and_of_its_options(monkeypatch):
         midturn.open(store=MemoryStore(), strict=True)
     monkeypatch.setenv("MIDTURN_URL", "nothing-like-it://")
     assert repr(midturn.open(store=MemoryStore())) == "midturn.open(store=MemoryStore)"
+
+
+# --- the length of a lease
+
+
+@pytest.mark.parametrize(
+    ("url", "rest", "lease"),
+    [
+        ("memory://", "memory://", None),
+        ("memory://?lease=10", "memory://", "10"),
+        ("sqlite:///a?b.db?lease=4.5", "sqlite:///a?b.db", "4.5"),
+        ("sqlite:///a?b.db", "sqlite:///a?b.db", None),
+        ("file:///a?lease=10", "file:///a", "10"),
+        ("x.db?lease=10", "x.db?lease=10", None),
+        ("redis://host/0?strict=true&lease=10&replicas=1", "redis://host/0?strict=true&replicas=1", "10"),
+        ("postgresql://host/a?lease=10&sslmode=require", "postgresql://host/a?sslmode=require", "10"),
+        ("drawer://x?release=10", "drawer://x?release=10", None),
+    ],
+)
+def test_the_lease_is_taken_out_of_a_url(url, rest, lease):
+    assert split_lease(url) == (rest, lease)
+
+
+@pytest.mark.parametrize("lease", ["", "x", "nan", "inf", "2.9", "3601", 2, 3601, -1, True, None])
+def test_a_lease_has_limits(lease):
+    with pytest.raises(StateInvalid, match=r"lease: is .*; give a number of seconds from 3 to 3600"):
+        midturn.open("memory://?lease=x" if lease is None else "memory://", lease=lease)
+    with pytest.raises(StateInvalid, match="lease"):
+        midturn.open(store=MemoryStore(), lease=lease or "x")

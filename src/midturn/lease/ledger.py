@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from math import nan
 from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +17,7 @@ from midturn.errors import (
     OutcomeUnknown,
     SessionBusy,
     SessionDeleted,
+    StateInvalid,
     StoreUnavailable,
 )
 from midturn.lease.process import is_dead, new_owner
@@ -44,13 +46,31 @@ if TYPE_CHECKING:
     from midturn.store import Store, Transaction, Transactional
 
 LEASE = 30.0
-"""Seconds for which a lease is taken; it is renewed while a turn runs."""
+"""Seconds for which a lease is taken, unless the store was opened with others; it is renewed while a turn runs."""
+SHORTEST_LEASE, LONGEST_LEASE = 3.0, 3600.0
+"""Limits of that option. A shorter lease would be lost to a busy moment; a longer one holds up others after a crash."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two reads of a lease that another worker holds."""
 LOOKS = 20
 """Number of reads in the time for which the lease was last held, if that time is short."""
 
 RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow, DecisionRow)
+
+
+def check_lease(seconds: object) -> float:
+    """Return the length of a lease as a number; text comes from a URL.
+
+    Raises:
+        StateInvalid: it is not a number, or not within the limits.
+    """
+    try:
+        found = float(seconds) if isinstance(seconds, int | float | str) and not isinstance(seconds, bool) else nan
+    except ValueError:
+        found = nan
+    if not SHORTEST_LEASE <= found <= LONGEST_LEASE:
+        limits = f"from {SHORTEST_LEASE:g} to {LONGEST_LEASE:g}"
+        raise StateInvalid(f"is {seconds!r}; give a number of seconds {limits}", path="lease")
+    return found
 
 
 def holder(head: Head | None) -> str | None:
@@ -63,10 +83,10 @@ def holder(head: Head | None) -> str | None:
 class Holding:
     """Renewal of a lease. Its task starts only when the first renewal is due: most turns are over by then."""
 
-    def __init__(self, hold: Callable[[], Coroutine[None, None, None]]) -> None:
+    def __init__(self, hold: Callable[[], Coroutine[None, None, None]], first: float) -> None:
         self._hold = hold
         self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(LEASE / 3, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(first, self._begin)
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._hold())
@@ -81,9 +101,12 @@ class Holding:
 class Ledger:
     """A session's rows and head. One writer uses it at a time."""
 
-    def __init__(self, store: Store, session: str, *, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, store: Store, session: str, *, labels: Mapping[str, str] | None = None, lease: float | None = None
+    ) -> None:
         self.store = store
         self.session = session
+        self.lease = LEASE if lease is None else lease
         self.head: Head | None = None
         self.progress = Progress()
         self.bodies = Bodies()
@@ -197,7 +220,7 @@ class Ledger:
 
     def hold(self, lost: Stop) -> Holding:
         """Renew the lease until ``lost`` is done; if the lease is lost, ``lost`` gets the error."""
-        return Holding(partial(self._hold, lost))
+        return Holding(partial(self._hold, lost), self.lease / 3)
 
     async def _hold(self, lost: Stop) -> None:
         while not lost.done():
@@ -207,7 +230,7 @@ class Ledger:
                 pass  # The next write shows whether the lease is still held; until then the turn continues.
             except MidturnError as error:
                 fail(lost, error)
-            await asyncio.wait({lost}, timeout=LEASE / 3)
+            await asyncio.wait({lost}, timeout=self.lease / 3)
 
     async def _renew(self) -> None:
         async with self._writing:
@@ -245,7 +268,7 @@ class Ledger:
             status=status,
             labels=labels,
             owner=None if release else self._owner,
-            lease=0.0 if release else LEASE,
+            lease=0.0 if release else self.lease,
             token=token_hex(6),
             data=encode_record(progress),
             rows=tuple(rows),

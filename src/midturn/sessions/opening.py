@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.history.session_info import SessionStatus, describe, info_of
-from midturn.lease.ledger import holder
+from midturn.lease.ledger import check_lease, holder
 from midturn.record import codec
 from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
 from midturn.record.rows import Progress
 from midturn.sessions.session import Session
 from midturn.store import ListOrder
-from midturn.stores.registry import check_store, open_store, with_options
+from midturn.stores.registry import check_store, open_store, split_lease, with_options
 from midturn.stores.secrets import Secret, scheme_of
 from midturn.turns.session_options import JOURNALS, Options
 
@@ -34,7 +34,9 @@ MAX_BY_HAND = 64
 """Number of sessions that are cached between saves by hand."""
 
 
-def open(url: str | None = None, *, store: Store | None = None, **options: str | int | bool) -> OpenStore:
+def open(
+    url: str | None = None, *, store: Store | None = None, lease: float | None = None, **options: str | int | bool
+) -> OpenStore:
     """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
@@ -42,9 +44,12 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
     Instead of a URL, ``store`` gives an object that keeps the contract in :mod:`midturn.store`.
     Give the options of a server's store in the URL or by name: ``open("redis://...", strict=True)`` is the same as
     ``open("redis://...?strict=true")``.
+    ``lease`` is an option of every store: the number of seconds for which a worker holds a session without a sign of
+    life, from 3 to 3600, or 30 without the option.
 
     Raises:
-        StateInvalid: ``store`` came with a URL or with options, or does not keep the contract.
+        StateInvalid: ``store`` came with a URL or with options, or does not keep the contract; the lease is too short
+            or too long.
         StoreUnavailable: a store on this machine has no such option.
     """
     if store is not None:
@@ -52,16 +57,19 @@ def open(url: str | None = None, *, store: Store | None = None, **options: str |
             raise StateInvalid("give a URL or a store, not both", path="store")
         if options:
             raise StateInvalid(f"a store of your own takes no option {', '.join(options)}; set it there", path="store")
-        return OpenStore(check_store(store))
+        return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease))
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
-    return OpenStore(Secret(with_options(url, options) if options else url))
+    url, given = split_lease(with_options(url, options) if options else url)
+    wanted = given if lease is None else lease
+    return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted))
 
 
 class OpenStore:
     """An open store, with its sessions by id."""
 
-    def __init__(self, opens: Secret | Store) -> None:
+    def __init__(self, opens: Secret | Store, *, lease: float | None = None) -> None:
         self._opens = opens
+        self._lease = lease
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
 
@@ -126,7 +134,7 @@ class OpenStore:
             durability=durability,
             journals=journals,
         )
-        return Session(self.store, check_id(session), what, _autogen(), options)
+        return Session(self.store, check_id(session), what, _autogen(), options, lease=self._lease)
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; return the checkpoint's number."""

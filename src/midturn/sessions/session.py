@@ -53,11 +53,13 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         what: object,
         framework: Framework[EventT_co, ResultT_co],
         options: Options = NO_OPTIONS,
+        *,
+        lease: float | None = None,
     ) -> None:
         super().__init__(store, session)
         self._what = what
         self._options = options
-        self._ledger = Ledger(store, session, labels=options.labels)
+        self._ledger = Ledger(store, session, labels=options.labels, lease=lease)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options)
@@ -260,8 +262,9 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         Raises:
             Conflict: there is already a session with that id.
         """
-        options = replace(self._options, labels=None)
-        other = Session(self._ledger.store, check_id(session), self._what, self._framework.another(), options)
+        options, ledger = replace(self._options, labels=None), self._ledger
+        another = self._framework.another()
+        other = Session(ledger.store, check_id(session), self._what, another, options, lease=ledger.lease)
         if at:
             await other.begin_with(self.at(at))
         return other

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, cast
-from urllib.parse import quote, unquote, unquote_plus, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from midturn import store as contract
 from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
@@ -24,16 +24,11 @@ if TYPE_CHECKING:
 POSTGRES = ("postgresql", "postgres")
 REDIS = tuple(f"{scheme}{layout}" for scheme in ("redis", "rediss") for layout in ("", "+cluster", "+sentinel"))
 WITHOUT_OPTIONS = ("memory", "file", "sqlite")
-"""The stores on this machine. They have only the options of :data:`COMMON_OPTIONS`."""
+"""The stores on this machine. They have no option but ``lease``."""
 SCHEMES = (
     f"memory://, {path_urls.FILE}, {path_urls.SQLITE}, postgresql://user@host/database, redis://host, "
     "redis+cluster://host1,host2, redis+sentinel://host1,host2/name"
 )
-COMMON_OPTIONS: dict[str, Callable[[str], object]] = {}
-"""The options that every store has, by name. Each function parses the text of a value, or raises ``StoreUnavailable``.
-
-:func:`split_common` takes them off the URL, so that no store has to know them.
-"""
 
 _LIKE_A_URL = re.compile(
     r"^(postgres|redis)\w*[:/+]|^(sqlite|file|memory)//|^[a-z][a-z0-9+.-]*:|@|password=", re.IGNORECASE
@@ -64,13 +59,24 @@ def register_store(scheme: str, opener: Opener) -> None:
     _openers[scheme] = opener
 
 
+def split_lease(url: str) -> tuple[str, str | None]:
+    """Return a URL without the option ``lease``, which sessions use and not the store, and the value of the option."""
+    place, mark, query = url.rpartition("?")
+    options = query.split("&")
+    others = [option for option in options if not option.startswith("lease=")]
+    if "://" not in place or len(others) == len(options):
+        return url, None
+    value = next(option for option in options if option not in others).removeprefix("lease=")
+    return f"{place}{mark}{'&'.join(others)}" if others else place, value
+
+
 def locate(url: str) -> tuple[str, Path | None]:
     """Return the scheme of a URL, and the path of its store if it has one.
 
     Raises:
         StoreUnavailable: no store is registered for the URL.
     """
-    scheme, sep, rest = split_common(url)[0].partition("://")
+    scheme, sep, rest = split_lease(url)[0].partition("://")
     if not url.strip():
         raise StoreUnavailable(f"the URL of the store is empty; use one of {_known()}")
     if not sep:
@@ -92,23 +98,6 @@ def locate(url: str) -> tuple[str, Path | None]:
     if _LIKE_A_LOGIN.match(unquote(rest)):  # The message does not repeat it, as above.
         raise StoreUnavailable(f"a {scheme}:// store has no user, password and host; use one of {_known()}")
     return scheme, path_urls.parse(scheme, rest)
-
-
-def split_common(url: str) -> tuple[str, dict[str, object]]:
-    """Return the URL without the options that every store has, and the values of those options.
-
-    Raises:
-        StoreUnavailable: the value of such an option is wrong.
-    """
-    place, mark, query = url.partition("?")
-    if not mark or "://" not in place:
-        return url, {}
-    options = [(option, *option.partition("=")) for option in query.split("&")]
-    values = {name: COMMON_OPTIONS[name](unquote_plus(text)) for _, name, _, text in options if name in COMMON_OPTIONS}
-    if not values:
-        return url, {}
-    others = "&".join(option for option, name, _, _ in options if name not in COMMON_OPTIONS)
-    return place + (others and f"?{others}"), values
 
 
 def with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
@@ -150,7 +139,7 @@ def without_secrets(url: str) -> str:
 async def open_store(url: str) -> Store:
     """Open the store behind a URL, and create it if it does not exist yet."""
     scheme, _ = locate(url)
-    plain, _ = split_common(url)
+    plain, _ = split_lease(url)
     if scheme not in _BUILT_IN:
         return check_store(await _openers[scheme](plain))
     try:
@@ -200,7 +189,7 @@ def postgres() -> type[PostgresStore]:
 
 async def connect_postgres(url: str) -> PostgresStore:
     """Connect to a Postgres store without a check or a change of its tables."""
-    return await postgres().connect(split_common(url)[0])
+    return await postgres().connect(split_lease(url)[0])
 
 
 # Each opener imports its backend only when the first store of that kind is opened.
