@@ -15,6 +15,7 @@ from autogen_core.code_executor import CodeExecutor, CodeResult
 from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
 from autogen_core.models import FunctionExecutionResultMessage
 from autogen_core.tools import FunctionTool
+from desk import A1, Desk, killed
 from scripted import Scripted, calls
 from test_raising import Bench, assistant
 
@@ -303,3 +304,15 @@ def test_every_method_of_a_recorder_that_an_agent_calls_is_guarded():
     ]
     assert len(called) == 11
     assert all(method.__code__.co_filename == guard.__file__ for method in called)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+async def test_what_reconcile_raises_fails_the_turn(memory, error):
+    def reconcile(_):
+        raise error("boom")
+
+    desk = Desk([A1], effects={"refund": midturn.tool(reconcile=reconcile)})
+    desk.fail = "refund"
+    with pytest.raises(midturn.TurnFailed, match=error.__name__):
+        await (await killed(memory, desk)).resume()
+    assert desk.done == [("refund", "A1")]
