@@ -128,8 +128,7 @@ class InterceptedRun:
             for team in teams(self._parts):
                 members += map(self._watch_member, private.containers(team).values())
             self._check_names()
-            if not self.calls.recording:
-                self._check_effects()
+            self._check_effects()
             yield
         except BaseException:
             self._stand_ins.clear()  # a task that did not end must not make calls in the next run
@@ -197,6 +196,8 @@ class InterceptedRun:
 
     def _check_effects(self) -> None:
         """Check that no known tool needs a journal. A tool that only a server knows is checked when it is called."""
+        if self.calls.recording:
+            return
         for bench in (bench for each in self._workbenches.values() for bench in each):
             for name in private.tool_names(bench) if isinstance(bench, StaticWorkbench) else ():
                 declared = self.declared(bench, name)
