@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from midturn.autogen.adapter import replayed as replayed
     from midturn.errors import Conflict as Conflict
     from midturn.errors import Drifted as Drifted
+    from midturn.errors import HistoryLost as HistoryLost
     from midturn.errors import InDoubt as InDoubt
     from midturn.errors import LeaseLost as LeaseLost
     from midturn.errors import MidturnError as MidturnError
@@ -57,9 +58,9 @@ __version__ = "0.1.0"
 _MODULES = {
     "autogen.adapter": "State TurnResult replayed",
     "errors": (
-        "Conflict Drifted InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration NotFound "
-        "NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull StoreUnavailable "
-        "TurnFailed TurnTimeout UnknownVersion"
+        "Conflict Drifted HistoryLost InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration "
+        "NotFound NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull "
+        "StoreUnavailable TurnFailed TurnTimeout UnknownVersion"
     ),
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",

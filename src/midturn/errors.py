@@ -6,6 +6,7 @@
     ├── Conflict            the session changed between reading and writing it
     ├── NotFound            there is no such session, turn, checkpoint or store (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
+    ├── HistoryLost         the store no longer has what it had acknowledged
     ├── TurnFailed          a turn ended without a result; the state is as it was before the turn
     ├── TurnTimeout         a turn took longer than its timeout; ``resume()`` continues it
     ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
@@ -94,6 +95,20 @@ class SessionDeleted(MidturnError):
     def of(cls, session: str) -> SessionDeleted:
         """Return the error for any use of a deleted session."""
         return cls(f"session {session!r} was deleted and stays deleted; choose another id", session=session)
+
+
+class HistoryLost(MidturnError):
+    """The store no longer has what it had acknowledged: it was emptied, replaced, truncated, or set back.
+
+    This worker has written nothing since. A ``Session`` that has seen the lost history raises this error until the
+    store has that history again.
+    """
+
+    @classmethod
+    def of(cls, session: str, what: str) -> HistoryLost:
+        """Return the error for a session that the store has lost a part of; ``what`` says which."""
+        hint = "Restore the store. Or accept what it has now: continue with a new object from store.session(...)."
+        return cls(f"history of session {session!r} is lost: {what}", session=session, hint=hint)
 
 
 class TurnFailed(MidturnError):

@@ -163,13 +163,18 @@ class Model(ChatCompletionClient):
     async def create(self, messages, **_):
         self._faults.pass_by("model.before")
         asked = next(message.content for message in reversed(messages) if isinstance(message, UserMessage))
+        if asked.startswith("bad"):  # it fails when the gate is open, and else at once
+            await self._wait()
         text = answer(asked, len(messages), self._ledger)
         if self._delay:
             await asyncio.sleep(random.random() * self._delay)
-        while self._gate and not os.path.exists(self._gate):  # noqa: ASYNC110, ASYNC240, PTH110 - set by the test
-            await asyncio.sleep(0.005)
+        await self._wait()
         self._faults.pass_by("model.after")
         return CreateResult(finish_reason="stop", content=text, usage=RequestUsage(2, 1), cached=False)
+
+    async def _wait(self):
+        while self._gate and not os.path.exists(self._gate):  # noqa: ASYNC110, ASYNC240, PTH110 - set by the test
+            await asyncio.sleep(0.005)
 
     async def create_stream(self, messages, **_):
         yield await self.create(messages)
@@ -255,6 +260,17 @@ def build(spec, faults):
             return RoundRobinGroupChat(pair, max_turns=2)
 
 
+def session_of(opened, spec, faults):
+    """A new object for the session that the request names."""
+    return opened.session(
+        spec["session"],
+        blueprint(spec, faults) if spec.get("agent") in DURABLE else lambda: build(spec, faults),
+        busy=spec.get("busy", "wait"),
+        timeout=spec.get("timeout", 60),
+        durability=spec.get("durability", "call"),
+    )
+
+
 async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
@@ -277,13 +293,7 @@ async def serve(channel, spec):
             return head
 
         store.write = write
-        case = opened.session(
-            spec["session"],
-            blueprint(spec, faults) if spec.get("agent") in DURABLE else lambda: build(spec, faults),
-            busy=spec.get("busy", "wait"),
-            timeout=spec.get("timeout", 60),
-            durability=spec.get("durability", "call"),
-        )
+        case = session_of(opened, spec, faults)
         await look(channel, store, spec["session"], spec.get("agent"))
         faults.armed = faults.armed or faults.since == "steps"
         settles = spec.get("settles") and spec["ledger"]
@@ -292,6 +302,8 @@ async def serve(channel, spec):
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
             if "deadline" in step:
                 store._deadline = step["deadline"]
+            elif "new object" in step:
+                case = session_of(opened, spec, faults)
             else:
                 await take(channel, case, step, faults, settles)
     channel.say("end", gap=ticks.stop())

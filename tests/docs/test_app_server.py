@@ -175,6 +175,7 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
         (midturn.OutcomeUnknown("is away"), 503, True),
         (midturn.StoreFull("is full"), 503, True),
         (midturn.StateInvalid("is damaged", path="p"), 500, False),
+        (midturn.HistoryLost("is lost"), 500, False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -12,7 +12,7 @@ from kinds import assistant
 from scripted import calls
 
 import midturn
-from midturn.errors import Conflict, OutcomeUnknown, StoreUnavailable
+from midturn.errors import Conflict, HistoryLost, OutcomeUnknown, StoreUnavailable
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind, Row
 from midturn.record.rows import Progress
@@ -100,10 +100,13 @@ class CutOff:
 
 
 OUTCOMES = {
-    "it was written": (lambda write, old: write.head(now=2.0, created=1.0), None),
+    "it was written": (lambda write, old: write.head(now=2.0, created=old.created), None),
     "nothing was written": (lambda write, old: old, StoreUnavailable),
     "another wrote": (lambda write, old: replace(old, seq=old.seq + 1, token="other"), Conflict),
     "others wrote more than once": (lambda write, old: replace(old, seq=old.seq + 2, token="other"), Conflict),
+    "all was lost": (lambda write, old: None, HistoryLost),
+    "it was set back": (lambda write, old: replace(old, seq=old.seq - 1, token="older"), HistoryLost),
+    "it was set back, and another wrote": (lambda write, old: replace(old, token="other"), HistoryLost),
     "nobody can tell": (lambda write, old: StoreUnavailable("down"), OutcomeUnknown),
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from midturn.errors import (
     Conflict,
+    HistoryLost,
     LeaseLost,
     MidturnError,
     OutcomeUnknown,
@@ -53,6 +54,9 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two reads of a lease that another worker holds."""
 LOOKS = 20
 """Number of reads in the time for which the lease was last held, if that time is short."""
+
+DATED = frozenset({Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE, Kind.DECISION})
+"""Kinds of rows that contain the time, so that no other write makes the same one, and that are never removed."""
 
 RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow, DecisionRow)
 
@@ -116,6 +120,10 @@ class Ledger:
         self._writing = asyncio.Lock()
         self._doubtful = False
         """True if the outcome of the last renewal is unknown."""
+        self._mark: Row | None = None
+        """The last dated row that this ledger wrote. Every later history of the session has it."""
+        self._marked: str | None = None
+        """The token of a head whose history has the mark."""
 
     @property
     def owned(self) -> bool:
@@ -127,10 +135,10 @@ class Ledger:
 
         Raises:
             SessionDeleted: the session is deleted.
+            HistoryLost: the store has lost a part of the history that this ledger has seen.
         """
-        self._see(await self.store.head(self.session))
-        if self.head is not None and self.head.status == "deleted":
-            raise SessionDeleted.of(self.session)
+        self._see(await self._find())
+        await self._check_mark()
 
     def forget_bodies(self) -> None:
         """Free the memory of the bodies that were read."""
@@ -154,6 +162,7 @@ class Ledger:
         Raises:
             SessionBusy: somebody still holds it at ``until``, a time of :func:`time.monotonic`.
             CancelledError: ``stop`` was cancelled.
+            HistoryLost: the store has lost a part of the history that this ledger has seen.
         """
         pause, longest = SHORTEST_PAUSE, LONGEST_PAUSE
         epoch, since = self._epoch(), time.monotonic()
@@ -168,11 +177,12 @@ class Ledger:
                 )
             await unless(asyncio.sleep(min(pause, left)), stop)
             pause = min(pause * 1.5, longest)
-            await self.refresh()
+            self._see(await self._find())
             if self._epoch() != epoch:  # It was free for a moment, and another worker was faster: read more often.
                 now = time.monotonic()
                 longest = min(longest, max((now - since) / LOOKS, SHORTEST_PAUSE))
                 epoch, since = self._epoch(), now
+        await self._check_mark()
 
     @contextmanager
     def storing(self, archive: Archive) -> Generator[list[Row]]:
@@ -205,6 +215,7 @@ class Ledger:
             LeaseLost: this ledger held the lease, and another worker has taken it over.
             Conflict: this ledger did not hold the lease, and another worker wrote first.
             SessionDeleted: the session was deleted.
+            HistoryLost: the store has lost a part of the history that this ledger has seen.
         """
         if transaction is not None:
             await self._write(status, progress, rows, release=release, transaction=transaction)
@@ -253,10 +264,11 @@ class Ledger:
         sheltered: bool = False,
     ) -> None:
         if self._doubtful:
-            found = await self.store.head(self.session)
+            found = await self._find()
             if found is not None and found.owner == self._owner:
                 self._see(found)
             self._doubtful = False
+        await self._check_mark()
         head, owned = self.head, self.owned
         epoch = self._epoch()
         labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
@@ -277,25 +289,32 @@ class Ledger:
         applied = self._apply(write, progress, self.store if transaction is None else transaction)
         try:
             await (applied if sheltered else settled(applied))  # settled() makes a task, which costs more than it seems
-        except Conflict:
-            if not owned:
-                raise
-            raise LeaseLost(
-                f"session {self.session!r} was taken over by another worker, which will finish the turn",
-                session=self.session,
-            ) from None
+        except (Conflict, SessionDeleted) as error:
+            conflict = error
+        else:
+            return
+        await self._check_mark(await self._find())
+        if not owned:
+            raise conflict
+        raise LeaseLost(
+            f"session {self.session!r} was taken over by another worker, which will finish the turn",
+            session=self.session,
+        )
 
     async def _apply(self, write: Write, progress: Progress, to: Store | Transaction) -> None:
         try:
             head = await to.write(write)
         except OutcomeUnknown as unknown:
             head = await self._find_out(write, unknown)
-        self.head, self.progress = head, progress
+        self.head, self.progress, self._marked = head, progress, head.token
+        for row in write.rows:
+            if row.kind in DATED:
+                self._mark = row
 
     async def _find_out(self, write: Write, unknown: OutcomeUnknown) -> Head:
         """Return the head that an interrupted write made, if the write took effect."""
         try:
-            found = await self.store.head(self.session)
+            found = await self._find()
             seq = found.seq if found is not None else 0
             written = found is not None and seq > write.seq + 1 and await self._has(write.rows)
         except StoreUnavailable:
@@ -306,8 +325,6 @@ class Ledger:
             return write.head(now=found.now, created=found.created)
         if seq == write.seq:
             raise StoreUnavailable(f"{unknown}; nothing was written, try again", session=self.session) from unknown
-        if found is not None and found.status == "deleted":
-            raise SessionDeleted.of(self.session)
         raise Conflict.of(self.session)
 
     async def _has(self, rows: Sequence[Row]) -> bool:
@@ -336,9 +353,42 @@ class Ledger:
         """Return the name of a row for error messages."""
         return f"{self.session} {kind.name.lower()} {n}"
 
+    async def _find(self) -> Head | None:
+        """Read the head. Nothing else reads it, so that no head before the last known one is ever used.
+
+        Raises:
+            SessionDeleted: the session is deleted.
+            HistoryLost: the head is gone, or is not the last known one or a later one.
+        """
+        found, known = await self.store.head(self.session), self.head
+        if found is not None and found.status == "deleted":
+            self._see(found)
+            raise SessionDeleted.of(self.session)
+        if known is None or known.is_followed_by(found):
+            return found
+        at = "deleted" if known.status == "deleted" else f"in turn {self.progress.turn}"
+        now = "the store no longer has the session"
+        if found is not None:
+            now = f"the store has write {found.seq}{' of another history' if found.seq >= known.seq else ''}"
+        raise HistoryLost.of(self.session, f"this worker has seen write {known.seq} ({at}), and now {now}")
+
+    async def _check_mark(self, head: Head | None = None) -> None:
+        """Check that the history up to a head, by default the last known one, has what this ledger has written.
+
+        Without this, a history that was set back and then continued by others would look like a later one.
+
+        Raises:
+            HistoryLost: a row that this ledger wrote is gone.
+        """
+        head = head or self.head
+        if head is None or self._mark is None or head.token == self._marked:
+            return
+        if not await self._has([self._mark]):
+            what = f"this worker has written {self._mark.kind.name.lower()} {self._mark.n}"
+            raise HistoryLost.of(self.session, f"{what}, and others have continued without it")
+        self._marked = head.token
+
     def _see(self, head: Head | None) -> None:
-        if self.head is not None and (head is None or head.seq < self.head.seq):
-            self.forget_bodies()  # a failover has lost writes, and other bodies may get their numbers
         self.head = head
         if head is None or head.status == "deleted":
             self.progress = Progress()

@@ -79,6 +79,12 @@ class Head:
     data: bytes
     """Data of the layers above the store, which the store does not read."""
 
+    def is_followed_by(self, other: Head | None) -> bool:
+        """Return whether a store that had this head can have ``other`` now, without having lost a write."""
+        if other is None or other.created != self.created:
+            return False
+        return other.seq > self.seq or (other.seq == self.seq and other.token == self.token)
+
     def deleted(self, *, now: float) -> Head:
         """Return the head that remains after the session was deleted."""
         return Head(

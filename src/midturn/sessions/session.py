@@ -87,6 +87,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             InDoubt: the open turn waits for a decision about a call in doubt.
             ReplayDiverged: an interrupted turn has to be finished first, and its recorded calls do not fit the code.
             Conflict: the key was used before, for another task.
+            HistoryLost: the store has lost turns that this object has seen; the turn did not run, or has no result.
         """
         return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
 
@@ -339,6 +340,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                 number, known = await self._turn_of(key, digest)
                 own = known is not None and known.turn == self._ledger.progress.turn
                 if known is not None and (recorded := await self._runner.recorded(known.turn)) is not None:
+                    await self._ledger.refresh()  # the record must not be of another history than the one known here
                     yield recorded
                     return
                 progress = self._ledger.progress

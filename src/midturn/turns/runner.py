@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from midturn.errors import (
+    HistoryLost,
     LeaseLost,
     MidturnError,
     SessionDeleted,
@@ -204,7 +205,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             else:
                 self._instance.forget()
             raise
-        except (LeaseLost, SessionDeleted, StoreUnavailable, StoreFull):
+        except (LeaseLost, SessionDeleted, HistoryLost, StoreUnavailable, StoreFull):
             self._instance.forget()  # The store has the last word: as far as it knows, the turn was interrupted.
             raise
         except MidturnError as error:
@@ -337,7 +338,11 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
 
     async def _abort(self, status: Ended, error: BaseException) -> None:
-        """Record that the open turn ended without a checkpoint; drop its instance, or restore it if it was given."""
+        """Record that the open turn ended without a checkpoint; drop its instance, or restore it if it was given.
+
+        Raises:
+            HistoryLost: the turn failed, and the store has lost it or what was before it.
+        """
         progress = self._ledger.progress
         if progress.open is None or not self._ledger.owned:
             self._instance.forget()
@@ -361,6 +366,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             await settled(self._instance.go_back())  # a given instance must not keep half a turn
         except MidturnError as also:
             self._instance.forget()
+            if isinstance(also, HistoryLost) and status == "failed":
+                raise also from error  # TurnFailed would say that the state is as before the turn
             error.add_note(f"midturn could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:
