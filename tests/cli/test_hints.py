@@ -3,6 +3,8 @@
 import ast
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,16 @@ METHODS = re.compile(
     r"\b(answer|cancel|delete|discard|fork|load|midturn\.open|replay|resume|rewind|run(_stream)?|save|say|sessions?)\("
 )
 """Methods of a session or a store that a message may advise to call."""
+
+FORGETFUL = """
+import sqlite3
+class SetsBack(Model):
+    async def create(self, messages, **options):
+        with sqlite3.connect("backup.db") as old, sqlite3.connect("midturn.db") as live:
+            old.backup(live)
+        return await super().create(messages, **options)
+forgetful = midturn.Blueprint("support", lambda: AssistantAgent("helper", SetsBack()))
+"""
 
 OPEN_TURN = """
 def version(number, tools):
@@ -148,6 +160,40 @@ def test_a_key_of_another_task_leads_to_another_key(cli):
     cli("chat", "app:support", "case-42", "hello", "--key", "mail-1")
     result = cli("chat", "app:support", "case-42", "more", "--key", "mail-1", code=1)
     assert result.err.endswith("belongs to another task; choose another key for this one\n")
+
+
+@pytest.fixture
+def forgetful(place):
+    """An app whose model brings a backup back, which is made when this is called."""
+    with (place / "app.py").open("a") as app:
+        app.write(FORGETFUL)
+
+    def back_up():
+        with closing(sqlite3.connect(place / "midturn.db")) as live, closing(sqlite3.connect("backup.db")) as old:
+            live.backup(old)
+
+    return back_up
+
+
+def test_what_is_left_of_a_lost_history_can_be_looked_at(cli, forgetful):
+    cli("chat", "app:support", "case-42", "hello")
+    forgetful()
+    result = cli("chat", "app:forgetful", "case-42", stdin="more\nand more\n", code=1)
+    [show] = typed(result)
+    assert "history of session 'case-42' is lost" in result.err
+    assert "and more" not in result.out
+    assert "1 said, the last: hello" in cli(*show).out
+
+
+def test_a_lost_history_stops_the_resuming_of_all(cli, crash, place, forgetful):
+    for session in ("case-1", "case-2"):
+        crash(session)
+    (place / "go").touch()
+    forgetful()
+    [show] = typed(result := cli("resume", "app:forgetful", "--all", code=1))
+    assert show[-1] == "case-1"
+    assert "stopped: nothing was finished" in result.err
+    assert [each["status"] for each in cli("ls", "--json").json] == ["interrupted", "interrupted"]
 
 
 def test_a_store_in_memory_has_no_commands_for_another_process(cli):

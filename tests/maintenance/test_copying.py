@@ -9,7 +9,7 @@ from cast import Gate, agents, crash, expected, numbers, said
 from tools.servers.shared import store_url
 
 import midturn
-from midturn.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
+from midturn.errors import Conflict, HistoryLost, SessionBusy, SessionDeleted, StateInvalid
 from midturn.maintenance import copying
 from midturn.record.head import Kind, Row, Write
 from midturn.record.rows import encode_record, progress_of
@@ -471,6 +471,40 @@ async def test_a_destination_that_is_written_meanwhile_is_not_overwritten(both):
     with pytest.raises(Conflict, match="was written in the destination by somebody else during the copy; run again"):
         await transfer(source, Wrapped(target.store, write=write))
     assert await numbers(target.session("case")) == [(1, "failed"), (2, "done"), (3, "done"), (4, "done")]
+
+
+@pytest.mark.parametrize("when", ["before a write", "after the last write"])
+async def test_a_destination_that_loses_the_copy_meanwhile_is_told(both, when):
+    source, target = both
+    await fill(source)
+    await transfer(source, target)
+    await fill(source)
+
+    async def write(write):
+        if when == "before a write":
+            target.store._heads.clear()
+        head = await target.store.write(write)
+        target.store._heads.clear()
+        return head
+
+    with pytest.raises(HistoryLost, match="the destination had write"):
+        await transfer(source, Wrapped(target.store, write=write))
+
+
+async def test_a_source_that_goes_back_while_it_is_read_is_told(both):
+    source, target = both
+    await fill(source)
+    old = dict(source.store._heads)
+    await fill(source)
+
+    async def rows(*args, **options):
+        found = await source.store.rows(*args, **options)
+        source.store._heads.update(old)
+        return found
+
+    with pytest.raises(HistoryLost, match="the source had write"):
+        await transfer(Wrapped(source.store, rows=rows), target)
+    assert await target.store.head("case") is None
 
 
 async def test_a_session_whose_turn_runs_is_busy(both):

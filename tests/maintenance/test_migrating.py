@@ -102,6 +102,22 @@ async def test_each_session_is_migrated_once_and_back_again(store):
     assert (result.turn, await store.session("case-3").at(7).version()) == (7, 2)
 
 
+async def test_a_store_that_goes_back_in_time_ends_the_run(memory, monkeypatch):
+    for number in range(3):
+        await memory.session(f"case-{number}", blueprint()).run(task="card 1234-5678")
+    write, tried = memory.store.write, []
+
+    async def forgetful(change):
+        tried.append(change.session)
+        memory.store._heads.clear()
+        return await write(change)
+
+    monkeypatch.setattr(memory.store, "write", forgetful)
+    with pytest.raises(midturn.HistoryLost, match="no longer has the session"):
+        await each(memory, migration(memory), ids=[f"case-{number}" for number in range(3)])
+    assert tried == ["case-0"]
+
+
 async def test_in_bulk_and_when_used_come_to_the_same(memory):
     await memory.session("one", blueprint()).run(task="My card is 1234-5678.")
     await multiply(memory.store, "one", ["two"])

@@ -17,7 +17,7 @@ from midturn.cli.output import note
 from midturn.cli.questions import prompt
 from midturn.cli.session_argument import look_up
 from midturn.cli.signals import ask, run, someone_else_reads
-from midturn.errors import Conflict, MidturnError, StateInvalid
+from midturn.errors import Conflict, HistoryLost, MidturnError, StateInvalid
 from midturn.record.head import NO_LABELS
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ async def _converse(conversation: Conversation, patience: float, *, trace: bool)
             if stop.number != signal.SIGINT or conversation.live.asks or someone_else_reads():
                 raise  # the agent still reads the terminal: the next line would go to it
             report(stop, as_json=False)
+        except HistoryLost:
+            raise  # this conversation has seen the lost history, and can only be refused from now on
         except (MidturnError, AppInvalid) as error:
             report(error, as_json=False, trace=trace)
 

@@ -18,6 +18,7 @@ from midturn.cli.output import console, line, note, print_json, say
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
 from midturn.errors import (
+    HistoryLost,
     MidturnError,
     NotFound,
     SessionBusy,
@@ -130,6 +131,9 @@ class _Copier:
                         note(str(busy))
                 except (StoreFull, StoreUnavailable) as error:  # the other sessions would fail in the same way
                     error.add_note(f"{self._summary()}; {AGAIN}")
+                    raise
+                except HistoryLost as error:  # nobody knows what else the store has lost
+                    error.add_note(self._summary())
                     raise
                 except MidturnError as error:
                     self._fail(id_, error)

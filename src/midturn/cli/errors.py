@@ -16,6 +16,7 @@ from midturn.cli.options import GIVEN, Given, command_line
 from midturn.cli.output import clean, complain, print_json
 from midturn.errors import (
     Conflict,
+    HistoryLost,
     InDoubt,
     MidturnError,
     MigrationFailed,
@@ -168,6 +169,9 @@ def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # 
             return [f"continue the turn: {resume}"]
         case MigrationFailed() if error.hint:
             return [discard]
+        case HistoryLost():
+            show = command_line("show", session, url=given.url)
+            return [f"restore the store, or see what it has now: {show}", "the next command accepts what it has"]
         case NotFound() if error.hint:
             return [f"list the sessions: {command_line('ls', url=given.url)}"]
         case _:

@@ -18,7 +18,7 @@ from midturn.cli.options import command_line, common, label_option, traceback_op
 from midturn.cli.output import clean, complain, console, dump_json, note, print_json, say
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
-from midturn.errors import MidturnError, NotFound, StoreFull, StoreUnavailable
+from midturn.errors import HistoryLost, MidturnError, NotFound, StoreFull, StoreUnavailable
 from midturn.record.head import check_id
 
 if TYPE_CHECKING:
@@ -187,6 +187,9 @@ class _Score:
                 raise end from None
             except (StoreFull, StoreUnavailable) as error:  # the other sessions would fail in the same way
                 error.add_note(f"{self._summary()}; {AGAIN}")
+                raise
+            except HistoryLost as error:  # nobody knows what else the store has lost
+                error.add_note(self._summary())
                 raise
             finally:
                 if self._as_json:

@@ -16,7 +16,7 @@ from midturn.cli.output import console, note, print_json, say
 from midturn.cli.questions import open_questions, questions_json, summary
 from midturn.cli.session_argument import existing, reader
 from midturn.cli.signals import handling
-from midturn.errors import MidturnError, SessionBusy, SessionDeleted, UnknownVersion
+from midturn.errors import HistoryLost, MidturnError, SessionBusy, SessionDeleted, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,6 +114,9 @@ class ResumeAll:
                 self._score["waiting"].append(found)
 
     def _fail(self, session: str, error: Exception) -> None:
+        if isinstance(error, HistoryLost):  # the store may have lost other calls, too, and they would be made again
+            error.add_note(f"stopped: {self._summary() or 'nothing was finished'}")
+            raise error
         self._score["failed"].append({"session": session, "error": facts(error, trace=self._trace)})
         if not self._as_json:
             report(error, as_json=False, trace=self._trace)

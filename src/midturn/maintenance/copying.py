@@ -12,7 +12,7 @@ import uuid
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from midturn.errors import Conflict, SessionBusy, SessionDeleted, StateInvalid
+from midturn.errors import Conflict, HistoryLost, SessionBusy, SessionDeleted, StateInvalid
 from midturn.lease.ledger import LEASE, holder
 from midturn.lease.process import new_owner
 from midturn.record import codec
@@ -78,6 +78,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         SessionBusy: a turn runs, or somebody else copies the session; nothing is lost, try again.
         Conflict: the session has continued in ``target``, or keeps changing in ``source``. Nothing was overwritten.
         SessionDeleted: the session was deleted in ``target``.
+        HistoryLost: one of the stores went back in time during the copy.
         StateInvalid: the session is damaged or half copied in ``source``, or ``target`` returned other data than was
             written to it.
     """
@@ -275,6 +276,8 @@ class _Transfer:
                 )
             )
         except Conflict:
+            if there is not None:
+                await self._later(self._target, there)
             raise Conflict(
                 f"session {self._session!r} was written in the destination by somebody else during the copy; run again",
                 session=self._session,
@@ -291,11 +294,11 @@ class _Transfer:
                     found.add(row)
                 else:
                     more = True
-        head = await self._target.head(self._session)
-        if head is not None and head.status == "deleted":
+        head = await self._later(self._target, written)
+        if head.status == "deleted":
             raise SessionDeleted.of(self._session)
-        if head is None or head.seq == written.seq:
-            good = head is not None and not more and found.close(head) == digest.close(self._head)
+        if head.seq == written.seq:
+            good = not more and found.close(head) == digest.close(self._head)
         else:
             good = found.close(self._head) == digest.close(self._head)
         if not good:
@@ -308,8 +311,19 @@ class _Transfer:
 
     async def _moved(self) -> bool:
         """Return whether the source has changed, so that the rows that were read may not belong together."""
-        head = await self._source.head(self._session)
-        return head is None or head.seq != self._head.seq
+        return (await self._later(self._source, self._head)).seq != self._head.seq
+
+    async def _later(self, store: Store, seen: Head) -> Head:
+        """Return the head of the session in one of the stores, where it was ``seen`` before.
+
+        Raises:
+            HistoryLost: the store no longer has what was seen.
+        """
+        head = await store.head(self._session)
+        if head is None or not seen.is_followed_by(head):
+            where = "source" if store is self._source else "destination"
+            raise HistoryLost.of(self._session, f"the {where} had write {seen.seq}, and lost it during the copy")
+        return head
 
     def _pages(self) -> Iterator[_Page]:
         for kind in Kind:

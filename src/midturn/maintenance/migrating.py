@@ -6,7 +6,15 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from midturn.errors import (
+    Conflict,
+    HistoryLost,
+    MidturnError,
+    SessionDeleted,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+)
 from midturn.history.checkpoints import read_checkpoint
 from midturn.history.turns import PAGE
 from midturn.lease.ledger import Ledger
@@ -279,7 +287,7 @@ async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
         return Result(session=session, became="unchanged", reason="was deleted")
     except Conflict:
         return Result(session=session, became="busy", reason="is being written by somebody else")
-    except (StoreUnavailable, StoreFull):
+    except (StoreUnavailable, StoreFull, HistoryLost):  # nobody knows what else the store has lost
         raise
     except Exception as error:  # noqa: BLE001 - an error of one session must not stop the others
         text = str(error) if isinstance(error, MidturnError) else f"{type(error).__name__}: {error}"
