@@ -455,6 +455,25 @@ async def test_an_opening_that_was_cut_off_is_gone_on_with(root):
         assert (await store.write(a_write())).seq == 1
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_goes_in_the_middle_of_a_write_is_not_acknowledged(store, file, monkeypatch, *, replaced):
+    await store.write(a_write(rows=[a_row(1)]))
+    before, real = file.read_bytes(), os.fsync
+
+    def fsync(number):
+        real(number)
+        file.unlink(missing_ok=True)
+        if replaced:
+            file.write_bytes(before)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(OutcomeUnknown, match="was removed or replaced while it was written"):
+            await store.write(a_write(seq=1, rows=[a_row(2)]))
+    head = await store.head("case-42")
+    assert (head and head.seq) == (1 if replaced else None)
+
+
 async def test_a_store_that_is_gone_does_not_look_empty(store, root):
     await store.write(a_write())
     root.rename(root.with_name("moved"))

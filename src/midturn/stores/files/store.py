@@ -291,6 +291,7 @@ class FileStore:
                 self._replace(index, spare)
             else:
                 self._append(file, index, [line] if old else [header, line])
+                _check_place(file, index)
             return head
 
     def _replace(self, index: Index, spare: Path) -> None:
@@ -390,6 +391,20 @@ def _lock(file: int, path: Path, how: int) -> None:
             raise _Busy  # it was replaced between opening and locking
     except (BlockingIOError, FileNotFoundError):
         raise _Busy from None
+
+
+def _check_place(file: int, index: Index) -> None:
+    """Check that a file which was written is the one that others find. What went to a removed file is lost.
+
+    Raises:
+        OutcomeUnknown: it was removed or replaced during the write.
+    """
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(file), index.path.lstat()):
+            return
+    index.clear()
+    message = f"{index.path} was removed or replaced while it was written; read the session again"
+    raise OutcomeUnknown(message, session=index.session)
 
 
 def _write_all(file: int, data: bytes) -> None:
