@@ -32,7 +32,8 @@ class Store(Protocol):
 
     Every method may raise :class:`~midturn.errors.StoreUnavailable` within the deadline, and
     :class:`~midturn.errors.StateInvalid` for a stored record that is damaged. Damage to one session does not affect
-    another.
+    another. A store that notices by itself that it has lost acknowledged writes raises
+    :class:`~midturn.errors.HistoryLost`; it need not, because each session compares the heads that it reads.
     """
 
     profile: Profile

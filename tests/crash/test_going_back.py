@@ -5,12 +5,16 @@ combinations are tried, and each many times.
 """
 
 import os
+import sqlite3
 from collections import Counter
+from contextlib import closing, suppress
 from itertools import product
 
 import pytest
 from backups import backups_of
 from tools.servers import Redis, shared
+
+import midturn
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 TIMES = 20 if LONG else 1
@@ -177,3 +181,108 @@ def test_a_deleted_session_stays_deleted_and_is_lost_history_when_a_backup_bring
     assert driver.run()["kind"] == "SessionDeleted"
     operator.bring_back("alive")
     assert driver.run()["kind"] == "HistoryLost"
+
+
+# The files of SQLite. A process that has them open can go on with files that nobody will ever find again.
+
+
+def beside(path, end):
+    return path.with_name(path.name + end)
+
+
+def cut(file, share):
+    os.truncate(file, int(file.stat().st_size * share))
+
+
+def copied(file):
+    """Put a copy in the place of a file, as a restored backup of the whole folder does."""
+    file.with_suffix(".copy").write_bytes(file.read_bytes())
+    file.with_suffix(".copy").replace(file)
+
+
+def brought_back(path):
+    """Put a database of before in the place of the three files."""
+    for end in ("-wal", "-shm"):
+        beside(path, end).unlink()
+    path.with_name("old.db").replace(path)
+
+
+LOST = {
+    "log removed": lambda path: beside(path, "-wal").unlink(),
+    "log moved": lambda path: beside(path, "-wal").rename(path.with_name("elsewhere")),
+    "log replaced": lambda path: copied(beside(path, "-wal")),
+    "log emptied": lambda path: cut(beside(path, "-wal"), 0),
+    "log cut": lambda path: cut(beside(path, "-wal"), 0.5),
+    "database removed": lambda path: path.unlink(),
+    "database replaced": copied,
+    "database brought back": brought_back,
+    "database emptied": lambda path: cut(path, 0),
+    "folder moved": lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
+}
+"""What is done to the files, each of which may lose what was acknowledged."""
+APART = {
+    "index removed": lambda path: beside(path, "-shm").unlink(),
+    "index replaced": lambda path: copied(beside(path, "-shm")),
+}
+"""What loses nothing, but separates the process from all others, whose writes it would overwrite."""
+
+
+@pytest.mark.parametrize("when", WHENS)
+@pytest.mark.parametrize("deed", [*LOST, *APART])
+def test_sqlite_acknowledges_nothing_that_a_kill_would_lose(workers, tmp_path, *, deed, when, read, figures):
+    folder, gate = tmp_path / "folder", tmp_path / "gate"
+    folder.mkdir()
+    path = folder / "store.db"
+    worker = workers(url=f"sqlite:///{path}", session="case", gate=str(gate), writes=True, listens=True)
+    driver = Driver(worker)
+    gate.touch()
+    assert driver.run()["is"] == "done"
+    with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(path.with_name("old.db"))) as old:
+        live.backup(old)
+    assert driver.run()["is"] == "done"
+    if when == "in a turn":
+        gate.unlink()
+        driver.begin()
+        worker.wait_for("wrote")
+    (LOST | APART)[deed](path)
+    if when == "in a turn":
+        gate.touch()
+        said = [driver.hear()]
+    else:
+        said = [driver.run()]
+    said += [driver.run(), driver.resume()]
+    worker.kill()
+    acknowledged = [each["turn"] for each in said if each["is"] == "done" and each["turn"]]
+    if acknowledged:
+        with suppress(midturn.MidturnError):
+            done = [turn.number for turn in read(f"sqlite:///{path}", "case")[0] if turn.status == "done"]
+            assert set(acknowledged) <= set(done), f"{acknowledged} were acknowledged, and {done} are left"
+    kinds = {each["kind"] for each in said if each["is"] == "error"}
+    assert kinds == ({"HistoryLost"} if deed in LOST else {"StoreUnavailable"}), said
+    assert not acknowledged
+    if deed in APART:
+        turns, _ = read(f"sqlite:///{path}", "case")
+        assert [turn.status for turn in turns[:2]] == ["done", "done"]
+    figures(store="sqlite", deed=deed.replace(" ", "_"), when=when.replace(" ", "_"), errors=sorted(kinds))
+
+
+def test_a_log_that_sqlite_itself_makes_shorter_is_no_loss(workers, tmp_path, read):
+    """Another process may write the whole log into the database, and begin a new one in the same file."""
+    path = tmp_path / "store.db"
+    worker = workers(url=f"sqlite:///{path}", session="case", listens=True)
+    driver = Driver(worker)
+    for number in range(1, 9):
+        assert driver.run()["turn"] == number
+        with closing(sqlite3.connect(path, timeout=60)) as db:
+            assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+            if number % 2:
+                db.execute("CREATE TABLE more (x)")
+                db.execute("INSERT INTO more VALUES (zeroblob(300000))")
+            else:
+                db.execute("DROP TABLE more")
+            db.commit()
+            db.execute("PRAGMA incremental_vacuum").fetchall()
+            db.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if number % 4 else 'PASSIVE'})").fetchall()
+    worker.kill()
+    turns, _ = read(f"sqlite:///{path}", "case")
+    assert [turn.status for turn in turns] == ["done"] * 8

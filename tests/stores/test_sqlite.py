@@ -12,13 +12,14 @@ import tempfile
 import threading
 import time
 import warnings
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from midturn.errors import (
     Conflict,
+    HistoryLost,
     MidturnError,
     OutcomeUnknown,
     StateInvalid,
@@ -473,11 +474,12 @@ async def test_a_write_whose_caller_goes_half_way_is_rolled_back(path, monkeypat
     monkeypatch.setattr(sqlite, "STEPS", 1)
     async with opened(path) as store:
 
-        def go():
+        def go(*args, advance=store._advance):
             store._job.drop()
+            return advance(*args)
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_check_file", go)
+            patch.setattr(store, "_advance", go)
             with pytest.raises(StoreUnavailable) as caught:
                 await store.write(a_write(rows=[a_row(1)]))
             assert not isinstance(caught.value, OutcomeUnknown)
@@ -711,9 +713,86 @@ async def test_a_file_that_was_replaced_takes_no_more_writes(store, path):
     path.rename(path.with_name("backup.db"))
     for _ in range(2):
         for call in (store.write(a_write(seq=1)), store.delete("case-42")):
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(HistoryLost, match="was removed or replaced while it was open"):
                 await call
         path.write_bytes(b"another file")
+
+
+async def test_files_that_have_been_in_their_places_for_long_are_missed_as_well(tmp_path):
+    """After some seconds, only the folder is looked at, until one of its entries changes."""
+    deeds = {
+        "log": lambda path: path.with_name("support.db-wal").unlink(),
+        "index": lambda path: path.with_name("support.db-shm").unlink(),
+        "database": lambda path: path.replace(path.with_name("elsewhere")),
+        "folder": lambda path: path.parent.rename(tmp_path / "elsewhere"),
+        "nothing": lambda path: path.with_name("another file").touch(),
+    }
+    async with AsyncExitStack() as stack:
+        stores = {}
+        for deed in deeds:
+            (tmp_path / deed).mkdir()
+            stores[deed] = await stack.enter_async_context(opened(tmp_path / deed / "support.db"))
+            await stores[deed].write(a_write(rows=[a_row(1)]))
+        for store in stores.values():
+            while store._files.seen is None:
+                await store.head("case-42")
+                await asyncio.sleep(0.01)
+        for deed, store in stores.items():
+            assert (await store.write(a_write(seq=1))).seq == 2
+            deeds[deed](tmp_path / deed / "support.db")
+            if deed == "nothing":
+                assert (await store.write(a_write(seq=2))).seq == 3
+                continue
+            for call in (store.head("case-42"), store.write(a_write(seq=2)), store.delete("case-42")):
+                with pytest.raises(StoreUnavailable if deed == "index" else HistoryLost):
+                    await call
+
+
+async def test_a_log_that_goes_in_the_middle_of_a_commit_is_not_acknowledged(store, path, monkeypatch):
+    await store.write(a_write(rows=[a_row(1)]))
+
+    def go(session, check=store._check_caller):
+        if store._job.writing:
+            path.with_name("support.db-wal").unlink()
+        check(session)
+
+    monkeypatch.setattr(store, "_check_caller", go)
+    with pytest.raises(HistoryLost, match="-wal was removed or replaced"):
+        await store.write(a_write(seq=1, rows=[a_row(2)]))
+
+
+@pytest.mark.parametrize("when", ["before", "inside"])
+async def test_a_transaction_on_a_log_that_is_gone_is_not_acknowledged(store, path, when):
+    log = path.with_name("support.db-wal")
+    await store.write(a_write(rows=[a_row(1)]))
+    if when == "before":
+        log.unlink()
+
+    async def transact():
+        async with store.transaction() as transaction:
+            await transaction.execute("CREATE TABLE mine (x)")
+            log.unlink()
+            await transaction.write(a_write(seq=1))
+
+    with pytest.raises(HistoryLost, match="-wal was removed or replaced"):
+        await transact()
+    assert not log.exists(), "a connection has made another log"
+
+
+async def test_a_link_to_the_file_is_followed_and_must_not_lead_elsewhere(path, tmp_path):
+    (tmp_path / "disk").mkdir()
+    for name in ("one.db", "other.db"):
+        async with opened(tmp_path / "disk" / name):
+            pass
+    path.symlink_to(tmp_path / "disk" / "one.db")
+    async with opened(path) as store:
+        await store.write(a_write(rows=[a_row(1)]))
+        path.unlink()
+        path.symlink_to(tmp_path / "disk" / "other.db")
+        with pytest.raises(HistoryLost):
+            await store.write(a_write(seq=1))
+        with pytest.raises(HistoryLost):
+            await store.head("case-42")
 
 
 # Errors

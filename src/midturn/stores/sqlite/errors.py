@@ -7,7 +7,15 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING
 
-from midturn.errors import Conflict, MidturnError, OutcomeUnknown, StateInvalid, StoreFull, StoreUnavailable
+from midturn.errors import (
+    Conflict,
+    HistoryLost,
+    MidturnError,
+    OutcomeUnknown,
+    StateInvalid,
+    StoreFull,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +32,20 @@ def code(error: sqlite3.Error) -> int | None:
     return found if found is None else found & 0xFF
 
 
+def lost(what: object, how: str, session: str | None) -> HistoryLost:
+    """Return the error for a file that has lost what was written to it; ``how`` says by what."""
+    return HistoryLost(
+        f"{what} was {how} while it was open, so what was written to it may be lost; "
+        "stop all processes that use the database, restore it or check it, then open the store again",
+        session=session,
+    )
+
+
 def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing: bool) -> MidturnError:
     """Return the error of midturn for one of SQLite; ``writing`` is true if the change may have taken effect."""
     kind: type[MidturnError] = StoreUnavailable
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ:
+        return lost(f"{path} or its log", "truncated", session)
     match code(error):
         case sqlite3.SQLITE_CONSTRAINT if session is not None:
             return Conflict.of(session)
@@ -44,14 +63,15 @@ def translated(error: sqlite3.Error, path: Path, session: str | None, *, writing
     return kind(f"{message} ({error.sqlite_errorname})", session=session)
 
 
-def translated_system(error: OSError, path: Path, session: str | None) -> MidturnError:
-    """Return the error of midturn for one of the system, outside SQLite."""
+def translated_system(error: OSError, path: Path, session: str | None, *, writing: bool = False) -> MidturnError:
+    """Return the error of midturn for one of the system, outside SQLite. ``writing`` as for :func:`translated`."""
     if error.errno in _FULL:
         return StoreFull(_full(path), session=session)
     if error.errno in _DENIED:
         return StoreUnavailable(_denied(path), session=session)
     reason = _NONE_LEFT if error.errno == errno.EMFILE else error.strerror
-    return StoreUnavailable(f"{path} cannot be used: {reason}", session=session)
+    kind = OutcomeUnknown if writing else StoreUnavailable
+    return kind(f"{path} cannot be used: {reason}", session=session)
 
 
 def _may_open_files() -> bool:

@@ -16,13 +16,22 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.errors import (
+    Conflict,
+    HistoryLost,
+    OutcomeUnknown,
+    SessionDeleted,
+    StateInvalid,
+    StoreUnavailable,
+    UnknownVersion,
+)
 from midturn.record.codec import decode, encode
 from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.privacy import create_for_sqlite, report_if_shared
 from midturn.stores.scripts import named, script
-from midturn.stores.sqlite.errors import code, translated, translated_system
+from midturn.stores.sqlite.errors import code, lost, translated, translated_system
+from midturn.stores.sqlite.files import SETTLED, OpenFiles
 from midturn.stores.thread_job import Job
 
 if TYPE_CHECKING:
@@ -64,7 +73,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        self._file: os.stat_result
+        self._files: OpenFiles | None = None
         self._job = Job(0.0)
         self._known: dict[str, tuple[int, float]] = {}
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -93,8 +102,13 @@ class SqliteStore:
         return store
 
     async def head(self, session: str) -> Head | None:
-        row = await self._read(lambda: self._db.execute(_SQL["head"], (session,)).fetchone(), session)
-        return row and _as_head(row)
+        def read() -> tuple[Any, ...] | None:
+            found: tuple[Any, ...] | None = self._db.execute(_SQL["head"], (session,)).fetchone()
+            self._check_files(session)  # what only this process can read is lost already
+            return found
+
+        row = await self._read(read, session)
+        return None if row is None else _as_head(row)
 
     async def heads(
         self,
@@ -153,7 +167,7 @@ class SqliteStore:
         from midturn.stores.sqlite.transaction import SqliteTransaction
 
         self._check_usable()
-        transaction = SqliteTransaction(self._path, self._deadline, self._file)
+        transaction = SqliteTransaction(self._path, self._deadline, self._files)
         try:
             await transaction.begin()
             yield transaction
@@ -238,6 +252,7 @@ class SqliteStore:
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
+        self._files = None
         if connection is not None:
             connection.close()
 
@@ -247,7 +262,9 @@ class SqliteStore:
         while True:
             self._check_caller(session)
             try:
-                return work()
+                result = work()
+                if job.writing:
+                    self._check_files(session)  # what went to a removed file is not acknowledged
             except sqlite3.Error as error:
                 match code(error):
                     case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_PROTOCOL:
@@ -257,7 +274,9 @@ class SqliteStore:
                     case _:  # Not chained: Python's message quotes stored text that is not UTF-8.
                         raise translated(error, self._path, session, writing=self._job.writing) from None
             except OSError as error:
-                raise translated_system(error, self._path, session) from error
+                raise translated_system(error, self._path, session, writing=job.writing) from error
+            else:
+                return result
             # Not SQLite's busy timeout: nothing could end it early, and it does not apply to every lock.
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
@@ -273,6 +292,7 @@ class SqliteStore:
     def _transaction(self, session: str | None, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
         # IMMEDIATE: a transaction that has read can no longer write once another one has written.
         db = self._db
+        self._check_files(session, changing=True)
         try:
             db.execute(begin)
             yield db
@@ -311,11 +331,12 @@ class SqliteStore:
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         if (mode, synchronous) != ("wal", 2):
             raise StoreUnavailable(f"{path} is not durable here ({mode}, synchronous {synchronous}); use a local disk")
-        self._file = path.stat()
         # Only now: before, it might have been the file of another program. SQLite gives new side files the same mode.
-        if not report_if_shared(path, self._file):
+        if not report_if_shared(path):
             for end in ("-wal", "-shm", "-journal"):
                 report_if_shared(path.with_name(path.name + end))
+        db.execute(_SQL["counts"]).fetchall()  # opens the log, if nothing has opened it yet
+        self._files = OpenFiles(path)
 
     def _check_ours(self) -> None:
         # Not open(): closing that would release the locks that other connections of this process hold on the file.
@@ -373,7 +394,6 @@ class SqliteStore:
                     db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
             if write.prune:
                 db.execute(_SQL["prune"], (found[0], write.prune))
-            self._check_file()
         if len(self._known) >= KNOWN and name not in self._known:
             self._known.clear()
         self._known[name] = found
@@ -397,7 +417,6 @@ class SqliteStore:
             for clear in ("clear", "clear_calls"):
                 db.execute(_SQL[clear], found[0])
             self._give_back_pages()
-            self._check_file()
         # The log keeps the deleted data while another process reads from it; then a later checkpoint removes the data.
         patience = time.monotonic() + min(1.0, self._deadline / 4)
         with suppress(sqlite3.Error):
@@ -409,10 +428,65 @@ class SqliteStore:
         for _ in range(self._db.execute("PRAGMA freelist_count").fetchone()[0]):
             self._db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
 
-    def _check_file(self) -> None:
-        # A removed file still accepts writes, and loses them when it is closed.
-        if not os.path.samestat(self._path.stat(), self._file):
-            raise StoreUnavailable(f"{self._path} was moved or replaced while it was open; open the store again")
+    def _check_files(self, session: str | None, *, changing: bool = False) -> None:
+        """Check that the files are in their places. Before a change, check also that they are whole."""
+        files = self._files
+        if files is None:
+            return
+        if not self._are_in_place(files):
+            raise files.missing(session, writing=self._job.writing)
+        if self._job.writing:
+            files.sizes = files.sizes[0], os.lseek(files.log, 0, os.SEEK_END)
+        elif changing:
+            size = os.stat(files.names[0]).st_size  # noqa: PTH116 - Path.stat() takes half as long again
+            if size < files.sizes[0] or os.lseek(files.log, 0, os.SEEK_END) < files.sizes[1]:
+                self._check_whole(files, session, empty=not size)
+            files.sizes = size, files.sizes[1]
+
+    def _are_in_place(self, files: OpenFiles) -> bool:
+        try:
+            folder = os.stat(files.folder)  # noqa: PTH116 - as above
+            now = folder.st_dev, folder.st_ino, folder.st_ctime_ns  # the time of the last change of an entry, or later
+            if now == files.seen:
+                return True
+            for name, place in zip(files.names, files.places, strict=True):
+                found = os.stat(name)  # noqa: PTH116 - as above
+                if (found.st_dev, found.st_ino) != place:
+                    return False
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        files.seen = now if not files.is_link and folder.st_ctime < time.time() - SETTLED else None
+        return True
+
+    def _check_whole(self, files: OpenFiles, session: str | None, *, empty: bool) -> None:
+        """Check that SQLite itself has shortened a file, as it does after it has written the log into the database.
+
+        Otherwise the next write would hide the loss: the file would have its length again, with zeros in the gap.
+        """
+        if empty:
+            raise lost(files.names[0], "truncated", session)
+        while not self._db.in_transaction:  # in a transaction, this was checked when it began
+            version = self._db.execute("PRAGMA data_version").fetchone()
+            frames = self._frames(session)
+            (pages,) = self._db.execute("PRAGMA page_count").fetchone()
+            (page_size,) = self._db.execute("PRAGMA page_size").fetchone()
+            try:
+                files.check_whole(pages=pages, frames=frames, page_size=page_size, session=session)
+            except HistoryLost:
+                # Unless another process has written or shortened the log meanwhile, these numbers fit together.
+                if self._frames(session) == frames and self._db.execute("PRAGMA data_version").fetchone() == version:
+                    raise
+            else:
+                return
+
+    def _frames(self, session: str | None) -> int:
+        """Return the number of pages in the log."""
+        while True:
+            _, frames, _ = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if frames >= 0:
+                return int(frames)
+            self._check_caller(session)  # another process holds the lock for that
+            time.sleep(0.001)
 
     def _foreign(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self._path} was not made by midturn; choose another file")

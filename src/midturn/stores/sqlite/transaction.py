@@ -15,11 +15,11 @@ from midturn.stores.scripts import named
 from midturn.stores.sqlite.store import STEPS, SqliteStore
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
     from midturn.record.head import Head, Write
+    from midturn.stores.sqlite.files import OpenFiles
 
 TABLES = frozenset({"sessions", "rows", "turn_calls"})
 """The tables of midturn."""
@@ -32,8 +32,8 @@ _WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLIT
 class SqliteTransaction:
     """One transaction; :meth:`midturn.stores.sqlite.store.SqliteStore.transaction` makes it."""
 
-    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
-        self._own = _Own(path, deadline, file)
+    def __init__(self, path: Path, deadline: float, files: OpenFiles | None) -> None:
+        self._own = _Own(path, deadline, files)
         self._over = False
 
     async def begin(self) -> None:
@@ -82,9 +82,9 @@ class _Own(SqliteStore):
     Driver errors that the caller caused are returned, because those that are raised become errors of midturn.
     """
 
-    def __init__(self, path: Path, deadline: float, file: os.stat_result) -> None:
+    def __init__(self, path: Path, deadline: float, files: OpenFiles | None) -> None:
         super().__init__(path, deadline)
-        self._file = file
+        self._files = files
         self._refused = ""
 
     async def begin(self) -> None:
@@ -103,13 +103,14 @@ class _Own(SqliteStore):
     # From here on, everything runs in the worker thread.
 
     def _begin(self) -> None:
+        self._check_files(None)  # a connection must not open other files than the store has
         if self._connection is None:
             name = f"{self._path.as_uri()}?mode=rw"
             self._connection = sqlite3.connect(name, uri=True, timeout=0, isolation_level=None)
             self._connection.executescript(_SETTINGS)
             self._connection.execute("PRAGMA foreign_keys = ON")
+        self._check_files(None, changing=True)
         self._db.execute("BEGIN IMMEDIATE")
-        self._check_file()
 
     def _execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any] | Exception:
         db = self._db
