@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -691,3 +692,49 @@ def test_a_state_that_was_not_kept_leaves_no_trace():
     stored.write(archive, tree)
     assert stored.read(1) == as_json(tree)
     assert [log.log for log in again.appends] == [0, 2]
+
+
+def test_a_long_text_is_encoded_once_and_not_copied():
+    encoded = []
+    dumps = orjson.dumps
+
+    def noted(*args, **options):
+        encoded.append(dumps(*args, **options))
+        return encoded[-1]
+
+    archive = Archive()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("midturn.record.packing.orjson", SimpleNamespace(dumps=noted))
+        archive.message(text("x" * 1_000_000), "$")
+    [row] = [row for row in archive.new_bodies() if len(row.data) > 1_000_000]
+    assert [each is row.data for each in encoded if len(each) > 1_000_000] == [True]
+
+
+def test_bodies_whose_write_had_no_effect_are_new_again():
+    archive = Archive()
+    for content in ("short", "x" * 5_000, "é" * 3_000, "also short"):
+        archive.message(text(content), "$")
+    rows = archive.new_bodies()
+    archive.take_back()
+    assert archive.stored == 0
+    assert archive.new_bodies() == rows
+    assert [body for row in rows for body in orjson.loads(row.data)["bodies"]] == read_bodies(rows).values
+
+
+def test_bodies_can_be_written_in_parts():
+    archive, whole = Archive(), Archive()
+    rows = []
+    for content in ("short", "x" * 5_000, "also short", "y" * 5_000):
+        whole.message(text(content), "$")
+        archive.message(text(content), "$")
+        mark = archive.bodies
+        archive.message(text(f"later {content}"), "$")
+        rows += archive.new_bodies(mark)
+        assert archive.stored == mark
+        rows += archive.new_bodies()
+    assert [row.n for row in rows] == sorted({row.n for row in rows})
+    assert len(read_bodies(rows).values) == archive.bodies
+    known = Archive()
+    known.learn_bodies(read_bodies(rows), archive.bodies)
+    assert known.message(text("x" * 5_000), "$") == archive.message(text("x" * 5_000), "$")
+    assert known.new_bodies() == []

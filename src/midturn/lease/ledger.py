@@ -85,7 +85,14 @@ def holder(head: Head | None) -> str | None:
 
 
 class Holding:
-    """Renewal of a lease. Its task starts only when the first renewal is due: most turns are over by then."""
+    """Renewal of a lease. Its task starts only when the first renewal is due: most turns are over by then.
+
+    A timer of the event loop renews the lease. A thread would also keep the lease of a worker whose loop hangs for
+    ever, and nobody could finish its turn. So midturn's own work must never hold the loop up for long:
+    :class:`midturn.journal.order.Gate` bounds what calls do in one round, and each write, which renews the lease too,
+    has a limited number of calls. If a tool blocks the loop for longer than the lease, another worker may take the
+    turn over, and the next write here raises ``LeaseLost``.
+    """
 
     def __init__(self, hold: Callable[[], Coroutine[None, None, None]], first: float) -> None:
         self._hold = hold
@@ -185,15 +192,19 @@ class Ledger:
         await self._check_mark()
 
     @contextmanager
-    def storing(self, archive: Archive) -> Generator[list[Row]]:
-        """Yield the new bodies as rows for one :meth:`write`; if the write has no effect, they stay new."""
-        rows, bodies = archive.new_bodies(), archive.bodies
+    def storing(self, archive: Archive, stop: int | None = None) -> Generator[list[Row]]:
+        """Yield the new bodies as rows for one :meth:`write`; if the write has no effect, they stay new.
+
+        With ``stop``, leave those from this number on.
+        """
+        rows, bodies = archive.new_bodies(stop), archive.stored
         try:
             yield rows
         except BaseException:
             if self.progress.bodies != bodies:  # otherwise the cancellation came after the write
                 archive.take_back()
             raise
+        archive.taken.clear()  # they may be large
 
     async def write(
         self,

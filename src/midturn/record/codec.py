@@ -50,13 +50,13 @@ def encode_checked(value: object, path: str = "$") -> bytes:
     """Return the JSON bytes of a value that the caller has checked already."""
     data = orjson.dumps(value)
     if len(data) > MAX_BYTES:
-        raise too_long(data, path)
+        raise too_long(len(data), path)
     return data
 
 
-def too_long(data: bytes, path: str) -> StateInvalid:
+def too_long(size: int, path: str) -> StateInvalid:
     """Make the error for a value whose JSON is too long."""
-    return StateInvalid(f"{len(data):,} bytes of JSON; the limit for one value is {MAX_BYTES:,}", path=path)
+    return StateInvalid(f"{size:,} bytes of JSON; the limit for one value is {MAX_BYTES:,}", path=path)
 
 
 def decode(data: bytes, what: str) -> Any:

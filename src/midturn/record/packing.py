@@ -40,6 +40,8 @@ MAX_SHARING = 8
 
 MAX_ROW = 2000
 """Limit on the bytes of a row with several bodies: small rows fill the pages of databases best."""
+BEGIN, END = b'{"v":%d,"bodies":[' % FORMAT, b"]}"
+"""The text of a row around its bodies."""
 STEADY = {"source", "type"}
 """Keys that have few different values in a session."""
 NUMBERS = {int, float}
@@ -57,6 +59,9 @@ LOG = "$log"
 Path: TypeAlias = tuple[str, ...]
 """Position in a state: the keys that lead to it."""
 ROOT: Path = ("$",)
+
+_Body: TypeAlias = tuple[bytes, bool]
+"""The JSON of a body that is not stored yet; true if this is the JSON of a whole row with it."""
 
 Span: TypeAlias = "Sequence[int]"
 """A log's number, and the number of its items that belong to a checkpoint."""
@@ -124,7 +129,11 @@ class Archive:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._new, self._taken = list[bytes](), list[bytes]()
+        self._new = list[_Body]()
+        self.taken = list[_Body]()
+        """The bodies of the last rows, until these are written."""
+        self.size = 0
+        """Bytes of all bodies that were ever added."""
         self.stored = 0
         """Number of stored bodies."""
         self._lists: dict[Path, _Log] = {}
@@ -166,29 +175,34 @@ class Archive:
                 values.append(self._short(item, f"{path}.{key}"))
         return [self._add(form, path), *values]
 
-    def new_bodies(self) -> list[Row]:
-        """Return rows with the bodies that are not stored yet, and count these bodies as stored."""
-        groups: list[list[bytes]] = []
+    def new_bodies(self, stop: int | None = None) -> list[Row]:
+        """Return rows with the bodies that are not stored yet, and count these bodies as stored.
+
+        With ``stop``, leave those from this number on.
+        """
+        count = len(self._new) if stop is None else stop - self.stored
+        self.taken, self._new = self._new[:count], self._new[count:]
+        groups: list[list[_Body]] = []
         size = MAX_ROW
-        for body in self._new:
-            size += len(body)
+        for body in self.taken:
+            size += len(body[0])
             if size > MAX_ROW:
                 groups.append([])
-                size = len(body)
+                size = len(body[0])
             groups[-1].append(body)
         rows: list[Row] = []
         for group in groups:
-            data = b'{"v":%d,"bodies":[%s]}' % (FORMAT, b",".join(group))
+            first, whole = group[0]
+            data = first if whole else BEGIN + b",".join([body for body, _ in group]) + END
             rows.append(Row(kind=Kind.BODY, n=self.stored, data=data))
             self.stored += len(group)
-        self._taken, self._new = self._new, []
         return rows
 
     def take_back(self) -> None:
         """Count the bodies of the last rows as not stored again, because their write had no effect."""
-        self.stored -= len(self._taken)
-        self._new[:0] = self._taken
-        self._taken = []
+        self.stored -= len(self.taken)
+        self._new[:0] = self.taken
+        self.taken = []
 
     def pack(self, tree: Any) -> Packed:
         """Pack a state, relative to the lists of the state that was kept last."""
@@ -283,14 +297,18 @@ class Archive:
         return value
 
     def _add(self, value: Json, path: str) -> int:
-        data = orjson.dumps(value)  # and not encode_checked(): a turn adds a dozen bodies
-        if len(data) > codec.MAX_BYTES:
-            raise codec.too_long(data, path)
-        digest = blake2b(data, digest_size=DIGEST).digest()
+        # A long text gets a row of its own, so it is encoded as that row: a copy of 50 MB would be one too many.
+        long = type(value) is str and len(value) > MAX_ROW
+        data = orjson.dumps({"v": FORMAT, "bodies": [value]} if long else value)
+        body = memoryview(data)[len(BEGIN) : -len(END)] if long else data
+        if len(body) > codec.MAX_BYTES:
+            raise codec.too_long(len(body), path)
+        digest = blake2b(body, digest_size=DIGEST).digest()
         number = self._numbers.get(digest)
         if number is None:
             number = self._numbers[digest] = self.stored + len(self._new)
-            self._new.append(data)
+            self._new.append((data, long))
+            self.size += len(body)
         return number
 
 
