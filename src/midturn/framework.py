@@ -97,6 +97,10 @@ class Calls(Protocol):
         """Return whether the turn repeats what an interrupted attempt has already done."""
         ...
 
+    async def enter(self) -> None:
+        """Wait until the caller may work. Only a few callers work in one round of the event loop, however many wait."""
+        ...
+
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """Return the recorded answer of a call. If no answer is recorded, ``make`` the call and record its answer."""
         ...

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from midturn.errors import ReplayDiverged
-from midturn.journal.order import quiet
 from midturn.journal.recorded import shown_row
 from midturn.record.readable import readable, readable_call
 
@@ -14,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from midturn.framework import Request
+    from midturn.journal.order import Gate
     from midturn.journal.recorded import Entry, Recorded
     from midturn.lease.ledger import Ledger
 
@@ -30,13 +29,15 @@ class Divergence:
         """The tools of today's code; ``None`` if that is unknown."""
         self._go_on = go_on
         self._notes: dict[str, None] = {}
-        self._called: Counter[str] = Counter()
-        """Number of times that each request was made in this attempt."""
+        self._begun: dict[str, dict[str, str]] = {}
+        """The tool calls that were begun, never completed, and not made in this attempt: by the tool, then by key."""
+        for key, (tool, begun) in recorded.pending().items():
+            self._begun.setdefault(tool, {})[key] = begun
         self._instead: dict[str, Sequence[int]] = {}
 
     def count(self, request: Request) -> None:
         """Count a call that is made in this attempt."""
-        self._called[request.key] += 1
+        self._begun.get(request.name, {}).pop(request.key, None)
 
     def kept(self, request: Request) -> Entry | None:
         """Return the recorded answer of a model that stays valid although its request has changed, if there is one."""
@@ -45,14 +46,15 @@ class Divergence:
             self._note(f"{request.path}: its answer was kept though the request has changed: a human relied on it")
         return entry
 
-    async def check(self, request: Request) -> ReplayDiverged | None:
+    async def check(self, request: Request, gate: Gate) -> ReplayDiverged | None:
         """Return an error if a new call may repeat the effect of a recorded call."""
         if not self._recorded.entries:
             return None
-        if self._recorded.unclaimed(path=request.path, what=request.what):
-            await quiet()  # other agents may be about to claim their own calls
+        if self._recorded.unclaimed(request.path, request.what):
+            await gate.quiet()  # other agents may be about to claim their own calls
+            await gate.enter()  # many may have waited for that
         if request.what == "model":
-            found = self._recorded.unclaimed(path=request.path, what="model")
+            found = self._recorded.unclaimed(request.path, "model")
             for entry in found:
                 entry.optional = True
             if found:
@@ -68,7 +70,7 @@ class Divergence:
 
     def asked_anew(self, request: Request, question: str) -> ReplayDiverged | None:
         """Return an error if a human is asked a new question, and the answer to another one is not used."""
-        lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(path=request.path, what="human")]
+        lost = [entry.value.get("text", "") for entry in self._recorded.unclaimed(request.path, "human")]
         return self._error(
             [f"the answer {readable(text)} to {request.who or request.agent}" for text in lost], f"asks: {question}"
         )
@@ -96,12 +98,11 @@ class Divergence:
             gone = self._tools is not None and tool not in self._tools
             return request is None or tool == request.name or gone
 
-        done = [entry.row for entry in self._recorded.unclaimed() if entry.row.effect != "read"]
-        lost = [shown_row(row) for row in done if counts(row.name)]
-        for key, (tool, begun) in self._recorded.pending().items():
-            if counts(tool) and not self._called[key]:
-                lost.append(f"{begun}, and it is not known whether it took effect")
-        return lost
+        done = [found for tool, found in self._recorded.effects().items() if counts(tool)]
+        rows = {number: entry.row for found in done for number, entry in found.items()}
+        begun = [each for tool, found in self._begun.items() if counts(tool) for each in found.values()]
+        doubt = "and it is not known whether it took effect"
+        return [*(shown_row(rows[number]) for number in sorted(rows)), *(f"{each}, {doubt}" for each in begun)]
 
     def _error(self, lost: Sequence[str], now: str | None) -> ReplayDiverged | None:
         if not lost or self._go_on:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import insort
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import heappop, heappush
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from midturn.errors import MidturnError
 from midturn.framework import Answer
 from midturn.journal.appender import Appender
-from midturn.journal.order import Order
+from midturn.journal.order import Gate, Order
 from midturn.journal.recorded import call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.codec import is_object
@@ -90,6 +90,7 @@ class Journal:
             if request.approval:
                 await self._appender.stop(inside_a_tool(request, self._ledger.session))
             return await make(request.arguments)
+        await self._order.gate.enter()
         self._appender.check_open()
         nth = self._count(request)
         self._divergence.count(request)
@@ -97,7 +98,7 @@ class Journal:
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
-        if (error := await self._divergence.check(request)) is not None:
+        if (error := await self._divergence.check(request, self._order.gate)) is not None:
             await self._appender.stop(error)
         if request.approval:
             arguments, refusal = await self._approval(request, nth)
@@ -111,6 +112,9 @@ class Journal:
         if request.effect == "transactional":
             return await self._transact(request, nth, make)
         return await self._make(request, nth, make)
+
+    async def enter(self) -> None:
+        await self._order.gate.enter()
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         self._appender.check_open()
@@ -172,16 +176,16 @@ class Journal:
         """Count a call, and return the number of equal calls before it."""
         same = (request.path, request.what, request.key)
         if free := self._free.get(same):
-            return free.pop(0)
+            return heappop(free)
         self._counts[same] += 1
         return self._counts[same] - 1
 
     def _give_back(self, request: Request, nth: int) -> None:
         """Count a call as not made, because it failed: when the turn runs again, its number must be free."""
-        insort(self._free.setdefault((request.path, request.what, request.key), []), nth)
+        heappush(self._free.setdefault((request.path, request.what, request.key), []), nth)
 
     async def _claim(self, entry: Entry) -> None:
-        entry.claimed = True
+        self._recorded.claim(entry)
         await self._order.take(entry)
 
     async def _settle(self, request: Request, nth: int) -> Answer | None:
@@ -258,6 +262,7 @@ class Journal:
     async def _complete(self, request: Request, nth: int, answer: Answer) -> Answer:
         """Record the answer of a call, and wait until the answer is the next in the order."""
         with self._running():
+            await self._order.gate.enter()  # the calls may have ended together, as they began
             try:
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
             except MidturnError as error:  # the answer cannot be stored
@@ -365,6 +370,7 @@ class Unrecorded:
         self._delivery = delivery
         self._halt = halt
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._gate = Gate()
         self._ended: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
 
     @property
@@ -381,8 +387,12 @@ class Unrecorded:
                 await self.fail(error)
         nth = self._counts[request.path, request.key]
         self._counts[request.path, request.key] += 1
+        await self.enter()
         with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth)):
             return await make(request.arguments)
+
+    async def enter(self) -> None:
+        await self._gate.enter()
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         return await self._refuse(request.name)

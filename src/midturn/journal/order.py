@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,16 +29,69 @@ LONGEST, MARGIN = 2.0, 0.05
 PATIENCE = 100
 """Number of rounds after which nobody waits for a quiet event loop any longer: other work may keep it busy for ever."""
 
+ROUND = 16
+"""Number of callers that a gate lets through in one round of the event loop: about ten milliseconds of work."""
 
-async def quiet() -> None:
-    """Wait until the event loop has nothing left to run."""
-    due = ready(asyncio.get_running_loop())
-    calm = 0
-    for _ in range(PATIENCE):
-        await asyncio.sleep(0)
-        calm = 0 if due else calm + 1
-        if calm == CALM:
+
+class Gate:
+    """Lets callers through in the order in which they came, a few in each round of the event loop.
+
+    A framework may start ten thousand calls at once. Without a gate, all of them would work in the same round, for
+    seconds. Nothing else would run meanwhile, and the lease would not be renewed.
+    """
+
+    def __init__(self) -> None:
+        self._room = ROUND
+        self._opening = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._listening: list[asyncio.Future[None]] = []
+        self._rounds = self._calm = 0
+
+    async def enter(self) -> None:
+        """Wait until the caller may work."""
+        if self._room:
+            self._room -= 1
             return
+        loop = asyncio.get_running_loop()
+        if not self._opening:
+            self._opening = True
+            loop.call_soon(self._open)
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    def _open(self) -> None:
+        """Let the next callers through. New callers get room only when these have run, so nobody overtakes."""
+        if not self._waiting:
+            self._room, self._opening = ROUND, False
+            return
+        for _ in range(min(ROUND, len(self._waiting))):
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        asyncio.get_running_loop().call_soon(self._open)
+
+    async def quiet(self) -> None:
+        """Wait until nobody waits at the gate, and the event loop has nothing left to run."""
+        loop = asyncio.get_running_loop()
+        if not self._listening:
+            self._rounds = self._calm = 0
+            loop.call_soon(self._listen, ready(loop))
+        # One callback listens for all of them: two that listened for themselves would never find the loop quiet.
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._listening.append(waiter)
+        await waiter
+
+    def _listen(self, due: Collection[object]) -> None:
+        self._rounds = 0 if self._waiting else self._rounds + 1
+        self._calm = 0 if due or self._waiting else self._calm + 1
+        if self._calm < CALM and self._rounds < PATIENCE:
+            asyncio.get_running_loop().call_soon(self._listen, due)
+            return
+        listening, self._listening = self._listening, []
+        for waiter in listening:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +113,8 @@ class Order:
     """Lets completions through one by one. Calls ``idle`` when no call runs and no completion is left."""
 
     def __init__(self, recorded: Collection[Completion], idle: Callable[[], None]) -> None:
+        self.gate = Gate()
+        """The gate that every caller passes before it works."""
         self._completions = list(recorded)
         self._recorded = len(self._completions)
         self._next = 0
@@ -127,7 +183,7 @@ class Order:
     async def _let_through(self) -> None:
         while True:
             self._changed.clear()
-            await quiet()
+            await self.gate.quiet()
             if (late := self._missing()) is not None:
                 await self._wait_for(late)
             elif not self._advance():

@@ -16,7 +16,7 @@ from midturn.record.readable import visible
 from midturn.record.rows import CallRow, decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from midturn.lease.ledger import Ledger
     from midturn.record.bodies import Bodies
@@ -84,6 +84,13 @@ class Recorded:
         """The questions without an answer and their rows, by the ids of the questions."""
         self.seen: dict[str, list[tuple[int, list[Any]]]] = {}
         self._known: dict[tuple[str, str, str, int], Entry] = {}
+        self._numbered: dict[int, Entry] = {}
+        # A turn may have ten thousand calls, so a call never looks through all others: these have the unclaimed ones.
+        self._unclaimed: dict[tuple[str, str], dict[int, Entry]] = {}
+        self._effects: dict[str, dict[int, Entry]] = {}
+        """The unclaimed calls with an effect, by the name of the tool."""
+        self._humans: dict[int, Entry] = {}
+        """The unclaimed answers of humans."""
         self._announced: Counter[str] = Counter()
         self._started: Counter[tuple[str, int]] = Counter()
         self._begun: dict[str, tuple[str, str]] = {}
@@ -108,20 +115,28 @@ class Recorded:
             question = question_of(row, value, self._turn)
             self.questions[question.id] = question, row
         else:
-            # Once a tool call is complete, nobody asks again for its approval, or whether it took effect.
-            entry = Entry(number=number, row=row, value=value, optional=row.what in ("approval", "doubt"))
-            entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
-            self.entries.append(entry)
-            self._known[row.path, row.what, row.key, row.nth] = entry
-            for earlier in self.entries:
-                earlier.replaced |= earlier.number in row.instead
-            for start in row.starts:
-                key, _, about = start.partition(" ")
-                self._announced[key] += 1
-                self._begun[key] = about.partition("(")[0], about
-            self._done[row.key] += 1
-            if row.what in HUMAN:
-                self.questions.pop(question_of(row, {}, self._turn).id, None)
+            self._add_complete(number, row, value)
+
+    def _add_complete(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
+        # Once a tool call is complete, nobody asks again for its approval, or whether it took effect.
+        entry = Entry(number=number, row=row, value=value, optional=row.what in ("approval", "doubt"))
+        entry.gap = max(0.0, row.spent - (self.entries[-1].row.spent if self.entries else 0.0))
+        self.entries.append(entry)
+        self._known[row.path, row.what, row.key, row.nth] = self._numbered[number] = entry
+        self._unclaimed.setdefault((row.path, row.what), {})[number] = entry
+        if row.effect != "read":
+            self._effects.setdefault(row.name, {})[number] = entry
+        for earlier in row.instead:
+            if earlier in self._numbered:
+                self._numbered[earlier].replaced = True
+        for start in row.starts:
+            key, _, about = start.partition(" ")
+            self._announced[key] += 1
+            self._begun[key] = about.partition("(")[0], about
+        self._done[row.key] += 1
+        if row.what in HUMAN:
+            self._humans[number] = entry
+            self.questions.pop(question_of(row, {}, self._turn).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
         """Return a complete call, if it is recorded."""
@@ -145,12 +160,9 @@ class Recorded:
         Either a human has answered a later question, or an earlier turn with the same key got the answer. If the model
         were asked again, it might answer something else.
         """
-        last = max(
-            (i for i, entry in enumerate(self.entries) if entry.row.what in HUMAN and not entry.claimed), default=0
-        )
-        for i, entry in enumerate(self.entries):
-            is_free = not (entry.claimed or entry.replaced) and (i < last or not entry.row.attempt)
-            if is_free and (entry.row.path, entry.row.what) == (path, "model"):
+        last = next(reversed(self._humans), 0)
+        for entry in self._unclaimed.get((path, "model"), {}).values():
+            if not entry.replaced and (entry.number < last or not entry.row.attempt):
                 return entry
         return None
 
@@ -167,10 +179,24 @@ class Recorded:
         tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
         return {name for row in kept for name in row.path.split("/")} | tools - {""}
 
-    def unclaimed(self, **same: str) -> list[Entry]:
-        """Return the complete calls that this attempt has not made, and whose rows have these values."""
-        found = [entry for entry in self.entries if not entry.claimed]
-        return [entry for entry in found if all(getattr(entry.row, name) == value for name, value in same.items())]
+    def claim(self, entry: Entry) -> None:
+        """Note that this attempt makes a recorded call again."""
+        entry.claimed, row = True, entry.row
+        self._unclaimed[row.path, row.what].pop(entry.number, None)
+        self._effects.get(row.name, {}).pop(entry.number, None)
+        self._humans.pop(entry.number, None)
+
+    def left(self) -> list[Entry]:
+        """Return the complete calls that this attempt has not made."""
+        return [entry for entry in self.entries if not entry.claimed]
+
+    def unclaimed(self, path: str, what: str) -> Collection[Entry]:
+        """Return the complete calls of this kind through this path that this attempt has not made."""
+        return self._unclaimed.get((path, what), {}).values()
+
+    def effects(self) -> Mapping[str, Mapping[int, Entry]]:
+        """Return the complete calls with an effect that this attempt has not made: by the tool, then by number."""
+        return self._effects
 
 
 def shown_row(row: CallRow) -> str:

@@ -71,6 +71,9 @@ class _RecordedCalls:
     def replaying(self) -> bool:
         return True
 
+    async def enter(self) -> None:
+        await self._order.gate.enter()
+
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         _ = make
         entry = await self._find(request)
@@ -93,17 +96,18 @@ class _RecordedCalls:
         await self._order.close()
 
     async def _find(self, request: Request) -> Entry:
+        await self.enter()
         same = (request.path, request.what, request.key)
         entry = self._known.find(*same, self._counts[same])
         self._counts[same] += 1
         if entry is None:
-            others = self._known.unclaimed(path=request.path, what=request.what)
+            others = list(self._known.unclaimed(request.path, request.what))
             if request.what not in ("model", "human") or not others:
                 was = ", ".join(f"{each.row.name}({each.row.about})" for each in others) or "nothing"
                 await self._stop(f"{request.path}: calls {request.name or request.what} now, and called {was} then")
             entry = others[0]
             self.notes.append(f"{request.path}: its request has changed")
-        entry.claimed = True
+        self._known.claim(entry)
         await self._order.take(entry)
         return entry
 
@@ -173,7 +177,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         where = difference(_comparable(framework, then), _comparable(framework, now), name)
         differences += [f"{where} is different"] if where else []
         # Models that were asked again after a change, and questions about a tool, need not be there a second time.
-        left = [each.row for each in known.unclaimed() if each.row.what in ("tool", "code", "memory")]
+        left = [each.row for each in known.left() if each.row.what in ("tool", "code", "memory")]
         differences += [f"{each.path}: {each.name} is not called" for each in left]
     return Replay(turn=turn, differences=differences, notes=calls.notes, messages=list(outcome.messages))
 

@@ -59,6 +59,9 @@ _log = logging.getLogger(__name__)
 SPECIAL = (private.INPUT, private.INPUT_IS_ASYNC, private.APPROVAL, private.APPROVAL_IS_ASYNC)
 """The attributes of agents that hold the functions which ask people."""
 
+PIECE = 100
+"""Number of calls in a model's answer after which other work may run."""
+
 _CHANGED: set[int] = set()
 """The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
 
@@ -300,14 +303,17 @@ class InterceptedRun:
             return self.effects[name]
         return marked(private.function_of(workbench, name)) or UNSAFE
 
-    def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
+    async def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
         """Return the calls of a model that start at once and must not be repeated, each with its key."""
         found: list[str] = []
-        for call in calls:
+        begins: dict[str, bool] = {}
+        for number, call in enumerate(calls, start=1):
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
             arguments = called(call)
-            if arguments is not None and any(
-                self._begins(each, call.name) for each in self._workbenches.get(agent, ())
-            ):
+            if arguments is not None and call.name not in begins:
+                begins[call.name] = any(self._begins(each, call.name) for each in self._workbenches.get(agent, ()))
+            if arguments is not None and begins[call.name]:
                 found.append(f"{tool_key(agent, call.name, arguments)} {readable_call(call.name, arguments)}")
         return found
 

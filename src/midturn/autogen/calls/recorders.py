@@ -120,7 +120,7 @@ class ClientRecorder(CallRecorder):
         self, messages: Sequence[Any], options: dict[str, Any], real: Callable[[], Awaitable[CreateResult]]
     ) -> CreateResult:
         async def make(_: Any) -> Answer:
-            return self._answer(await real(), [])
+            return await self._answer(await real(), [])
 
         answer = await self.make(self._request(messages, options, stream=False), make)
         return answer.native if isinstance(answer.native, CreateResult) else self._read(answer.value)[0]
@@ -144,7 +144,7 @@ class ClientRecorder(CallRecorder):
                             tell(item)
                 if result is None:
                     raise RuntimeError("the model's stream ended without a result")
-                return self._answer(result, chunks)
+                return await self._answer(result, chunks)
 
             return self.make(request, make)
 
@@ -168,14 +168,14 @@ class ClientRecorder(CallRecorder):
     def _read(self, value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
         return self.read(_result, value, "the model")
 
-    def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
+    async def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
         value = result.model_dump()
         if value["logprobs"]:
             value["logprobs"] = _finite(value["logprobs"])
         if chunks:
             whole = isinstance(result.content, str) and "".join(chunks) == result.content
             value["chunks"] = [len(chunk) for chunk in chunks] if whole else chunks
-        starts = [] if isinstance(result.content, str) else self.run.starts(self.agent, result.content)
+        starts = [] if isinstance(result.content, str) else await self.run.starts(self.agent, result.content)
         return Answer(value=value, native=result, starts=starts)
 
 
@@ -209,6 +209,7 @@ class ToolRecorder(CallRecorder):
 
     @guarded
     async def list_tools(self, real: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        await self.run.calls.enter()  # AutoGen lists the tools for every call, and makes all their schemas anew
         if has_fixed_tools(self.workbench):
             return await theirs(real())
         tools = await self.run.calls.look(self.path, lambda: theirs(real()))
