@@ -1,4 +1,4 @@
-"""Thousands of calls at once: no round of the event loop has the work of all of them."""
+"""Thousands of calls at once: no round of the event loop, and no write, has the work of all of them."""
 
 import asyncio
 import sys
@@ -8,11 +8,13 @@ import pytest
 from desk import Desk, results
 
 from midturn.framework import Answer, Request
+from midturn.journal.appender import MAX_BYTES, MAX_ROWS, Appender
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal
-from midturn.journal.order import ROUND, Gate
+from midturn.journal.order import ROUND, Gate, Order
 from midturn.journal.recorded import Recorded
 from midturn.lease.ledger import Ledger
+from midturn.record.head import Kind
 from midturn.record.packing import Archive
 from midturn.record.rows import CallRow
 from midturn.stores.memory import MemoryStore
@@ -181,3 +183,51 @@ async def test_finishing_a_turn_takes_as_much_work_for_each_call_however_many_th
         return steps
 
     assert await work(800) < 6 * await work(200)
+
+
+class Counting(MemoryStore):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.bytes = [], []
+
+    async def write(self, write):
+        self.calls.append(sum(row.kind is Kind.CALL for row in write.rows))
+        self.bytes.append(sum(len(row.data) for row in write.rows if row.kind is Kind.BODY))
+        return await super().write(write)
+
+
+async def written(texts):
+    """What is written when calls with these results end at once."""
+    store, archive = Counting(), Archive()
+    ledger = Ledger(store, "case")
+    await ledger.write(status="running", progress=ledger.progress)
+    order = Order((), lambda: None)
+    appender = Appender(ledger, archive, order, asyncio.get_running_loop().create_future())
+
+    async def append(n, text):
+        value = archive.inline({"text": text}, "$")
+        await appender.append(CallRow(path="p", what="tool", key=str(n), spent=1.0, at=1.0, value=value))
+
+    await asyncio.gather(*(append(n, text) for n, text in enumerate(texts)))
+    await appender.close()
+    await order.close()
+    kept = await store.rows("case", Kind.CALL)
+    assert [row.n for row in kept] == list(range(len(texts)))
+    assert ledger.progress.bodies == archive.stored == archive.bodies
+    return store.calls[1:], store.bytes[1:]
+
+
+async def test_a_write_has_a_limited_number_of_calls():
+    calls, _ = await written(["a result"] * (2 * MAX_ROWS + 1))
+    assert calls == [MAX_ROWS, MAX_ROWS, 1]
+
+
+async def test_a_write_has_a_limited_number_of_bytes():
+    calls, sizes = await written([str(n) * (MAX_BYTES // 3) for n in range(7)])
+    assert calls == [2, 2, 2, 1]
+    assert max(sizes) <= MAX_BYTES
+
+
+async def test_a_result_that_is_larger_than_the_limit_is_written_alone():
+    calls, _ = await written(["a" * 3 * MAX_BYTES, "b" * 2 * MAX_BYTES, "short", "c" * MAX_BYTES])
+    assert calls == [1, 2, 1]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from midturn.errors import StateInvalid
 from midturn.journal.order import Completion
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
     from midturn.store import Transaction
 
 
+MAX_ROWS, MAX_BYTES = 500, 8 * 1024 * 1024
+"""Limits for one write: rows of calls, and bytes of new bodies if there are several rows. A framework may end ten
+thousand calls at once. A write of all of them would stall the event loop, and some servers would reject it."""
+
+
+class _Pending(NamedTuple):
+    """A row that is not written yet."""
+
+    row: CallRow
+    written: asyncio.Future[Completion] | None
+    """The caller that waits for the write, if there is one."""
+    bodies: int
+    """Number of bodies that have to be stored with the row or before it."""
+    size: int
+    """Bytes of these bodies."""
+
+
 class Appender:
     """Writes rows. An error ends the turn: ``halt`` gets the error, and the waiting callers are cancelled."""
 
@@ -33,7 +51,9 @@ class Appender:
         self._archive = archive
         self._order = order
         self._halt = halt
-        self._pending: list[tuple[CallRow, asyncio.Future[Completion] | None]] = []
+        self._pending: deque[_Pending] = deque()
+        self._written = archive.size
+        """Bytes of the bodies that the last batch needed."""
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Completion]] = set()
@@ -52,14 +72,14 @@ class Appender:
     async def append(self, row: CallRow) -> Completion:
         """Write a row and return its completion; only a row of the stage "done" has one in the order."""
         written = self._waiter()
-        self._pending.append((row, written))
+        self._pending.append(_Pending(row, written, self._archive.bodies, self._archive.size))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
         return await self._wait(written)
 
     def append_later(self, row: CallRow) -> None:
         """Write a row together with the next one."""
-        self._pending.append((row, None))
+        self._pending.append(_Pending(row, None, self._archive.bodies, self._archive.size))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
@@ -77,7 +97,7 @@ class Appender:
 
     async def commit(self, transaction: Transaction, row: CallRow) -> Completion:
         """Write a row in a transaction, together with what the tool did in it, and return its completion."""
-        await self._write([row], transaction)
+        await self._write([row], self._archive.bodies, transaction)
         return self._order.add()
 
     def halt(self, error: Exception) -> None:
@@ -106,21 +126,30 @@ class Appender:
         try:
             while self._pending:
                 async with self._writing:
-                    batch, self._pending = self._pending, []
-                    await self._write([row for row, _ in batch])
-                for row, written in batch:
-                    self._tell(row, written)
+                    batch = self._batch()
+                    await self._write([each.row for each in batch], batch[-1].bodies)
+                for each in batch:
+                    self._tell(each.row, each.written)
         except Exception as error:  # noqa: BLE001 - whatever it is, the turn ends with it
             self.halt(error)
 
-    async def _write(self, calls: Sequence[CallRow], transaction: Transaction | None = None) -> None:
+    def _batch(self) -> list[_Pending]:
+        """Take the rows for one write. At least one, and no more than the limits allow."""
+        batch = [self._pending.popleft()]
+        limit = max(batch[0].size, self._written + MAX_BYTES)
+        while self._pending and len(batch) < MAX_ROWS and self._pending[0].size <= limit:
+            batch.append(self._pending.popleft())
+        self._written = batch[-1].size
+        return batch
+
+    async def _write(self, calls: Sequence[CallRow], bodies: int, transaction: Transaction | None = None) -> None:
         progress = self._ledger.progress
         rows = [Row(kind=Kind.CALL, n=progress.calls + i, data=encode_record(row)) for i, row in enumerate(calls)]
-        with self._ledger.storing(self._archive) as bodies:
+        with self._ledger.storing(self._archive, max(bodies, self._archive.stored)) as new:
             await self._ledger.write(
                 status="running",
-                progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.bodies),
-                rows=[*bodies, *rows],
+                progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.stored),
+                rows=[*new, *rows],
                 transaction=transaction,
                 sheltered=transaction is None,  # :meth:`_flush` is a task of its own
             )
