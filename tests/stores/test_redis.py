@@ -320,6 +320,15 @@ async def test_a_write_may_have_many_rows_and_large_ones(binary, prefix):
             assert await snapshot(store, "case-42") == (timeless(written), (*many, *large))
 
 
+@pytest.mark.parametrize("sizes", [[1], [100, 200], [redis_server.PIECE], [5, 3 * redis_server.PIECE + 7, 2]])
+def test_a_request_is_sent_in_pieces_that_are_small(sizes):
+    packed = [os.urandom(size) for size in sizes]
+    pieces = [b"".join(piece) for piece in redis_server._pieces(packed)]
+    assert b"".join(pieces) == b"".join(packed)
+    assert max(map(len, pieces)) <= redis_server.PIECE
+    assert len(pieces) == 1 or sum(sizes) > redis_server.PIECE
+
+
 # Connections that break
 
 

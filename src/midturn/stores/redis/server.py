@@ -17,7 +17,7 @@ from midturn.errors import MidturnError, StoreFull, StoreUnavailable
 from midturn.stores.redis.url import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Address: TypeAlias = tuple[str, int]
 Command: TypeAlias = "tuple[str | bytes | float, ...]"
@@ -29,6 +29,9 @@ FRESH = 60.0
 """Seconds for which an idle connection is trusted: firewalls drop idle ones silently, and then a try hangs."""
 FAREWELL = 1.0
 """Seconds that closing a connection properly may take."""
+
+PIECE = 256 * 1024
+"""Bytes of a request that are sent at once."""
 
 WRONG_TYPE = object()
 """The reply for a key that belongs to another program."""
@@ -185,7 +188,8 @@ async def _exchange(connection: Any, commands: Sequence[Command], *, asking: boo
     """Return the reply to each command; a reply may be an error."""
     if asking:
         commands = [part for command in commands for part in (("ASKING",), command)]
-    await connection.send_packed_command(connection.pack_commands(commands))
+    for piece in _pieces(connection.pack_commands(commands)):
+        await connection.send_packed_command(piece)
     replies: list[Any] = []
     for _ in commands:
         try:
@@ -195,6 +199,17 @@ async def _exchange(connection: Any, commands: Sequence[Command], *, asking: boo
                 return [error]
             replies.append(error)
     return replies[1::2] if asking else replies
+
+
+def _pieces(packed: Sequence[bytes]) -> Iterator[Sequence[bytes | memoryview]]:
+    """Yield the pieces of a request to send one after the other: asyncio copies what it gets at once, up to twice."""
+    if sum(map(len, packed)) <= PIECE:
+        yield packed
+        return
+    for part in packed:
+        view = memoryview(part)
+        for start in range(0, len(view), PIECE):
+            yield [view[start : start + PIECE]]
 
 
 class Detour(Trouble):
