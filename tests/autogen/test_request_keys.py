@@ -40,7 +40,8 @@ class Broken:
 
     __hash__ = None
 
-    def model_dump_json(self):
+    @property
+    def __pydantic_serializer__(self):
         raise ValueError("broken")
 
 

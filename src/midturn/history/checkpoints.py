@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,8 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
             raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
         with gc_paused():
             bodies.extend(found)
+        del found  # the next read, and the caller, need not have room for both
+        await asyncio.sleep(0)  # a long session takes seconds, and other sessions have leases to renew
     return bodies
 
 

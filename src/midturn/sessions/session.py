@@ -329,7 +329,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         self, task: list[Json] | None, key: str | None, token: Cancellation | None
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run one turn; yield its events, then its result."""
-        digest = task_digest(task and [self._framework.identity(message) for message in task])
+        codec.check(task, "task")
+        digest = "" if key is None else self._digest(task)  # for a task of many megabytes, it takes time
         contended = False
         stop = stop_of(token)
         async with self._turnstile.alone(stop) as until:
@@ -366,6 +367,9 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             async with aclosing(self._runner.perform(turn, stop, own=True)) as stream:
                 async for item in stream:
                     yield item
+
+    def _digest(self, task: list[Json] | None) -> str:
+        return task_digest(task and [self._framework.identity(message) for message in task])
 
     async def _turn_of(self, key: str | None, digest: str) -> tuple[int, KeyRow | None]:
         """Return the number for the next record of a key, and the latest record of that key if there is one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
     from midturn.framework import Outcome
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
-    from midturn.record.codec import Json
     from midturn.record.packing import Archive
     from midturn.record.rows import Origin
+
+
+PIECE = 256 * 1024
+"""Bytes of new bodies after which other work may run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +70,19 @@ async def commit(
     """
     progress = ledger.progress
     packed = archive.pack(tree)
-    messages: Sequence[Json] = () if outcome is None else outcome.messages
+    numbers: list[int] = []
+    size = archive.size
+    for message in () if outcome is None else outcome.messages:
+        if archive.size - size > PIECE:
+            await asyncio.sleep(0)
+            size = archive.size
+        numbers.append(archive.message(message, f"result[{len(numbers)}]"))
     checkpoint = CheckpointRow(
         parent=progress.checkpoint,
         skeleton=packed.skeleton,
         spans=packed.spans,
         appends=plain_appends(packed.appends),
-        messages=[archive.message(message, f"result[{i}]") for i, message in enumerate(messages)],
+        messages=numbers,
         fingerprint=stamp.fingerprint,
         bodies=archive.bodies,
         at=now(),
