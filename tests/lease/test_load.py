@@ -1,0 +1,95 @@
+"""A turn under load keeps its lease; a turn whose event loop is blocked for longer than that loses it safely."""
+
+import asyncio
+import json
+import os
+import threading
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core import FunctionCall
+from autogen_core.models import CreateResult, FunctionExecutionResultMessage, RequestUsage
+from tools.servers.shared import store_url
+
+import midturn
+from midturn.demo.scripted_model import ScriptedChatCompletionClient
+
+CALLS = 10_000 if os.environ.get("MIDTURN_LONG") else 1_000
+LEASE = 3.0
+"""Seconds. By plain AutoGen, 10,000 calls at once take longer than this in a single round of the event loop."""
+
+
+def desk(tool, count):
+    """An agent whose model asks for so many calls of a tool at once."""
+
+    def answer(messages):
+        usage = RequestUsage(prompt_tokens=1, completion_tokens=1)
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            return CreateResult(finish_reason="stop", content="done", usage=usage, cached=False)
+        calls = [FunctionCall(id=str(n), name="look", arguments=json.dumps({"order": str(n)})) for n in range(count)]
+        return CreateResult(finish_reason="function_calls", content=calls, usage=usage, cached=False)
+
+    return lambda: AssistantAgent(
+        "clerk", ScriptedChatCompletionClient(answer), tools=[tool], max_tool_iterations=2, reflect_on_tool_use=False
+    )
+
+
+def in_a_thread(work):
+    """Start work in an event loop of its own, which a blocked one does not stop."""
+    thread = threading.Thread(target=asyncio.run, args=(work,))
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_many_calls_at_once_do_not_cost_the_lease(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", LEASE)
+    url = store_url(kind, tmp_path / "store")
+    ended, seen = threading.Event(), []
+
+    async def look(order: str) -> str:
+        return f"order {order} is on its way"
+
+    async def watch():
+        async with midturn.open(url) as store:
+            while not ended.is_set():
+                head = await store.store.head("case")
+                if head is not None and head.status == "running":
+                    seen.append((head.epoch, head.expires > head.now))
+                await asyncio.sleep(0.01)
+
+    watching = in_a_thread(watch())
+    try:
+        async with midturn.open(url) as store:
+            result = await store.session("case", desk(look, CALLS)).run(task="Look all orders up.")
+    finally:
+        ended.set()
+        watching.join()
+    assert result.messages[-1].content == "done"
+    assert len(result.messages[2].content) == CALLS
+    assert set(seen) == {(1, True)}, "somebody else could have taken the session over"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_a_tool_that_blocks_the_event_loop_for_longer_than_the_lease_loses_the_turn(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.2)
+    url = store_url(kind, tmp_path / "store")
+    blocked, others = [], []
+
+    async def finish():
+        async with midturn.open(url) as store:
+            others.append(await store.session("case", desk(look, 1), timeout=60).resume())
+
+    @midturn.tool(effect="idempotent")
+    async def look(order: str) -> str:
+        if not blocked:
+            blocked.append(order)
+            in_a_thread(finish()).join()  # the loop of this turn stands still until another worker is done
+        return f"order {order} is on its way"
+
+    async with midturn.open(url) as store:
+        session = store.session("case", desk(look, 1))
+        with pytest.raises(midturn.LeaseLost):
+            await session.run(task="Look the order up.")
+        assert [result.messages[-1].content for result in others] == ["done"]
+        assert [turn.status async for turn in session.history()] == ["done"]
