@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
@@ -13,10 +14,12 @@ from tools.servers.shared import store_url
 
 import midturn
 from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.stores.memory import MemoryStore
+from midturn.stores.wrapper import StoreWrapper
 
 CALLS = 10_000 if os.environ.get("MIDTURN_LONG") else 1_000
-LEASE = 3.0
-"""Seconds. By plain AutoGen, 10,000 calls at once take longer than this in a single round of the event loop."""
+SHORTEST = 3.0
+"""Seconds: the shortest lease in the test of many calls."""
 
 
 def desk(tool, count):
@@ -43,12 +46,16 @@ def in_a_thread(work):
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 async def test_many_calls_at_once_do_not_cost_the_lease(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("midturn.lease.ledger.LEASE", LEASE)
-    url = store_url(kind, tmp_path / "store")
-    ended, seen = threading.Event(), []
-
     async def look(order: str) -> str:
         return f"order {order} is on its way"
+
+    # Plain AutoGen makes all calls in one round of the event loop. A lease that is as long as this round does not
+    # depend on the machine, nor on what else runs there: work of that kind would cost the lease, ours must not.
+    begun = time.monotonic()
+    await desk(look, CALLS)().run(task="Look all orders up.")
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", max(SHORTEST, time.monotonic() - begun))
+    url = store_url(kind, tmp_path / "store")
+    ended, seen = threading.Event(), []
 
     async def watch():
         async with midturn.open(url) as store:
@@ -93,3 +100,36 @@ async def test_a_tool_that_blocks_the_event_loop_for_longer_than_the_lease_loses
             await session.run(task="Look the order up.")
         assert [result.messages[-1].content for result in others] == ["done"]
         assert [turn.status async for turn in session.history()] == ["done"]
+
+
+class Renewed(StoreWrapper):
+    """Notes when a lease is renewed: such a write has no rows."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.renewed = asyncio.Event()
+
+    async def write(self, write):
+        head = await super().write(write)
+        if not write.rows:
+            self.renewed.set()
+        return head
+
+
+async def test_the_lease_is_renewed_while_the_state_is_captured(monkeypatch):
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.2)
+    inner = Renewed(MemoryStore())
+
+    class Slow(AssistantAgent):
+        async def save_state(self):
+            inner.renewed.clear()
+            async with asyncio.timeout(30):
+                await inner.renewed.wait()
+            return await super().save_state()
+
+    async with midturn.open(store=inner) as store:
+        session = store.session("case", lambda: Slow("clerk", ScriptedChatCompletionClient()))
+        result = await session.run(task="Remember that the customer prefers email.")
+        assert result.turn == 1
+        head = await inner.head("case")
+        assert (head.status, head.owner, head.epoch) == ("idle", None, 1)

@@ -94,19 +94,25 @@ class Holding:
     turn over, and the next write here raises ``LeaseLost``.
     """
 
-    def __init__(self, hold: Callable[[], Coroutine[None, None, None]], first: float) -> None:
+    def __init__(self, hold: Callable[[], Coroutine[None, None, None]], first: float, lost: Stop) -> None:
         self._hold = hold
+        self._lost = lost
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(first, self._begin)
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._hold())
 
-    async def end(self) -> None:
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
         """Let no renewal begin, and wait for the end of one that runs."""
         self._timer.cancel()
+        if not self._lost.done():
+            self._lost.set_result(None)
         if self._task is not None:
-            await self._task
+            await settled(self._task)
 
 
 class Ledger:
@@ -241,8 +247,8 @@ class Ledger:
             yield transaction
 
     def hold(self, lost: Stop) -> Holding:
-        """Renew the lease until ``lost`` is done; if the lease is lost, ``lost`` gets the error."""
-        return Holding(partial(self._hold, lost), self.lease / 3)
+        """Renew the lease in an ``async with`` block. If the lease is lost, ``lost`` gets the error."""
+        return Holding(partial(self._hold, lost), self.lease / 3, lost)
 
     async def _hold(self, lost: Stop) -> None:
         while not lost.done():

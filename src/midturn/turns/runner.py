@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Framework
     from midturn.history.checkpoints import Stored
-    from midturn.lease.ledger import Holding, Ledger
+    from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
     from midturn.record.rows import CallRow, Ended, Origin, Progress
     from midturn.stopping import Stop
@@ -181,21 +181,22 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             stream = self._framework.stream(
                 self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
             )
-            holding = self._ledger.hold(lost)
             self._limit(number, lost)
-            try:
-                async for item in stream:
-                    if isinstance(item, Outcome):
-                        outcome = item
-                    else:
-                        said.append(item)
-                        yield item
-                found = journal.finish()
-            finally:
-                await settled(_end(stream, journal, lost, holding))
-            tree = await self._framework.capture(self._instance.live)
-            notes = (*turn.notes, *found)
-            await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
+            async with self._ledger.hold(lost):
+                try:
+                    async for item in stream:
+                        if isinstance(item, Outcome):
+                            outcome = item
+                        else:
+                            said.append(item)
+                            yield item
+                    found = journal.finish()
+                finally:
+                    await settled(_end(stream, journal))
+                # The lease is held until the commit gives it back: capturing a large state takes its time.
+                tree = await self._framework.capture(self._instance.live)
+                notes = (*turn.notes, *found)
+                await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
         except Suspended as suspended:
             waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
             await self._suspend(suspended.rows)
@@ -387,15 +388,12 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome, notes=notes)
 
 
-async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded, lost: Stop, holding: Holding) -> None:
-    """End everything that runs beside a turn."""
+async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded) -> None:
+    """End the run and its calls."""
     try:
         await stream.aclose()
     finally:
         await journal.close()
-        if not lost.done():
-            lost.set_result(None)
-        await holding.end()
 
 
 def _row(kind: Kind, n: int, record: object) -> Row:
