@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from midturn.errors import MidturnError, StateInvalid
-from midturn.record.codec import MAX_BYTES, MAX_DEPTH, decode, decode_foreign, encode
+from midturn.record.codec import MAX_BYTES, MAX_DEPTH, MAX_RECORD_DEPTH, decode, decode_foreign, encode
+from midturn.record.packing import Archive
 
 NAN, INFINITY = float("nan"), float("inf")
 HALF = "\ud800"
@@ -264,3 +265,24 @@ def test_foreign_json_is_held_to_the_same_rules(data, path):
     with pytest.raises(StateInvalid) as caught:
         decode_foreign(data, "state.json")
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize("levels", [MAX_RECORD_DEPTH + 1, 300, 1_000, 100_000])
+@pytest.mark.parametrize("wrap", ["[%b]", '{"d":%b}', '[1,{"d":[[],%b]},"x"]'])
+def test_a_record_that_is_nested_deeper_than_any_is_refused_by_its_name(levels, wrap):
+    begin, end = wrap.encode().split(b"%b")
+    steps = levels // (begin.count(b"[") + begin.count(b"{") - begin.count(b"[]"))
+    with pytest.raises(StateInvalid, match=r"^row: .*(nested|depth)"):
+        decode(begin * (steps + 1) + b"7" + end * (steps + 1), "row")
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"d": value}])
+def test_whatever_is_written_is_shallow_enough_to_be_read(wrap):
+    value = "a text that is long enough to be a body of its own"
+    for _ in range(MAX_DEPTH):
+        value = wrap(value)
+    archive = Archive()
+    archive.message({"a": value["d"] if isinstance(value, dict) else value[0]}, "$")
+    archive.pack({"state": value["d"] if isinstance(value, dict) else value[0]})
+    for row in archive.new_bodies():
+        assert decode(row.data, "row")

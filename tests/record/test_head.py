@@ -83,3 +83,45 @@ def test_records_are_made_by_name_only():
     for kind in (Row, Write, Head):
         with pytest.raises(TypeError):
             kind(1, 2, 3)
+
+
+A_HEAD = {
+    "session": "case",
+    "seq": 1,
+    "epoch": 1,
+    "status": "idle",
+    "labels": {"a": "b"},
+    "owner": None,
+    "expires": 0.0,
+    "token": "t",
+    "created": 1.0,
+    "updated": 2.5,
+    "now": 3,
+    "data": b"{}",
+}
+NO_TIME = [None, "1", True, -1.0, 1e300, float("inf"), float("nan"), 2**63, [], b"1"]
+NO_TEXT = [None, 7, b"x", [], {}]
+NO_HEAD = {
+    "session": NO_TEXT,
+    "seq": [None, "1", True, -1, 1.0, 2**63, []],
+    "epoch": [None, "1", True, -1, 1.0, 2**63, []],
+    "status": [None, "", "odd", 7, [], {}],
+    "labels": [None, [], "x", {"a": 1}, {"a": None}, {"a": {}}],
+    "owner": [7, b"me", [], {}, True],
+    "expires": NO_TIME,
+    "token": NO_TEXT,
+    "created": NO_TIME,
+    "updated": NO_TIME,
+    "now": NO_TIME,
+    "data": [None, "{}", 7, []],
+}
+
+
+def test_a_head_is_read_from_its_values():
+    assert Head.stored(A_HEAD) == Head(**A_HEAD)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, wrong in NO_HEAD.items() for value in wrong])
+def test_a_head_with_a_value_that_no_head_has_is_refused_by_its_name(name, value):
+    with pytest.raises(StateInvalid, match=rf"damaged \({name}\)"):
+        Head.stored(A_HEAD | {name: value})

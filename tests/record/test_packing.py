@@ -738,3 +738,49 @@ def test_bodies_can_be_written_in_parts():
     known.learn_bodies(read_bodies(rows), archive.bodies)
     assert known.message(text("x" * 5_000), "$") == archive.message(text("x" * 5_000), "$")
     assert known.new_bodies() == []
+
+
+FORGED_APPENDS = {
+    "a log that is its own parent": [Append(0, 0, [1, 2], 0)],
+    "logs that are each other's parents": [Append(1, 0, [1], 0), Append(0, 0, [2], 1)],
+    "a log that begins many times": [Append(0, 0, [1])] + [Append(1, 1, [], 0)] * 1000,
+}
+
+
+@pytest.mark.parametrize("appends", FORGED_APPENDS.values(), ids=FORGED_APPENDS)
+def test_logs_that_would_take_for_ever_to_read_are_refused(appends):
+    with pytest.raises(StateInvalid, match="begins twice, or with a later log"):
+        restore(skeleton=0, spans=[[1, 5]], bodies=bodies_of([{}]), logs=[appends], archive=Archive())
+
+
+FORGED_SKELETONS = {
+    "the same list many times": ({"a": {"$log": 0}, "b": {"$log": 0}}, [[0, 2]]),
+    "lists in another order": ({"a": {"$log": 1}, "b": {"$log": 0}}, [[0, 2], [1, 2]]),
+    "a list that nobody uses": ({"a": {"$log": 0}}, [[0, 2], [1, 2]]),
+    "a log for two lists": ({"a": {"$log": 0}, "b": {"$log": 1}}, [[0, 2], [0, 2]]),
+    "a list whose number is a truth": ({"a": {"$log": False}}, [[0, 2]]),
+}
+
+
+@pytest.mark.parametrize(("skeleton", "spans"), FORGED_SKELETONS.values(), ids=FORGED_SKELETONS)
+def test_a_skeleton_that_does_not_use_each_list_once_is_refused(skeleton, spans):
+    bodies = bodies_of([skeleton, ["text"], [1, "x"]])
+    logs = [[Append(0, 0, [2, 2]), Append(1, 0, [2, 2])]]
+    with pytest.raises(StateInvalid):
+        restore(skeleton=0, spans=spans, bodies=bodies, logs=logs, archive=Archive())
+
+
+@pytest.mark.parametrize("value", [[1], {"a": []}, 7, True, [[]]])
+def test_a_form_with_a_value_that_no_form_has_is_refused(value):
+    with pytest.raises(StateInvalid, match="form is missing or damaged"):
+        bodies_of([[["key", value]], [0]]).message(1, "$")
+
+
+def test_a_state_is_nested_no_deeper_than_the_limit_as_a_whole():
+    tree = []
+    for _ in range(60):
+        tree = [tree]
+    for _ in range(60):
+        tree = {"d": tree}
+    with pytest.raises(StateInvalid, match="nested deeper than 100 levels"):
+        Archive().pack(tree)

@@ -188,9 +188,9 @@ def test_a_missing_key_is_refused_by_its_path(cls, name):
 
 
 WRONG = {
-    "int": [-1, 1.0, True, "1", None, [1], {}],
-    "int | None": [-1, 1.0, True, "1", None, [1], {}],  # as below
-    "float": ["1", None, True, [1.0], {}],
+    "int": [-1, 1.0, True, "1", None, [1], {}, 2**62],
+    "int | None": [-1, 1.0, True, "1", None, [1], {}, 2**62],  # as below
+    "float": ["1", None, True, [1.0], {}, -1.0, 1e12, 2**63],
     "str": [1, None, True, ["x"], {}],
     "str | None": [1, None, True, ["x"], {}],  # None is the default, and a default is never written
     "Origin": ["ran", "", None, 1, ["run"], {}],
@@ -203,10 +203,11 @@ WRONG = {
     "Sequence[Any]": [1, None, "12", {}],
     "Sequence[Any] | None": [1, None, "12", {}],
     "Opened | None": ["done", "", None, 1, [], {}],
-    "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]]],
+    "Sequence[int]": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [[1]], [2**62]],
+    "CallRange": [1, None, "12", {}, [-1, 2], [1], [1, 2, 3], [2, 1], [1, True], [1, "2"], [1, 2**62]],
     "Pair": [1, None, "12", {}, [1], [1, 2, 3], [1, -2]],
     "Sequence[str]": [1, None, "12", {}, [1], [None], [["1"]]],
-    "Sequence[int] | None": [1, "12", {}, [-1], [1.0], [True], ["1"], [None]],
+    "Sequence[int] | None": [1, None, "12", {}, [-1], [1.0], [True], ["1"], [None]],
     "Sequence[Span]": [1, None, "x", {}, [1], [[1]], [[1, 2, 3]], [[1, -2]], [[1, "2"]], [None]],
 }
 WRONGLY = [(cls, field.name, value) for cls in CLASSES for field in fields(cls) for value in WRONG[str(field.type)]]

@@ -96,10 +96,10 @@ class BodyReader:
                 case str(key):
                     form.whole[key] = None
                     form.varying.append(key)
-                case [str(key), value] if value in ([], {}):
+                case [str(key), [] | {} as value] if not value:
                     form.whole[key] = None
                     form.empty.append((key, dict if is_object(value) else list))
-                case [str(key), value]:
+                case [str(key), None | str() as value]:
                     form.whole[key] = value
                 case _:
                     raise _formless(path)

@@ -21,7 +21,10 @@ class_of: Callable[[object], Any] = type
 """``type()``, with a result that type checkers accept for an ``Any`` and as the key of a cache."""
 
 KEYS = {str}
+CONTAINERS = {dict, list}
 MAX_DEPTH = 100
+MAX_RECORD_DEPTH = MAX_DEPTH + 4
+"""Most levels of a stored record: those of a value, two around it, and a marker inside it that stands for a text."""
 MAX_BYTES = 64 * 1024 * 1024
 """Size limit of one value: a small worker's memory holds four copies of the value while it is written."""
 
@@ -60,12 +63,38 @@ def too_long(size: int, path: str) -> StateInvalid:
 
 
 def decode(data: bytes, what: str) -> Any:
-    """Return the value of JSON bytes that midturn wrote; ``what`` names the bytes in the error."""
+    """Return the value of JSON bytes that midturn wrote; ``what`` names the bytes in the error.
+
+    The value is nested so little that functions that call themselves can walk it.
+
+    Raises:
+        StateInvalid: the bytes are not JSON, or nested deeper than any record.
+    """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         message = f"not JSON: {error}"
         raise StateInvalid(message, path=what) from None
+    # Most records are short: without so many brackets they cannot be deep, and counting takes next to no time.
+    if data.count(b"[") + data.count(b"{") > MAX_RECORD_DEPTH and _is_deep(value):
+        message = f"nested deeper than {MAX_RECORD_DEPTH} levels"
+        raise StateInvalid(message, path=what)
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Return whether a parsed value is nested deeper than any record."""
+    level = [value]
+    for _ in range(MAX_RECORD_DEPTH):
+        level = [
+            item
+            for each in level
+            for item in (each.values() if class_of(each) is dict else each if class_of(each) is list else ())
+            if class_of(item) in CONTAINERS
+        ]
+        if not level:
+            return False
+    return True
 
 
 def decode_foreign(data: bytes, what: str) -> Any:
@@ -98,14 +127,14 @@ def decode_foreign(data: bytes, what: str) -> Any:
     return value
 
 
-def check(value: object, path: str = "$") -> None:
-    """Check that JSON can represent a value exactly.
+def check(value: object, path: str = "$", *, depth: int = MAX_DEPTH) -> None:
+    """Check that JSON can represent a value exactly, in at most ``depth`` levels.
 
     Raises:
         StateInvalid: it cannot; the error has the path of the wrong part and the reason.
     """
-    if not _good(value, MAX_DEPTH):
-        part, problem = next(iter(_problems(value, path, MAX_DEPTH)))
+    if not _good(value, depth):
+        part, problem = next(iter(_problems(value, path, depth)))
         raise StateInvalid(problem, path=part)
 
 

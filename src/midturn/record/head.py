@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 FORMAT = 1
 """The version that every record written by this code carries."""
@@ -21,6 +21,10 @@ ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
 """Encodings of records by their first byte. A plain record is a JSON object, so it begins with a brace."""
 
 MAX_ID = 200
+NUMBERS = 2**62
+"""Numbers in records are below this, so that a store can look for one, and for the one after it."""
+LAST_TIME = 250_000_000_000.0
+"""The latest time that a record can have: after it, Python cannot say which day it is."""
 
 Status: TypeAlias = Literal["idle", "running", "waiting", "failed", "cancelled", "deleted"]
 """Status as a store keeps it. ``running``: a turn is open; the lease shows whether its worker is alive. For the status
@@ -85,6 +89,20 @@ class Head:
             return False
         return other.seq > self.seq or (other.seq == self.seq and other.token == self.token)
 
+    @classmethod
+    def stored(cls, values: Mapping[str, Any]) -> Head:
+        """Return a head from the values that a store has read; anybody may have changed them.
+
+        Raises:
+            StateInvalid: a value is missing, or a head cannot have it.
+        """
+        wrong = [name for name, is_right in _HEAD_FIELDS.items() if not is_right(values.get(name))]
+        if wrong:
+            session = str(values.get("session"))
+            message = f"the record is damaged ({', '.join(wrong)}); restore it from a backup"
+            raise StateInvalid(message, path=f"head of {session!r}", session=session)
+        return cls(**values)
+
     def deleted(self, *, now: float) -> Head:
         """Return the head that remains after the session was deleted."""
         return Head(
@@ -98,6 +116,46 @@ class Head:
             now=now,
             data=b"",
         )
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Return whether a stored value is a whole number that is not negative, as a store keeps it."""
+    return type(value) is int and 0 <= value < 2**63
+
+
+def is_number(value: object) -> TypeGuard[int]:
+    """Return whether a value in a record is the number of something."""
+    return type(value) is int and 0 <= value < NUMBERS
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Return whether a stored value is a time in seconds since 1970, or a number of seconds."""
+    return type(value) in (int, float) and 0 <= cast("float", value) <= LAST_TIME
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_labels(value: object) -> bool:
+    return codec.is_object(value) and all(map(_is_text, value.values()))
+
+
+_STATUSES = get_args(Status)
+_HEAD_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "session": _is_text,
+    "seq": is_count,
+    "epoch": is_count,
+    "status": lambda value: value in _STATUSES,
+    "labels": _is_labels,
+    "owner": lambda value: value is None or type(value) is str,
+    "expires": is_time,
+    "token": _is_text,
+    "created": is_time,
+    "updated": is_time,
+    "now": is_time,
+    "data": lambda value: type(value) is bytes,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,7 +227,7 @@ class Archive:
                 if lists[path].number == logs:
                     logs += 1
                 return {LOG: len(lists) - 1}
-            codec.check(value, _name(path))
+            codec.check(value, _name(path), depth=codec.MAX_DEPTH + 1 - len(path))  # the path begins with "$"
             return self._short(value, _name(path))
 
         root = self._add(skeleton(tree, ROOT), "$")
@@ -320,13 +320,17 @@ def restore(
     ``bodies`` has all bodies, and ``logs`` all appends up to the checkpoint in order.
     """
     lists = _read_logs(logs, spans)
+    used = 0
 
     def whole(value: Any, path: Path) -> Any:
+        nonlocal used
         if is_object(value):
             if LOG in value:
-                index = value[LOG]
-                if not (isinstance(index, int) and 0 <= index < len(spans)):
+                index = used
+                # In order, and each once: a small record must not stand for an endless state.
+                if value[LOG] != index or type(value[LOG]) is not int or index >= len(spans):
                     raise StateInvalid("names a list that the checkpoint does not have", path=_name(path))
+                used += 1
                 numbers, depth = lists[index]
                 archive.learn(path, spans[index], numbers, depth)
                 name = _name(path)
@@ -340,7 +344,10 @@ def restore(
 
     if not 0 <= skeleton < len(bodies.values):
         raise StateInvalid(f"body {skeleton} is missing", path="$")
-    return whole(bodies.values[skeleton], ROOT)
+    tree = whole(bodies.values[skeleton], ROOT)
+    if used < len(spans):
+        raise StateInvalid(f"has {used} of {len(spans)} lists", path="$")
+    return tree
 
 
 def as_json(tree: Any, without: Collection[int] = ()) -> Any:
@@ -352,12 +359,24 @@ def as_json(tree: Any, without: Collection[int] = ()) -> Any:
     return tree
 
 
-def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
-    """Return for each span the numbers of its bodies, in order, and the depth of its chain of logs."""
+def _by_log(logs: Sequence[Sequence[Append]]) -> dict[int, list[Append]]:
+    """Return the appends to each log, in order."""
     found: dict[int, list[Append]] = {}
     for appends in logs:
         for append in appends:
-            found.setdefault(append.log, []).append(append)
+            earlier = found.setdefault(append.log, [])
+            # Only a new log has a parent, which is older. So reading a log ends, and reads each of its parents once.
+            if append.parent is not None and (earlier or append.parent >= append.log):
+                raise StateInvalid("begins twice, or with a later log", path=f"log {append.log}")
+            earlier.append(append)
+    return found
+
+
+def _read_logs(logs: Sequence[Sequence[Append]], spans: Sequence[Span]) -> list[tuple[list[int], int]]:
+    """Return for each span the numbers of its bodies, in order, and the depth of its chain of logs."""
+    found = _by_log(logs)
+    if len({log for log, _ in spans}) < len(spans):
+        raise StateInvalid("a log occurs twice", path="spans")
 
     def read(log: int, length: int, depth: int) -> tuple[list[int], int]:
         numbers: list[int] = []

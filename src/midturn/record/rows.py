@@ -14,7 +14,7 @@ import orjson
 from midturn.errors import StateInvalid
 from midturn.record import codec
 from midturn.record.codec import class_of, is_array, is_object
-from midturn.record.head import FORMAT, versioned
+from midturn.record.head import FORMAT, NUMBERS, is_number, is_time, versioned
 from midturn.record.packing import Append
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
 transaction, so it happens exactly once."""
 
 Pair: TypeAlias = "tuple[int, int]"
+CallRange: TypeAlias = "Sequence[int]"
+"""The numbers of a turn's first call and of the call after its last; empty if calls were not recorded."""
 
 MAX_ERROR = 500
 """Number of characters of an error's message that are kept."""
@@ -135,7 +137,7 @@ class CheckpointRow:
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
-    calls: Sequence[int] = ()
+    calls: CallRange = ()
     """The numbers of the turn's first call and of the call after its last; empty if calls were not recorded."""
     notes: Sequence[str] = ()
     """The notes of the turn's beginning, and the differences that later attempts found."""
@@ -199,7 +201,7 @@ class FailureRow:
     status: Ended
     error: str
     at: float
-    calls: Sequence[int] = ()
+    calls: CallRange = ()
     """The numbers of the turn's first call and of the call after its last; empty if no call was recorded."""
     attempts: int = 1
     """Number of attempts at the turn by then."""
@@ -259,7 +261,16 @@ def progress_of(head: Head) -> Progress:
             path=f"session {head.session!r}",
             session=head.session,
         )
-    return decode_record(Progress, head.data, f"{head.session} head")
+    progress = decode_record(Progress, head.data, what := f"{head.session} head")
+    if not (
+        progress.checkpoint <= progress.turn
+        and progress.journal <= progress.calls
+        and progress.generation[1] <= progress.calls
+        and (progress.turn > 0 or progress.open is None)
+        and (progress.checkpoint < progress.turn or progress.open is None)
+    ):
+        raise StateInvalid("its numbers contradict each other; restore it from a backup", path=what)
+    return progress
 
 
 def given_up(key: KeyRow, calls: Sequence[CallRow]) -> KeyRow:
@@ -296,7 +307,7 @@ def decode_appends(row: Row) -> list[Append]:
     appends: list[Append] = []
     for item in found:
         match item:
-            case [log, start, bodies] if _int(log) and _int(start) and _ints(bodies):
+            case [log, start, bodies] if is_number(log) and is_number(start) and _ints(bodies):
                 appends.append(Append(log, start, bodies))
             case [log, start, bodies, parent] if _ints([log, start, parent]) and _ints(bodies):
                 appends.append(Append(log, start, bodies, parent))
@@ -343,15 +354,11 @@ def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
     return cls(**raw)
 
 
-def _int(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
 def _ints(value: object) -> bool:
     if not is_array(value):
         return False
     for item in value:  # noqa: SIM110 - there are thousands of short ones, for which a generator takes twice as long
-        if type(item) is not int or item < 0:
+        if type(item) is not int or not 0 <= item < NUMBERS:
             return False
     return True
 
@@ -361,15 +368,16 @@ def _spans(value: object) -> bool:
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
-    "int": _int,
-    "int | None": _int,
-    "float": lambda value: type(value) in (int, float),
+    "int": is_number,
+    "int | None": is_number,
+    "float": is_time,
     "str": lambda value: type(value) is str,
     "str | None": lambda value: type(value) is str,
     "Origin": lambda value: value in get_args(Origin),
     "Ended": lambda value: value in get_args(Ended),
     "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
+    "CallRange": lambda value: value == [] or (_ints(value) and len(value) == 2 and value[0] <= value[1]),  # noqa: PLR2004
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "What": lambda value: value in get_args(What),
     "Stage": lambda value: value in get_args(Stage),
@@ -379,6 +387,6 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[Any]": is_array,
     "Sequence[Any] | None": is_array,
     "Pair": lambda value: _ints(value) and len(value) == 2,  # noqa: PLR2004 - a pair
-    "Sequence[int] | None": lambda value: value is None or _ints(value),
+    "Sequence[int] | None": _ints,
     "Sequence[Span]": _spans,
 }
