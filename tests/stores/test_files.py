@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from midturn.record.head import Head, Kind
 from midturn.stores.files import format as lines
 from midturn.stores.files import row_index
 from midturn.stores.files import store as files
-from midturn.stores.files.format import MAX_NAME, SUFFIX, name_of
+from midturn.stores.files.format import CHECKSUM, MAX_NAME, SUFFIX, name_of
 from midturn.stores.files.store import FileStore
 from midturn.testing import a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
@@ -698,3 +699,51 @@ async def test_every_error_of_the_system_is_translated(store, monkeypatch):
                 with pytest.raises(MidturnError) as caught:
                     await call
                 assert isinstance(caught.value, StoreFull | StoreUnavailable)
+
+
+FORGED = {
+    "status": [7, None, [], {}, "odd"],
+    "seq": [-1, "2", 2.0, True, None, []],
+    "epoch": [-1, "1", 1.5, True, None, 2**63],
+    "at": [-1, "1", None, 1e300, True, []],
+    "token": [7, None, [], True],
+    "labels": [7, [], {"a": 7}, {"a": {}}, None],
+    "owner": [7, [], {}, True],
+    "expires": [-1, "1", None, 1e300, True, []],
+    "prune": [-1, "1", None, 1.5, []],
+    "rows": [
+        *(7, None, "x", {"a": 1}, [7], [[]], [["BODY", 1]], [["BODY", -1, 2]], [["BODY", 2**63, 2]]),
+        *([["BODY", "1", 2]], [["BODY", 1, -2]], [["BODY", 1, 1.5]], [[["BODY"], 1, 2]], [["ODD", 1, 2]]),
+        *([["BODY", 1, 2**62]], [["BODY", True, 2]], [["BODY", 1, None]]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_a_forged_line_with_the_right_checksum_is_named(store, file, name, no_fsync):
+    await store.write(a_write(labels={"a": "b"}))
+    await store.write(a_write("other"))
+    await store.write(a_write(seq=1))
+    *before, last = file.read_bytes().splitlines(keepends=True)
+    members, rest = last[CHECKSUM:].split(b',"data":[')
+    for value in FORGED[name]:
+        forged = json.dumps(json.loads(b"{%b}" % members) | {name: value})[1:-1].encode() + b',"data":[' + rest[:-1]
+        file.write_bytes(b"".join([*before, b'{"crc":"%08x",' % zlib.crc32(forged), forged, b"\n"]))
+        forget(store)
+        for call in (store.head("case-42"), store.rows("case-42", Kind.BODY), store.write(a_write(seq=2))):
+            with pytest.raises(StateInvalid, match="this line is damaged"):
+                await call
+        assert "other" in [head.session for head in await store.heads()]
+        assert sum((await store.counts()).values()) >= 1
+
+
+async def test_a_row_that_is_nested_deeply_in_place_of_its_bytes_is_named(store, file):
+    await store.write(a_write(rows=[a_row(1, b"\n")]))
+    *before, last = file.read_bytes().splitlines(keepends=True)
+    nested = b"[" * 1000 + b"]" * 1000
+    forged = last[CHECKSUM:-1].replace(b'"\\n"', nested).replace(b',4,"bytes"', b',%d,"bytes"' % len(nested))
+    assert nested in forged
+    file.write_bytes(b"".join([*before, b'{"crc":"%08x",' % zlib.crc32(forged), forged, b"\n"]))
+    forget(store)
+    with pytest.raises(StateInvalid, match="form of a string"):
+        await store.rows("case-42", Kind.BODY)

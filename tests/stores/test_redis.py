@@ -1214,3 +1214,48 @@ async def test_a_cluster_goes_on_after_the_loss_of_a_primary(cluster, prefix):
             assert len(await store.heads()) == 30
         finally:
             await asyncio.to_thread(cluster.start)
+
+
+@pytest.mark.parametrize("order", ["id", "updated"])
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b'{"labels":[1]}',
+        b'{"labels":{"a":1}}',
+        b'{"owner":7}',
+        b'{"owner":"me","lease":true}',
+        b'{"owner":"me","lease":1e300}',
+        b'{"owner":"me","lease":-1}',
+        b'{"labels":' + b"[" * 1000 + b"]" * 1000 + b"}",
+        b"[" * 100_000 + b"]" * 100_000,
+        b"7",
+    ],
+    ids=lambda meta: meta[:30],
+)
+async def test_a_page_of_damaged_heads_does_not_end_a_list(server, store, prefix, meta, order):
+    for name in ("a", *(f"bad {n:02}" for n in range(25)), "z"):
+        await store.write(a_write(name))
+    for n in range(25):
+        key = key_of(prefix, f"bad {n:02}")
+        server.execute("DEL", key)
+        server.execute("ZADD", key, 0, b"h1 1 1 1 1 idle =t\n" + meta + b"\n{}")
+    with pytest.raises(StateInvalid, match="bad 00"):
+        await store.head("bad 00")
+    for limit in (1, 2, 3, 100):
+        found = [head.session for head in await store.heads(limit=limit, order=order)]
+        assert found == (["a", "z"] if order == "id" else ["z", "a"])[:limit]
+
+
+async def test_a_row_that_is_stored_twice_is_damage(server, store, prefix):
+    await store.write(a_write(rows=[a_row(1), a_row(2)]))
+    row = await store.rows("case-42", Kind.BODY)
+    server.execute("ZADD", key_of(prefix, "case-42"), 0, b"1%016x:another" % row[0].n)
+    with pytest.raises(StateInvalid, match="stored twice"):
+        await store.rows("case-42", Kind.BODY)
+
+
+async def test_a_time_in_a_list_that_is_no_time_does_not_end_it(server, store, prefix):
+    for name in ("a", "b"):
+        await store.write(a_write(name))
+    server.execute("ZADD", f"{{{prefix}}}:idle", "+inf", "a")
+    assert {head.session for head in await store.heads(order="updated")} == {"a", "b"}

@@ -901,3 +901,37 @@ async def test_a_conflict_leaves_no_transaction_open(store, path):
             await store.write(write)
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
+
+
+@pytest.mark.parametrize("order", ["id", "updated"])
+async def test_a_head_with_values_that_no_head_has_is_named_and_left_out_of_lists(path, order, caplog):
+    changes = (
+        *("labels = '[1]'", "labels = '{\"a\": 1}'", "labels = x'00'", "labels = 'no JSON'"),
+        *("status = x'00'", "status = 'odd'", "seq = -1", "seq = 'x'", "epoch = 1.5", "token = x'00'", "data = 'text'"),
+        *("expires = 9e999", "expires = 1e300", "expires = 'x'", "created = -1", "owner = 7.5", "owner = x'00'"),
+    )
+    async with opened(path) as store:
+        for name in ("a", *(f"bad {n}" for n in range(len(changes))), "z"):
+            await store.write(a_write(name))
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            for n, change in enumerate(changes):
+                db.execute(f"UPDATE sessions SET {change} WHERE name = 'bad {n}'")
+            nested = "[" * 1000 + "]" * 1000
+            db.execute("UPDATE sessions SET labels = ? WHERE name = 'bad 0'", (nested,))
+        for n in range(len(changes)):
+            if changes[n] != "owner = 7.5":  # which the column makes a text
+                with pytest.raises(StateInvalid, match=f"bad {n}"):
+                    await store.head(f"bad {n}")
+        for limit in (1, 2, 100):
+            found = [head.session for head in await store.heads(limit=limit, order=order)]
+            assert set(found) - {"bad 15"} <= {"a", "z"}
+        assert {"a", "z"} <= set(found)
+
+
+async def test_a_row_whose_number_is_none_is_damage(path):
+    async with opened(path) as store:
+        await store.write(a_write(rows=[a_row(1), a_row(2)]))
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("UPDATE rows SET n = 1.5 WHERE n = 1")
+        with pytest.raises(StateInvalid, match="damaged"):
+            await store.rows("case-42", Kind.BODY)

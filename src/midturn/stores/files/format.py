@@ -25,15 +25,13 @@ import re
 import zlib
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from operator import index
-from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from midturn.errors import MidturnError, StateInvalid, UnknownVersion
-from midturn.record.codec import encode
-from midturn.record.head import FORMAT, Head, Kind, Row, Status
+from midturn.record.codec import encode, is_array
+from midturn.record.head import FORMAT, Head, Kind, Row, is_count, is_time
 from midturn.stores.privacy import create
 
 if TYPE_CHECKING:
@@ -48,9 +46,7 @@ CHECKSUM = len('{"crc":"00000000",')
 
 _DATA = b',"data":['  # occurs nowhere before the data: quotes inside strings are escaped, and no label is a list
 _DEFAULTS: dict[str, Any] = {"token": "", "status": "idle", "labels": {}, "owner": None, "expires": 0.0}
-_TYPES = {"seq": int, "epoch": int, "at": float, "token": str, "labels": dict, "expires": float}
 _KINDS = {kind.name: kind for kind in Kind}
-_STATUSES = frozenset(get_args(Status))
 _WINDOW = 8192  # bytes, more than the longest header
 _BATCH = 1_000_000  # bytes of rows in a line, about
 
@@ -78,7 +74,7 @@ def header_line(session: str, created: float) -> bytes:
 def read_header(line: bytes) -> tuple[str, float]:
     """Return the id of the session, and the time of its creation."""
     match _members(line, len(line) - 2):
-        case {"session": str(session), "created": float(created)}:
+        case {"session": str(session), "created": float(created)} if is_time(created):
             return session, created
         case _:
             raise Damaged("it is not the header of a session")
@@ -153,31 +149,19 @@ class Change(NamedTuple):
     def prune(self) -> int:
         """Return the number below which the write removes calls."""
         prune = self.members.get("prune", 0)
-        if not isinstance(prune, int):
+        if not is_count(prune):
             raise Damaged("it does not say which calls it removes")
         return prune
 
     def head(self, session: str, created: float) -> Head:
         """Return the head that the write made."""
         told = _DEFAULTS | self.members
-        # Accidental damage fails the checksum; this check is for forged lines.
-        if not (
-            all(isinstance(told.get(name), kind) for name, kind in _TYPES.items())
-            and isinstance(told["owner"], str | NoneType)
-            and all(isinstance(value, str) for value in told["labels"].values())
-            and told["status"] in _STATUSES
-        ):
-            raise Damaged("it does not have a valid head")
-        return Head(
-            session=session,
-            seq=told["seq"],
-            epoch=told["epoch"],
-            created=created,
-            updated=told["at"],
-            now=told["at"],
-            data=_head_data(self.rest),
-            **{name: told[name] for name in _DEFAULTS},
-        )
+        values = {name: told.get(name) for name in (*_DEFAULTS, "seq", "epoch")}
+        values |= {"session": session, "created": created, "data": _head_data(self.rest)}
+        try:  # Accidental damage fails the checksum; this check is for forged lines.
+            return Head.stored(values | {"updated": told.get("at"), "now": told.get("at")})
+        except StateInvalid as error:
+            raise Damaged(f"it does not have a valid head: {error}") from None
 
 
 def read_change(line: bytes) -> Change:
@@ -187,13 +171,15 @@ def read_change(line: bytes) -> Change:
     at += len(_DATA)
     view = memoryview(line)
     extents: list[Extent] = []
-    try:
-        for kind, n, size, *escaped in members.get("rows", ()):
-            at += bool(extents)  # the comma
-            extents.append(Extent(_KINDS[kind], index(n), at, size, zlib.crc32(view[at : at + size]), bool(escaped)))
-            at += size
-    except (KeyError, TypeError, ValueError):
-        raise Damaged("its list of rows is wrong") from None
+    for row in listed if is_array(listed := members.get("rows", [])) else [None]:
+        match row:
+            case [str(kind), n, size, *escaped] if kind in _KINDS and is_count(n) and is_count(size):
+                at += bool(extents)  # the comma
+                crc = zlib.crc32(view[at : at + size])
+                extents.append(Extent(_KINDS[kind], n, at, size, crc, bool(escaped)))
+                at += size
+            case _:
+                raise Damaged("its list of rows is wrong")
     return Change(members, extents, line[at:-1])
 
 
@@ -306,6 +292,12 @@ def _escaped(data: bytes) -> bytes:
 def unescaped(text: bytes) -> bytes:
     """Return the bytes that a string stands for."""
     try:
-        return str(orjson.loads(text)).encode("latin-1")
+        return _string(orjson.loads(text)).encode("latin-1")
     except ValueError:  # of JSON or of the character set
         raise Damaged("its bytes are not in the form of a string") from None
+
+
+def _string(value: object) -> str:
+    if type(value) is not str:
+        raise ValueError
+    return value

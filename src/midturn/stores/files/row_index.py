@@ -119,7 +119,12 @@ class Index:
                 self.clear()
                 self.catch_up(file)  # raises with the number of the line that was damaged since the first reading
                 raise StateInvalid("changed while it was read; try again", path=str(self.path), session=self.session)
-            yield Row(kind=kind, n=extent.n, data=unescaped(data) if extent.escaped else data)
+            try:
+                row = Row(kind=kind, n=extent.n, data=unescaped(data) if extent.escaped else data)
+            except Damaged as error:
+                where = f"{self.path}: {kind.name.lower()} {extent.n}"
+                raise StateInvalid(str(error), path=where, session=self.session) from None
+            yield row
 
     def _follow(self, new: Change) -> None:
         if "kept" in new.members:
@@ -129,7 +134,7 @@ class Index:
             seq, last = new.members.get("seq"), new.members.get("status") == "deleted"
             # A rewritten file has only a deletion, or its first write comes after lines of kept rows.
             anew = not self.changes and (last or self.lines > HEADER_AND_FIRST_CHANGE)
-            if not isinstance(seq, int) or (seq != self._seq + 1 and not anew):
+            if type(seq) is not int or (seq != self._seq + 1 and not anew):
                 raise Damaged("it does not follow from the line before it")
             # Nothing follows a deletion.
             self._seq = -1 if last else seq

@@ -305,6 +305,4 @@ def _as_head(row: Sequence[Any]) -> Head:
     fields = dict(zip(_FIELDS, values, strict=True))
     session = fields["session"]
     fields["labels"] = decode(fields["labels"].encode(), f"labels of {session!r}")
-    if fields["status"] not in get_args(Status) or not isinstance(fields["labels"], dict):
-        raise StateInvalid("the record is damaged", path=f"head of {session!r}", session=session)
-    return Head(**fields, now=now)
+    return Head.stored(fields | {"now": now})

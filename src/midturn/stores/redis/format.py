@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record.codec import decode, encode, is_object
-from midturn.record.head import Head, Kind, Row, Status
+from midturn.record.head import Head, Kind, Row, Status, is_time
 
 if TYPE_CHECKING:
     from midturn.record.head import Write
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 FORMAT = b"1"
 LAST_N = 2**63 - 1
 MICROSECONDS = 1_000_000
+DIGITS = 20
+"""Most digits of a number of 64 bits."""
 
 _HEAD = re.compile(rb"h1 (\d+) (\d+) (\d+) (\d+) ([a-z]+) =(\S*)\n([^\n]*)\n(.*)", re.DOTALL)
-_ROW = re.compile(rb"(\d)([0-9a-f]{16}):")
+_ROW = re.compile(rb"\d([0-9a-f]{16}):")
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 
 
@@ -43,6 +45,11 @@ def microseconds(time: list[bytes]) -> int:
     return int(time[0]) * MICROSECONDS + int(time[1])
 
 
+def score(text: bytes) -> int:
+    """Return the time that a list has for a session. Another program may have written one that is no number."""
+    return round(min(max(float(text), 0.0), LAST_N))
+
+
 def quoted(token: str) -> str:
     """Return a token in the form that the head has."""
     return quote(token, safe="")
@@ -64,12 +71,17 @@ def name_of(kind: Kind, n: int) -> bytes:
     return b"%d%016x" % (kind, n)
 
 
-def as_row(member: bytes, session: str) -> Row:
-    """Return the row from its stored form."""
-    match = _ROW.match(member)
-    if match is None:
-        raise StateInvalid("a row is damaged", path=f"rows of {session!r}", session=session)
-    return Row(kind=Kind(int(match[1])), n=int(match[2], 16), data=member[match.end() :])
+def as_rows(members: list[bytes], kind: Kind, session: str) -> list[Row]:
+    """Return the rows of one kind from their stored form."""
+    rows: list[Row] = []
+    for member in members:
+        match = _ROW.match(member)
+        # A set can have several members for one row: another program has written some of them.
+        if match is None or (rows and int(match[1], 16) <= rows[-1].n):
+            message = f"a {kind.name.lower()} is damaged, or is stored twice"
+            raise StateInvalid(message, path=f"rows of {session!r}", session=session)
+        rows.append(Row(kind=kind, n=int(match[1], 16), data=member[match.end() :]))
+    return rows
 
 
 def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | None:
@@ -88,28 +100,28 @@ def as_head(members: list[bytes], session: str, time: list[bytes]) -> Head | Non
         more: Any = decode(meta, "head")
     except StateInvalid:
         raise damaged(session) from None
-    if status.decode() not in get_args(Status) or not is_object(more):
+    if not is_object(more) or max(map(len, (seq, epoch, created, updated))) > DIGITS or not token.isascii():
         raise damaged(session)
-    owner, lease, labels = more.get("owner"), more.get("lease", 0.0), more.get("labels", {})
-    if not (owner is None or isinstance(owner, str)) or not isinstance(lease, int | float) or not is_object(labels):
-        raise damaged(session)
-    if max(map(len, (seq, epoch, created, updated))) > 20 or not token.isascii():  # noqa: PLR2004 - digits of 64 bits
+    owner, lease = more.get("owner"), more.get("lease", 0.0)
+    if not is_time(lease):
         raise damaged(session)
     when = int(updated) / MICROSECONDS
-    return Head(
-        session=session,
-        seq=int(seq),
-        epoch=int(epoch),
-        status=status.decode(),  # type: ignore[arg-type]  # one of them, as was checked
-        labels=labels,
-        owner=owner,
-        # The lease is stored and not this sum: a sum of rounded numbers is not the rounded sum.
-        expires=when + lease if owner else 0.0,
-        token=unquote(token.decode()),
-        created=int(created) / MICROSECONDS,
-        updated=when,
-        now=microseconds(time) / MICROSECONDS,
-        data=data,
+    return Head.stored(
+        {
+            "session": session,
+            "seq": int(seq),
+            "epoch": int(epoch),
+            "status": status.decode(),
+            "labels": more.get("labels", {}),
+            "owner": owner,
+            # The lease is stored and not this sum: a sum of rounded numbers is not the rounded sum.
+            "expires": when + lease if owner else 0.0,
+            "token": unquote(token.decode()),
+            "created": int(created) / MICROSECONDS,
+            "updated": when,
+            "now": microseconds(time) / MICROSECONDS,
+            "data": data,
+        }
     )
 
 

@@ -173,7 +173,7 @@ class RedisStore(ServerStore):
         [members] = await self._try(lambda tries: self._read(key, [("ZRANGEBYLEX", key, low, high)], tries), session)
         if members is WRONG_TYPE:
             raise records.foreign(session, key)
-        return [records.as_row(member, session) for member in members]
+        return records.as_rows(members, kind, session)
 
     async def close(self) -> None:
         if os.getpid() != self._pid or asyncio.get_running_loop() is not self._loop:
@@ -296,7 +296,7 @@ class RedisStore(ServerStore):
             found: list[tuple[int, bytes]] = []
             missed = False
             for reply in await self._in_sets(statuses, command, tries):
-                pairs = zip(map(int, map(float, reply[1::2])), reply[::2], strict=True)
+                pairs = zip(map(records.score, reply[1::2]), reply[::2], strict=True)
                 behind = [pair for pair in pairs if pair < last]
                 missed |= len(behind) < size and len(reply) == 2 * count
                 found += behind

@@ -26,7 +26,7 @@ from midturn.errors import (
     UnknownVersion,
 )
 from midturn.record.codec import decode, encode
-from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, is_count, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.privacy import create_for_sqlite, report_if_shared
 from midturn.stores.scripts import named, script
@@ -36,7 +36,6 @@ from midturn.stores.thread_job import Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-    from types import UnionType
 
     from midturn.store import ListOrder, Profile, Transaction
 
@@ -56,7 +55,6 @@ STEPS = 10_000  # of SQLite's virtual machine between two checks whether the cal
 
 _SQL = named("sqlite/queries.sql")
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
-_TYPES: tuple[type | UnionType, ...] = (str, int, int, str, str, str | None, float, str, float, float, bytes)
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +151,7 @@ class SqliteStore:
             else:
                 found = self._db.execute(_SQL["rows"], (session, int(kind), start, last)).fetchall()
             for n, data in found:
-                if not isinstance(data, bytes):
+                if not is_count(n) or not isinstance(data, bytes):
                     raise StateInvalid("the row is damaged", path=f"{kind.name.lower()} {n}", session=session)
             return [Row(kind=kind, n=n, data=data) for n, data in found]
 
@@ -509,8 +507,6 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Head]:
 def _as_head(row: tuple[Any, ...]) -> Head:
     """Return the head of a session from its row."""
     fields = dict(zip(_FIELDS, row, strict=True))
-    if all(map(isinstance, row, _TYPES)) and fields["status"] in get_args(Status):
+    if isinstance(fields["labels"], str):
         fields["labels"] = decode(fields["labels"].encode(), f"labels of {fields['session']!r}")
-        if isinstance(fields["labels"], dict):
-            return Head(**fields, now=time.time())
-    raise StateInvalid("the record is damaged", path=f"head of {fields['session']!r}", session=str(fields["session"]))
+    return Head.stored(fields | {"now": time.time()})
