@@ -19,6 +19,7 @@ from midturn.errors import (
     LeaseLost,
     OutcomeUnknown,
     SessionDeleted,
+    StateInvalid,
     StoreFull,
     StoreUnavailable,
     TurnFailed,
@@ -918,3 +919,36 @@ async def test_what_is_damaged_does_not_hide_the_rest(server, url, schema, poiso
         ("sound", "Remember that."),
         ("sound", "Noted."),
     ]
+
+
+DAMAGED_HEADS = (
+    "labels = '[1]'",
+    "labels = '{\"a\": 1}'",
+    'labels = \'{"a": {"b": []}}\'',
+    "status = 'odd'",
+    "seq = -1",
+    "epoch = -1",
+    "expires = 'NaN'",
+    "expires = 'Infinity'",
+    "created = '-Infinity'",
+    "created = 1e300",
+)
+
+
+@pytest.mark.parametrize("order", ["id", "updated"])
+async def test_a_page_of_damaged_heads_does_not_end_a_list(server, url, schema, order, caplog):
+    async with opened(url) as store:
+        for name in ("a", *(f"bad {n}" for n in range(len(DAMAGED_HEADS))), "z"):
+            await store.write(a_write(name))
+        for n, change in enumerate(DAMAGED_HEADS):
+            server.execute(f"UPDATE {schema}.heads SET {change} WHERE name = 'bad {n}'")
+            with pytest.raises(StateInvalid, match=f"bad {n}"):
+                await store.head(f"bad {n}")
+        found, after = [], ""
+        while page := await store.heads(after=after, limit=1, order=order):
+            found += page
+            after = found[-1].session if order == "id" else cursor(found[-1])
+        assert {head.session for head in found} == {"a", "z"}
+        assert len(found) == 2
+        assert {head.session for head in await store.heads(limit=3, order=order)} == {"a", "z"}
+    assert "bad 9" in caplog.text
