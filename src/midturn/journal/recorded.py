@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from midturn.errors import StateInvalid
 from midturn.journal.order import Completion
 from midturn.questions import Question
-from midturn.record.codec import is_array
 from midturn.record.digests import digest
 from midturn.record.head import Kind
 from midturn.record.readable import visible
@@ -65,7 +64,7 @@ def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
     return Question(
         id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
         kind=row.what,  # type: ignore[arg-type]  # only rows with a question get here
-        question=visible(value.get("question", "")),
+        question=visible(value.get("question", "")),  # an answer has none; its question is looked up by the id
         agent=value.get("agent", ""),
         tool=row.name or None,
         arguments=value.get("arguments"),
@@ -101,12 +100,17 @@ class Recorded:
             self.add(row, value)
 
     def add(self, row: CallRow, value: dict[str, Any]) -> None:
-        """Add a row that was written after the others."""
+        """Add a row that was written after the others.
+
+        Raises:
+            StateInvalid: the value is not one that such a call records.
+        """
         number = len(self.rows)
         self.rows.append(row)
+        if not _is_sound(row, value):
+            raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")
         if row.what == "tools":
-            if not is_array(tools := value.get("tools")):
-                raise StateInvalid("the record is damaged", path=f"call {number} of turn {self._turn}")
+            tools: list[Any] = value["tools"]
             self.seen.setdefault(row.path, []).append((row.nth, tools))
         elif row.stage == "started":
             self._started[row.key, row.nth] += 1
@@ -202,6 +206,28 @@ class Recorded:
 def shown_row(row: CallRow) -> str:
     """Return a recorded call as text for people to read."""
     return f"{row.name or row.what}({row.about})"
+
+
+def _is_sound(row: CallRow, value: dict[str, Any]) -> bool:
+    """Return whether a value is one that such a call records. What models and tools answer is checked by its reader."""
+    match row.stage, row.what, value:
+        case (
+            "asked",
+            "human" | "approval" | "doubt",
+            {"question": str(), "agent": str(), "arguments": None | dict(), **more},
+        ):
+            return isinstance(more.get("schema"), dict | None)
+        case (
+            ("done", "tools", {"tools": list()})
+            | ("done", "human", {"text": str()})
+            | ("done", "approval", {"decision": "deny", "text": str()})
+            | ("done", "approval", {"decision": "approve", "arguments": None | dict()})
+            | ("done", "doubt", {"decision": "done", "text": str()})
+            | ("done", "doubt", {"decision": "retry" | "fail"})
+        ):
+            return True
+        case _:
+            return row.stage != "asked" and row.what not in (*HUMAN, "tools")
 
 
 async def read_rows(ledger: Ledger, start: int, stop: int) -> list[CallRow]:

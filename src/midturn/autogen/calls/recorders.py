@@ -288,7 +288,7 @@ class ToolRecorder(CallRecorder):
     def _events(self, answer: Answer) -> list[Any]:
         """Return the events that a tool sent during a recorded call."""
         told: list[Any] = []
-        for event in answer.value.get("events", ()):
+        for event in events if is_array(events := answer.value.get("events")) else ():
             with suppress(StateInvalid):  # an event of a user's own type may not be readable
                 told += conversion.load(self.run.live, [event], "events")
         return told
@@ -364,9 +364,7 @@ class CodeRecorder(CallRecorder):
         answer = await self.make(request, make, self.executor)
         if isinstance(answer.native, CodeResult):
             return answer.native
-        return self.read(
-            lambda value: CodeResult(exit_code=value["exit_code"], output=value["output"]), answer.value, CODE
-        )
+        return self.read(_code_result, answer.value, CODE)
 
 
 def _code_schema(blocks: int) -> dict[str, Any]:
@@ -483,3 +481,10 @@ def _found(value: dict[str, Any]) -> MemoryQueryResult:
 
 def _memories(result: MemoryQueryResult) -> dict[str, Any]:
     return result.model_dump(mode="json")
+
+
+def _code_result(value: dict[str, Any]) -> CodeResult:
+    exit_code, output = value["exit_code"], value["output"]
+    if type(exit_code) is not int or type(output) is not str:
+        raise TypeError("not an exit code and a text")
+    return CodeResult(exit_code=exit_code, output=output)

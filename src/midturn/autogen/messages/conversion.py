@@ -121,7 +121,9 @@ def _factory(live: Any) -> MessageFactory:
 def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
     try:
         found = _load(factory, message, path)
-    except (ValueError, TypeError, AttributeError) as error:
+    except StateInvalid:
+        raise
+    except Exception as error:  # validators and image libraries may raise anything
         raise StateInvalid(f"is not a message that this agent or team knows: {error}", path=path) from error
     if (dumped := dump(found)) != message:
         raise StateInvalid("would not be loaded exactly as it is", path=difference(message, dumped, path) or path)
