@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
+from contextlib import aclosing
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from midturn.record.head import Kind, Write
 from midturn.record.rows import BURYING, COPYING, progress_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from midturn.record.head import Head, Row
     from midturn.store import Store
@@ -39,14 +40,12 @@ TOKEN = "copy-"  # noqa: S105 - not a secret
 
 
 class _Page(NamedTuple):
-    """A range of rows that are read at once."""
+    """A range of rows that are read at once, and the rows that one of the stores has there."""
 
     kind: Kind
     start: int
     stop: int | None
-
-    async def read(self, store: Store, session: str) -> Sequence[Row]:
-        return await store.rows(session, self.kind, start=self.start, stop=self.stop)
+    rows: Sequence[Row]
 
 
 class _Digest:
@@ -88,7 +87,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         if head is None:
             raise StateInvalid("does not exist in the source", path=f"session {session!r}", session=session)
         if head.status == "deleted":
-            return await _bury(target, session)
+            return await _bury(target, session, owner)
         if busy := holder(head):
             raise SessionBusy(
                 f"session {session!r} is held in the source by {busy}; run again when its turn has ended",
@@ -105,14 +104,14 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
     )
 
 
-async def _bury(target: Store, session: str) -> CopyResult:
-    """Delete the session in the target, because it was deleted in the source."""
+async def _bury(target: Store, session: str, owner: str) -> CopyResult:
+    """Delete the session in the target, because it was deleted in the source, perhaps while ``owner`` copied it."""
     there = await target.head(session)
     if there is not None and there.status == "deleted":
         return "unchanged"
     if there is None:
         await target.write(Write(session=session, seq=0, epoch=1, status="idle", token=_token(), data=BURYING))
-    elif there.data != BURYING:
+    elif there.data != BURYING and (there.data, there.owner) != (COPYING, owner):
         raise Conflict(
             f"session {session!r} was deleted in the source and still exists in the destination; "
             f"to delete it there, too: midturn rm {shlex.quote(session)} --store DST_URL",
@@ -178,19 +177,20 @@ class _Transfer:
         extra: Row | None = None
         first: int | None = None
         gone: list[Row] = []
-        for page in self._pages():
-            found = {row.n: row for row in await page.read(self._target, self._session)}
-            for row in await page.read(self._source, self._session):
-                other = found.pop(row.n, None)
-                missing |= other is None
-                if other is not None and other.data != row.data:
-                    differs = differs or other
-                if row.kind is Kind.CALL and first is None:
-                    first = row.n
-            if page.kind is Kind.CALL:
-                gone += found.values()
-            else:
-                extra = extra or next(iter(found.values()), None)
+        async with aclosing(self._pages(self._source)) as pages:
+            async for page in pages:
+                found = {row.n: row for row in await self._same(self._target, page)}
+                for row in page.rows:
+                    other = found.pop(row.n, None)
+                    missing |= other is None
+                    if other is not None and other.data != row.data:
+                        differs = differs or other
+                    if row.kind is Kind.CALL and first is None:
+                        first = row.n
+                if page.kind is Kind.CALL:
+                    gone += found.values()
+                else:
+                    extra = extra or next(iter(found.values()), None)
         if await self._moved():
             return None
         extra = extra or self._own_call(gone, first, followed=missing or there.token.startswith(TOKEN))
@@ -240,17 +240,18 @@ class _Transfer:
         digest = _Digest()
         chunk: list[Row] = []
         size = 0
-        for page in self._pages():
-            found = set[int]() if fresh else {row.n for row in await page.read(self._target, self._session)}
-            for row in await page.read(self._source, self._session):
-                digest.add(row)
-                if row.n in found:
-                    continue
-                if chunk and size + len(row.data) > CHUNK:
-                    await self._write(chunk, last=False)
-                    chunk, size = [], 0
-                chunk.append(row)
-                size += len(row.data)
+        async with aclosing(self._pages(self._source)) as pages:
+            async for page in pages:
+                found = set[int]() if fresh else {row.n for row in await self._same(self._target, page)}
+                for row in page.rows:
+                    digest.add(row)
+                    if row.n in found:
+                        continue
+                    if chunk and size + len(row.data) > CHUNK:
+                        await self._write(chunk, last=False)
+                        chunk, size = [], 0
+                    chunk.append(row)
+                    size += len(row.data)
         if await self._moved():
             return None
         await self._verify(digest, await self._write(chunk, last=True))
@@ -288,12 +289,13 @@ class _Transfer:
     async def _verify(self, digest: _Digest, written: Head) -> None:
         """Read the copy back and compare it. Somebody may use it already, so it may have further rows."""
         found, more = _Digest(), False
-        for page in self._pages():
-            for row in await page.read(self._target, self._session):
-                if (row.kind, row.n) in digest.seen:
-                    found.add(row)
-                else:
-                    more = True
+        async with aclosing(self._pages(self._target)) as pages:
+            async for page in pages:
+                for row in page.rows:
+                    if (row.kind, row.n) in digest.seen:
+                        found.add(row)
+                    else:
+                        more = True
         head = await self._later(self._target, written)
         if head.status == "deleted":
             raise SessionDeleted.of(self._session)
@@ -325,11 +327,19 @@ class _Transfer:
             raise HistoryLost.of(self._session, f"the {where} had write {seen.seq}, and lost it during the copy")
         return head
 
-    def _pages(self) -> Iterator[_Page]:
+    async def _pages(self, store: Store) -> AsyncGenerator[_Page, None]:
         for kind in Kind:
-            last = self._last.get(kind, 0)
-            for start in range(0, last + 1, PAGE):
-                yield _Page(kind, start, start + PAGE if start + PAGE <= last else None)
+            start, size, last = 0, PAGE, self._last.get(kind, 0)
+            while start <= last:
+                stop = start + size if start + size <= last else None
+                page = _Page(kind, start, stop, await store.rows(self._session, kind, start=start, stop=stop))
+                yield page
+                # Where there is nothing, take longer steps: calls were removed, or the head is wrong about the number.
+                start, size = start + size, PAGE if page.rows else 2 * size
+
+    async def _same(self, store: Store, page: _Page) -> Sequence[Row]:
+        """Return the rows that a store has in the range of a page."""
+        return await store.rows(self._session, page.kind, start=page.start, stop=page.stop)
 
 
 def _token() -> str:
