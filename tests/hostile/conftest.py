@@ -1,9 +1,15 @@
 """An agent whose state is whatever a test wants it to be, and stores of each kind."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
 
 
 class Keeper(BaseChatAgent):

@@ -254,7 +254,7 @@ async def test_a_body_that_is_missing_is_found_wherever_a_piece_of_them_ends(mem
 
 
 @pytest.mark.parametrize("how", ["save", "run", "answer", "discard"])
-async def test_what_is_refused_again_and_again_ends(memory, monkeypatch, how):
+async def test_what_is_refused_although_nobody_else_writes_ends(memory, monkeypatch, how):
     if how in ("answer", "discard"):
         await memory.session("case", lambda: UserProxyAgent("user", input_func=midturn.human)).run(task="one")
     else:
@@ -271,7 +271,7 @@ async def test_what_is_refused_again_and_again_ends(memory, monkeypatch, how):
         "answer": lambda: case.answer("yes"),
         "discard": case.discard,
     }
-    with pytest.raises(Conflict):
+    with pytest.raises(midturn.StateInvalid, match="the store has a row that the head does not count"):
         await work[how]()
 
 

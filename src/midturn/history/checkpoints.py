@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import NotFound, StateInvalid
-from midturn.lease.ledger import Ledger
+from midturn.lease.ledger import consistent
 from midturn.record.bodies import gc_paused
 from midturn.record.codec import is_object
 from midturn.record.head import Kind
@@ -17,6 +17,7 @@ from midturn.record.rows import CheckpointRow, decode_appends, decode_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from midturn.lease.ledger import Ledger
     from midturn.record.bodies import Bodies, BodyReader
     from midturn.record.codec import Json
     from midturn.store import Store
@@ -59,9 +60,7 @@ class Checkpoint:
 
     async def read(self) -> Stored:
         """Read the whole checkpoint."""
-        ledger = Ledger(self._store, self._session)  # a new one for each read: several may run at once
-        await ledger.refresh()
-        return await read_checkpoint(ledger, self.number)
+        return await consistent(self._store, self._session, lambda ledger: read_checkpoint(ledger, self.number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,12 @@ async def read_checkpoint(
     ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
 ) -> Stored:
     """Return a checkpoint with its state. An empty ``archive`` learns its lists and the first ``bodies`` bodies."""
+    if not 1 <= number <= ledger.progress.checkpoint:
+        raise _absent(ledger, number)
     rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, stop=number + 1)
     if not rows or rows[-1].n != number:
-        raise _missing(ledger, number)
+        latest = number == ledger.progress.checkpoint
+        raise ledger.missing(Kind.CHECKPOINT, number) if latest else _absent(ledger, number)
     row = decode_record(CheckpointRow, rows[-1].data, ledger.name(Kind.CHECKPOINT, number))
     count = row.bodies if bodies is None else bodies
     found = await read_bodies(ledger, count)
@@ -109,7 +111,7 @@ async def read_checkpoint(
     return Stored(ledger.session, number, row, tree, fingerprint)
 
 
-def _missing(ledger: Ledger, number: int) -> NotFound:
+def _absent(ledger: Ledger, number: int) -> NotFound:
     if ledger.head is None:
         return NotFound.of(ledger.session)
     latest = ledger.progress.checkpoint

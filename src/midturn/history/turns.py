@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
-from midturn.errors import NotFound, StateInvalid
+from midturn.errors import NotFound
 from midturn.history.calls import call_of
 from midturn.history.checkpoints import messages_of
 from midturn.history.picked_bodies import PickedBodies
@@ -80,11 +80,19 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     Raises:
         NotFound: the session has no such turn.
     """
-    picked = PickedBodies(ledger, ledger.progress.bodies)
-    found = [found async for found in _read(ledger, picked, number, number + 1)]
-    if not found:
+    if not 1 <= number <= ledger.progress.turn:
         raise missing_turn(ledger, number)
-    return replace(found[0].turn, calls=await _calls(ledger, picked, found[0]))
+    picked = PickedBodies(ledger, ledger.progress.bodies)
+    [found] = [found async for found in _read(ledger, picked, number, number + 1)]
+    return replace(found.turn, calls=await _calls(ledger, picked, found))
+
+
+async def has_failed(ledger: Ledger, turn: int) -> bool:
+    """Return whether a turn has ended without a result, at least once."""
+    async with aclosing(
+        _of_turns(ledger, Kind.FAILURE, FailureRow, ledger.progress.failures, range(turn, turn + 1))
+    ) as failures:
+        return await anext(failures, None) is not None
 
 
 def missing_turn(ledger: Ledger, number: int) -> NotFound:
@@ -106,7 +114,7 @@ async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | No
     store, session, progress = ledger.store, ledger.session, ledger.progress
     bodies = picked.bodies
     stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
-    for page in range(start, stop, PAGE):
+    for page in range(max(start, 1), stop, PAGE):
         numbers = range(page, min(page + PAGE, stop))
         failures = {
             failure.turn: failure
@@ -124,6 +132,11 @@ async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | No
             row.n: decode_record(TurnRow, row.data, ledger.name(Kind.TURN, row.n))
             for row in await store.rows(session, Kind.TURN, start=numbers.start, stop=numbers.stop)
         }
+        for number in numbers:
+            if number not in turns:
+                raise ledger.missing(Kind.TURN, number)
+            if number not in done and number not in failures and (number < progress.turn or progress.open is None):
+                raise ledger.missing(Kind.CHECKPOINT, number)
         shown = [number for turn in turns.values() for number in turn.task or ()]
         shown += [number for row in done.values() for number in row.messages]
         await picked.read(shown)
@@ -154,7 +167,11 @@ async def _of_turns(
         else:
             high = middle
     for page in range(low, count, PAGE):
-        for row in await ledger.store.rows(ledger.session, kind, start=page, stop=min(page + PAGE, count)):
+        numbers = range(page, min(page + PAGE, count))
+        rows = await ledger.store.rows(ledger.session, kind, start=numbers.start, stop=numbers.stop)
+        if gone := set(numbers).difference(row.n for row in rows):
+            raise ledger.missing(kind, min(gone))
+        for row in rows:
             found = decode_record(cls, row.data, ledger.name(kind, row.n))
             if found.turn >= turns.stop:
                 return
@@ -214,11 +231,9 @@ async def _calls(ledger: Ledger, picked: PickedBodies, found: _Found) -> Sequenc
     first, after = found.calls
     rows = await ledger.store.rows(ledger.session, Kind.CALL, start=first, stop=after) if first < after else ()
     if len(rows) < after - first:
-        await ledger.refresh()  # another turn may have ended meanwhile, and have removed them
         if found.turn.number < ledger.progress.generation[0]:
             return None
-        missing = ledger.name(Kind.CALL, first + len(rows))
-        raise StateInvalid("is missing", path=missing, session=ledger.session)
+        raise ledger.missing(Kind.CALL, first + len(rows))
     decoded = [decode_record(CallRow, row.data, ledger.name(Kind.CALL, row.n)) for row in rows]
     replaced = {number for row in decoded for number in row.instead}
     shown = [

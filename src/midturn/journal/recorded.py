@@ -243,8 +243,7 @@ async def read_rows(ledger: Ledger, start: int, stop: int) -> list[CallRow]:
             break
         found.append(decode_record(CallRow, row.data, name))
     if len(found) < stop - start:
-        name = ledger.name(Kind.CALL, start + len(found))
-        raise StateInvalid("is missing", path=name, session=ledger.session)
+        raise ledger.missing(Kind.CALL, start + len(found))
     return found
 
 

@@ -15,6 +15,7 @@ from midturn.errors import (
     HistoryLost,
     LeaseLost,
     MidturnError,
+    NotFound,
     OutcomeUnknown,
     SessionBusy,
     SessionDeleted,
@@ -39,7 +40,7 @@ from midturn.record.rows import (
 from midturn.stopping import fail, settled, unless
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 
     from midturn.record.head import Head, Row, Status
     from midturn.record.packing import Archive
@@ -57,7 +58,10 @@ LOOKS = 20
 
 DATED = frozenset({Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE, Kind.DECISION})
 """Kinds of rows that contain the time, so that no other write makes the same one, and that are never removed."""
+TRIES = 5
+"""Number of times that a reader reads a session that changes between two of its reads."""
 
+T = TypeVar("T")
 RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow, DecisionRow)
 
 
@@ -75,6 +79,15 @@ def check_lease(seconds: object) -> float:
         limits = f"from {SHORTEST_LEASE:g} to {LONGEST_LEASE:g}"
         raise StateInvalid(f"is {seconds!r}; give a number of seconds {limits}", path="lease")
     return found
+
+
+class Changed(Conflict):
+    """A record is missing or wrong, and the session has changed since its head was read. Its cause says what."""
+
+    @property
+    def reason(self) -> BaseException:
+        """Return the error of the reader."""
+        return self.__cause__ or self
 
 
 def holder(head: Head | None) -> str | None:
@@ -357,6 +370,55 @@ class Ledger:
             return decode_record(cls, row.data, self.name(kind, n))
         return None
 
+    async def demand(self, kind: Kind, cls: type[RowT], n: int) -> RowT:
+        """Return one record, which has to exist.
+
+        Raises:
+            StateInvalid: it is missing.
+        """
+        found = await self.read(kind, cls, n)
+        if found is None:
+            raise self.missing(kind, n)
+        return found
+
+    def missing(self, kind: Kind, n: int) -> StateInvalid:
+        """Make the error for a record that the head counts and the store does not have."""
+        return StateInvalid("is missing; restore it from a backup", path=self.name(kind, n), session=self.session)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        """Tell damage from change. Between two reads of this block, others can delete or write the session.
+
+        Raises:
+            SessionDeleted: something is missing because the session was deleted.
+            Changed: something is missing, and the session was written since its head was read; read it again.
+        """
+        try:
+            yield
+        except (StateInvalid, NotFound) as error:
+            found = await self.store.head(self.session)
+            if found is not None and found.status == "deleted":
+                raise SessionDeleted.of(self.session) from None
+            if _name_of(found) != _name_of(self.head):
+                raise Changed.of(self.session) from error
+            raise
+
+    async def steady(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``read`` finds in the session as it was at one moment; read again if it changed meanwhile.
+
+        Raises:
+            SessionDeleted: the session was deleted meanwhile.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                async with self.reading():
+                    return await read()
+            except Changed as changed:
+                if not left:
+                    raise changed.reason from None
+            await self.refresh()
+        raise AssertionError("the last round ends the loop")
+
     async def key(self, key: str) -> tuple[int, KeyRow | None]:
         """Return the number for the next record of a key, and the latest record of that key if there is one."""
         n, latest = key_number(key), None
@@ -411,3 +473,18 @@ class Ledger:
             self.progress = Progress()
         else:
             self.progress = progress_of(head)
+
+
+async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaitable[T]]) -> T:
+    """Read the head of a session, then return what ``read`` finds, as :meth:`Ledger.steady` does.
+
+    Raises:
+        SessionDeleted: the session is deleted, or was deleted meanwhile.
+    """
+    ledger = Ledger(store, session)
+    await ledger.refresh()
+    return await ledger.steady(lambda: read(ledger))
+
+
+def _name_of(head: Head | None) -> tuple[int, str] | None:
+    return None if head is None else (head.seq, head.token)

@@ -85,7 +85,7 @@ class MigrationRun:
 
     async def __call__(self, session: str) -> Result:
         """Migrate one session, if it needs a migration."""
-        return await _settle(session, self._migrate(Ledger(self._store, session)))
+        return await _settle(Ledger(self._store, session), self._migrate)
 
     async def _migrate(self, ledger: Ledger) -> Result:
         session, blueprint = ledger.session, self._blueprint
@@ -122,7 +122,8 @@ class MigrationRun:
 
     async def _without_a_state(self, ledger: Ledger) -> Result:
         """Return the outcome for a session without a state: unchanged, or open in a turn of an earlier version."""
-        turn = await ledger.read(Kind.TURN, TurnRow, ledger.progress.turn)
+        number = ledger.progress.turn
+        turn = await ledger.demand(Kind.TURN, TurnRow, number) if number else None
         mine = turn is not None and turn.blueprint == self._blueprint.name and turn.version < self._blueprint.version
         return (_held(ledger) if mine else None) or Result(session=ledger.session, became="unchanged")
 
@@ -147,7 +148,7 @@ class RollbackRun:
 
     async def __call__(self, session: str) -> Result:
         """Undo the migration of one session, if the run migrated it and it has not continued since."""
-        return await _settle(session, self._undo(Ledger(self._store, session)))
+        return await _settle(Ledger(self._store, session), self._undo)
 
     async def _undo(self, ledger: Ledger) -> Result:
         session = ledger.session
@@ -198,8 +199,10 @@ class _Line:
                 self._rows = {row.n: row for row in found}
             name = self._ledger.name(Kind.CHECKPOINT, number)
             if number not in self._rows:
-                raise StateInvalid("is missing", path=name, session=self._ledger.session)
+                raise self._ledger.missing(Kind.CHECKPOINT, number)
             row = decode_record(CheckpointRow, self._rows[number].data, name)
+            if max(row.parent, row.restores or 0) >= number:  # else the line might never end
+                raise StateInvalid("does not follow from an earlier one", path=name, session=self._ledger.session)
             if row.restores is None:
                 return row
             number = row.restores
@@ -279,10 +282,12 @@ class _Bulk:
         self._tell(result)
 
 
-async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
+async def _settle(ledger: Ledger, work: Callable[[Ledger], Coroutine[Any, Any, Result]]) -> Result:
     """Return the outcome for a session; an error of this session does not end the run."""
+    session = ledger.session
     try:
-        return await work
+        async with ledger.reading():
+            return await work(ledger)
     except SessionDeleted:
         return Result(session=session, became="unchanged", reason="was deleted")
     except Conflict:
@@ -297,7 +302,7 @@ async def _settle(session: str, work: Coroutine[Any, Any, Result]) -> Result:
 async def _latest(ledger: Ledger) -> CheckpointRow | None:
     await ledger.refresh()
     number = ledger.progress.checkpoint
-    return await ledger.read(Kind.CHECKPOINT, CheckpointRow, number) if number else None
+    return await ledger.demand(Kind.CHECKPOINT, CheckpointRow, number) if number else None
 
 
 def _held(ledger: Ledger) -> Result | None:

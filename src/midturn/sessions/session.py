@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from midturn.errors import Conflict, StateInvalid, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
-from midturn.lease.ledger import Ledger
+from midturn.lease.ledger import Changed, Ledger, consistent
 from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.head import check_id
@@ -64,6 +64,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         self._instance = Instance(session, what, framework, options.on_drift)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options)
         self._questions = OpenQuestions(self._ledger, self._instance, framework)
+        self._refused: tuple[int, str] | None = None
+        """The head at which the latest write was rejected."""
         self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
@@ -139,8 +141,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     return
                 try:
                     turn = await self._runner.reopen(own=True, may_diverge_by=may_diverge_by)
-                except Conflict:
-                    self._instance.forget()
+                except Conflict as error:
+                    self._give_way(error, until)
                     continue
                 break
             async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
@@ -255,7 +257,11 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         """
         if not self._instance.is_built:
             raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
-        return await replay(await self._read_head(), turn, self._instance.blueprint, self._framework.another())
+        return await consistent(
+            self._ledger.store,
+            self.id,
+            lambda ledger: replay(ledger, turn, self._instance.blueprint, self._framework.another()),
+        )
 
     async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
         """Create a session that begins with the state of a checkpoint of this one, or without a state if ``at`` is 0.
@@ -406,10 +412,23 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         Raises:
             Conflict: the caller has tried for too long, so something else is wrong.
+            StateInvalid: nobody has written the session, so the store has a row that the head does not know.
         """
         self._instance.forget()
-        if time.monotonic() >= until + PATIENCE:
+        head = self._ledger.head
+        seen = None if head is None else (head.seq, head.token)
+        if isinstance(error, Changed):
+            if time.monotonic() >= until + PATIENCE:
+                raise error.reason
+        elif seen is not None and seen == self._refused:
+            raise StateInvalid(
+                "the store has a row that the head does not count; restore the session from a backup",
+                path=f"session {self.id!r}",
+                session=self.id,
+            )
+        elif time.monotonic() >= until + PATIENCE:
             raise error
+        self._refused = seen
 
     def _interrupted(self) -> bool:
         """Return whether the open turn was interrupted: its worker died, and nobody got a result or an error."""

@@ -229,11 +229,13 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self._check_owner(ledger)
         archive, found = Archive(), None
         archive.logs = progress.logs
-        if progress.checkpoint:
-            found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
+        async with ledger.reading():
+            if progress.checkpoint:
+                found = await read_checkpoint(ledger, progress.checkpoint, archive, bodies=progress.bodies)
+            else:
+                archive.learn_bodies(await read_bodies(ledger, progress.bodies), progress.bodies)
+        if found is not None:
             self._check_version_of(found)
-        else:
-            archive.learn_bodies(await read_bodies(ledger, progress.bodies), progress.bodies)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
         self._described = None
         return found
@@ -248,7 +250,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if not ledger.progress.checkpoint:
             return 0
         self._check_owner(ledger)
-        stored = await read_checkpoint(ledger, ledger.progress.checkpoint)
+        stored = await ledger.steady(lambda: read_checkpoint(ledger, ledger.progress.checkpoint))
         self._check_version_of(stored)
         with _naming(ledger.session):
             await self._look(live)

@@ -54,9 +54,7 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
         StateInvalid: the record of the turn is missing or damaged.
     """
     progress = ledger.progress
-    row = await ledger.read(Kind.TURN, TurnRow, progress.turn)
-    if row is None:
-        raise StateInvalid("is missing", path=ledger.name(Kind.TURN, progress.turn), session=ledger.session)
+    row = await ledger.demand(Kind.TURN, TurnRow, progress.turn)
     bodies = await read_bodies(ledger, progress.bodies)
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
     built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
@@ -188,8 +186,9 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             InDoubt: the turn is not the caller's own, and waits for a decision about a call in doubt.
             SessionBusy: the turn is not the caller's own, and waits for another answer.
         """
-        progress, session = self._ledger.progress, self._ledger.session
-        questions = await read_questions(self._ledger)
+        session = self._ledger.session
+        questions = await self._ledger.steady(lambda: read_questions(self._ledger))
+        progress = self._ledger.progress
         waiting = Waiting(questions) if questions else None
         if own or waiting is None:
             outcome = Outcome(messages=[])
@@ -219,6 +218,9 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             Conflict: the question was never asked, or is no longer open.
             StateInvalid: the question does not allow this answer, or several questions are open.
         """
+        return await self._ledger.steady(lambda: self._decide(question, answer, arguments))
+
+    async def _decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
         session = self._ledger.session
         if self._ledger.progress.open != "waiting":
             raise self._not_asked(question)

@@ -134,9 +134,9 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         StateInvalid: the turn did not run to its end, its calls were removed, or the state before it does not fit.
     """
     name = f"turn {turn}"
-    row, task = await ledger.read(Kind.CHECKPOINT, CheckpointRow, turn), await ledger.read(Kind.TURN, TurnRow, turn)
-    if task is None:
+    if not 1 <= turn <= ledger.progress.turn:
         raise missing_turn(ledger, turn)
+    row, task = await ledger.read(Kind.CHECKPOINT, CheckpointRow, turn), await ledger.demand(Kind.TURN, TurnRow, turn)
     if row is None or row.origin != "run":
         raise StateInvalid("did not run to its end", path=name, session=ledger.session)
     bodies = await read_bodies(ledger, row.bodies)

@@ -19,6 +19,7 @@ from midturn.errors import (
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.picked_bodies import PickedBodies
+from midturn.history.turns import has_failed
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
 from midturn.journal.recorded import Delivery, Recorded
@@ -126,7 +127,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         continue although its recorded calls do not fit the code; it is empty if nobody is named.
         """
         await self._instance.load(self._ledger)
-        turn = await read_open_turn(self._ledger) if decided is None else decided.turn
+        async with self._ledger.reading():
+            turn = await read_open_turn(self._ledger) if decided is None else decided.turn
         await check_open_turn(turn, self._instance)
         await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
         progress, rows, answered = self._ledger.progress, list[Row](), None
@@ -372,9 +374,20 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             error.add_note(f"midturn could not record the end of turn {progress.turn} either: {also}")
 
     async def recorded(self, turn: int) -> ResultT_co | None:
-        """Return the recorded result of a turn; ``None`` if the turn has no result."""
+        """Return the recorded result of a turn; ``None`` if the turn has no result.
+
+        Raises:
+            StateInvalid: the result is missing or damaged.
+        """
+        return await self._ledger.steady(lambda: self._recorded(turn))
+
+    async def _recorded(self, turn: int) -> ResultT_co | None:
+        progress = self._ledger.progress
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
+            is_open = turn == progress.turn and progress.open is not None
+            if not is_open and not await has_failed(self._ledger, turn):
+                raise self._ledger.missing(Kind.CHECKPOINT, turn)  # to run it again would repeat what it did
             return None
         messages = await PickedBodies(self._ledger, row.bodies).messages(row.messages)
         outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
