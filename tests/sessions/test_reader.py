@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 from autogen_core import CancellationToken
 from cast import Gate, agents, crash
+from kinds import assistant
 
 import midturn
 
@@ -229,3 +230,41 @@ async def test_the_last_turns_can_be_asked_for(store):
         await case.run(task=task)
     assert [turn.number async for turn in case.history(last=2)] == [2, 3]
     assert [turn.number async for turn in case.history(last=9)] == [1, 2, 3]
+
+
+WRONG_ARGUMENTS = {
+    "a turn that is a text": lambda store: store.session("case").turn("1"),
+    "a turn that is a fraction": lambda store: store.session("case").turn(1.0),
+    "a turn that is a truth": lambda store: store.session("case").turn(True),
+    "a checkpoint that is a text": lambda store: store.session("case").at("1").state(),
+    "a checkpoint that is nothing": lambda store: store.session("case").at(None).state(),
+    "a number of turns that is a text": lambda store: anext(store.session("case").history(last="1")),
+    "a turn to replay that is a text": lambda store: store.session("case", assistant).replay("1"),
+    "a fork at a text": lambda store: store.session("case").fork("other", at="1"),
+    "a question that is a number": lambda store: store.session("case").answer("yes", question=7),
+    "a question that is a list": lambda store: store.session("case").answer("yes", question=[]),
+    "a prefix that is a number": lambda store: anext(store.sessions(prefix=3)),
+    "a prefix that is nothing": lambda store: anext(store.sessions(prefix=None)),
+    "labels that are a number": lambda store: anext(store.sessions(labels=3)),
+    "labels that are a list": lambda store: anext(store.sessions(labels=["a"])),
+    "a status that is a number": lambda store: anext(store.sessions(status=3)),
+    "statuses that are lists": lambda store: anext(store.sessions(status=[[]])),
+    "an order that is a list": lambda store: anext(store.sessions(order=[])),
+    "an id that is a number": lambda store: store.info(3),
+}
+
+
+@pytest.mark.parametrize("attempt", WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS)
+async def test_a_wrong_argument_of_a_reader_is_refused_by_name(memory, attempt):
+    await memory.save("case", assistant())
+    with pytest.raises(midturn.StateInvalid):
+        await attempt(memory)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2, 2**31, 2**63, 2**64, 10**30])
+async def test_a_turn_that_is_not_there_is_not_found_whatever_its_number(store, number):
+    await store.save("case", assistant())
+    case = store.session("case", assistant)
+    for attempt in (case.turn(number), case.at(number).state(), case.replay(number)):
+        with pytest.raises(midturn.NotFound):
+            await attempt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 FORMAT = 1
 """The version that every record written by this code carries."""
@@ -260,6 +261,8 @@ def check_id(session: object) -> str:
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     """Return the labels, if all names and values are strings that every store can keep."""
+    if not isinstance(labels, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise StateInvalid(f"must be a mapping of names to values, not {type(labels).__name__}", path="labels")
     for text in (*labels, *labels.values()):
         if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
             message = f"names and values must be strings of up to {MAX_ID} characters without NUL"

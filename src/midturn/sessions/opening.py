@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -201,6 +202,8 @@ class OpenStore:
             return
         if order not in get_args(ListOrder):
             raise StateInvalid(f"is {order!r}; it can be one of {', '.join(get_args(ListOrder))}", path="order")
+        if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise StateInvalid(f"must be a string, not {type(prefix).__name__}", path="prefix")
         codec.check(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
@@ -240,6 +243,8 @@ class OpenStore:
 
 
 def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus]:
+    if not isinstance(status, Iterable | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise StateInvalid(f"must be a status or several, not {type(status).__name__}", path="status")
     words = (status,) if isinstance(status, str) else status or ()
     for word in words:
         if word not in get_args(SessionStatus):

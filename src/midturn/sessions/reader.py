@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from midturn.errors import StateInvalid
 from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import Changed, Ledger, consistent
@@ -28,6 +29,8 @@ class SessionReader:
 
     async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
         """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
+        if last is not None:
+            check_number(last, "last")
         ledger = Ledger(self._store, self.id)
         await ledger.refresh()
         start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
@@ -44,6 +47,7 @@ class SessionReader:
         Raises:
             NotFound: the session has no such turn.
         """
+        check_number(number, "turn")
         return await consistent(self._store, self.id, lambda ledger: read_turn(ledger, number))
 
     async def open_turn(self) -> Turn | None:
@@ -67,4 +71,15 @@ class SessionReader:
 
     def at(self, checkpoint: int) -> Checkpoint:
         """Return the checkpoint with this number. Its methods read it."""
-        return Checkpoint(self._store, self.id, checkpoint)
+        return Checkpoint(self._store, self.id, check_number(checkpoint, "checkpoint"))
+
+
+def check_number(number: object, name: str) -> int:
+    """Return the number of a turn or a checkpoint, if it is a number.
+
+    Raises:
+        StateInvalid: it is not.
+    """
+    if type(number) is not int:
+        raise StateInvalid(f"must be a number, not {type(number).__name__}", path=name)
+    return number

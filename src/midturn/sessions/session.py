@@ -14,7 +14,7 @@ from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.head import check_id
 from midturn.record.rows import task_digest
-from midturn.sessions.reader import SessionReader
+from midturn.sessions.reader import SessionReader, check_number
 from midturn.sessions.turnstile import Turnstile
 from midturn.stopping import stop_of
 from midturn.turns.instance import Instance
@@ -257,6 +257,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         """
         if not self._instance.is_built:
             raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
+        check_number(turn, "turn")
         return await consistent(
             self._ledger.store,
             self.id,
@@ -272,7 +273,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         options, ledger = replace(self._options, labels=None), self._ledger
         another = self._framework.another()
         other = Session(ledger.store, check_id(session), self._what, another, options, lease=ledger.lease)
-        if at:
+        if check_number(at, "at"):
             await other.begin_with(self.at(at))
         return other
 

@@ -218,6 +218,8 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             Conflict: the question was never asked, or is no longer open.
             StateInvalid: the question does not allow this answer, or several questions are open.
         """
+        if question is not None and not isinstance(question, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise StateInvalid(f"must be the id of a question, not {type(question).__name__}", path="question")
         return await self._ledger.steady(lambda: self._decide(question, answer, arguments))
 
     async def _decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
