@@ -220,9 +220,11 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         """
         if question is not None and not isinstance(question, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise StateInvalid(f"must be the id of a question, not {type(question).__name__}", path="question")
-        return await self._ledger.steady(lambda: self._decide(question, answer, arguments))
+        return await self._ledger.steady(lambda: self._decide(question, answer, arguments, by))
 
-    async def _decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None) -> Decided:
+    async def _decide(
+        self, question: str | None, answer: str, arguments: Mapping[str, Json] | None, by: str
+    ) -> Decided:
         session = self._ledger.session
         if self._ledger.progress.open != "waiting":
             raise self._not_asked(question)
