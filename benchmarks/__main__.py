@@ -20,6 +20,8 @@ from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
 from benchmarks.importing import ImportFigures, importing
 from benchmarks.keeping import FLOORS, WARM, KeepingFigures, keeping
+from benchmarks.load import ALONE, CALLS, LoadFigures, load
+from benchmarks.load import STORES as LOADED
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
 from benchmarks.migrating import MigrationFigures, migrating
 from benchmarks.remembering import RUNS as REMEMBERING_RUNS
@@ -34,6 +36,7 @@ from benchmarks.tables import (
     growth_table,
     import_table,
     keeping_table,
+    load_table,
     long_table,
     memory_table,
     migration_table,
@@ -191,6 +194,25 @@ async def run_keeping(console: Console, options: argparse.Namespace) -> list[Kee
     return figures
 
 
+async def run_load(console: Console, options: argparse.Namespace) -> list[LoadFigures]:
+    counts = [count for count in CALLS if count <= options.parallel]
+    stores = [store for store in LOADED if not options.embedded or store not in ("postgres", "redis")]
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("load", total=(1 + len(stores)) * (1 + len(counts)))
+        figures = load(counts, options.megabytes * 1_000_000, stores, partial(progress.advance, bar))
+    console.print(load_table(figures, messages=False))
+    console.print(load_table(figures, messages=True))
+    console.print(
+        "Calls: one answer of a model starts them all. Again: another process finishes the turn from its journal, "
+        "after all of them were recorded. Message: a turn with a task of this size; restore: the next turn, in a new "
+        "process. A stall is the longest time between two beats of the event loop, by the clock and by the processor "
+        "time of its thread. Other programs change only the first. Both contain Python's own garbage collection. The "
+        "peak is resident memory beyond what the process had before, with the message itself. "
+        f"{ALONE} keeps nothing.\n"
+    )
+    return figures
+
+
 async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportFigures]:
     with Progress(console=console, transient=True) as progress:
         figures = importing(partial(progress.advance, progress.add_task("imports", total=IMPORT_TIMES)))
@@ -214,6 +236,7 @@ BENCHMARKS: dict[str, Any] = {
     "remembering": run_remembering,
     "growing": run_growing,
     "keeping": run_keeping,
+    "load": run_load,
     "long_session": run_long_session,
     "team_state": run_team_state,
     "servers": run_servers,
@@ -234,6 +257,9 @@ async def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: number of sessions")
+    parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
+    parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
+    parser.add_argument("--embedded", action="store_true", help="load: leave Postgres and Redis out")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

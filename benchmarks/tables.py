@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.growing import GrowthFigures
     from benchmarks.importing import ImportFigures
     from benchmarks.keeping import KeepingFigures
+    from benchmarks.load import LoadFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
     from benchmarks.remembering import MemoryFigures
@@ -33,6 +34,9 @@ OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
 GROWTH_BUDGET = 1.3
 KEEPING_BUDGET = 1.8
+STALL_BUDGET_MS = 300.0
+MESSAGE_BUDGET = 4.0
+"""The limit for the memory that a large message takes, against its size."""
 Column: TypeAlias = "tuple[str, Callable[[Any], str]]"
 """The name of a column, and a function that returns its text for a row."""
 
@@ -266,6 +270,37 @@ def growth_table(figures: list[GrowthFigures]) -> Table:
         _ms("late", "plain_late_ms"),
         _ratio("late / early", "growth"),
         _ratio("own growth", "own_growth", GROWTH_BUDGET),
+    )
+
+
+def load_table(figures: list[LoadFigures], *, messages: bool) -> Table:
+    def stall(row: Any) -> str:
+        shown = f"{row['stall_ms']:,.0f} ms"
+        return _within(shown, row["stall_ms"], STALL_BUDGET_MS) if messages else shown
+
+    found = [row for row in figures if (row.what in ("message", "restore")) == messages]
+    title = f"A large message (budgets {STALL_BUDGET_MS:.0f} ms, {MESSAGE_BUDGET}x)"
+    if not messages:
+        return _table(
+            "Parallel calls in one turn",
+            found,
+            _text("store"),
+            _text("what"),
+            _number("calls", "size"),
+            ("seconds", lambda row: f"{row['seconds']:.2f}"),
+            _number("calls / s", "rate"),
+            ("longest stall", stall),
+            _ms("by the processor", "work_ms", 0),
+        )
+    return _table(
+        title,
+        found,
+        _text("store"),
+        _text("what"),
+        ("message", lambda row: f"{row['size'] / 1e6:.0f} MB"),
+        ("longest stall", stall),
+        _ms("by the processor", "work_ms", 0),
+        _ratio("peak / message", "ratio", MESSAGE_BUDGET),
     )
 
 
