@@ -186,7 +186,9 @@ async def test_whoever_runs_beside_whoever_deletes_is_told_that_it_is_deleted(ki
             await subject.write(store.store, name)
             found = await race(name)
             assert found.pop("delete") is True
+            # The last one: the migration was faster, and the worker is still of the version before it.
             allowed = (midturn.SessionDeleted, midturn.LeaseLost, midturn.SessionBusy, midturn.Conflict)
+            allowed += (midturn.UnknownVersion,)
             wrong = {
                 who: result
                 for who, result in found.items()

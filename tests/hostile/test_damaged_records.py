@@ -14,7 +14,7 @@ from midturn.cli import main
 
 LONG_RUN = bool(os.environ.get("MIDTURN_LONG"))
 MANY = {"memory": 6_000, "file": 800, "sqlite": 1_500, "postgres": 1_000, "redis": 1_000}
-FEW = {"memory": 300, "file": 50, "sqlite": 50, "postgres": 50, "redis": 50}
+FEW = {"memory": 200, "file": 30, "sqlite": 30, "postgres": 30, "redis": 30}
 COUNTS = MANY if LONG_RUN else FEW
 
 pytestmark = [
