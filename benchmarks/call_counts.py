@@ -64,11 +64,11 @@ class _Counting(StoreWrapper):
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         self.done[kind.name] += 1
-        return await super().rows(session, kind, start=start, stop=stop)
+        return await self.inner.rows(session, kind, start=start, stop=stop)
 
     async def write(self, write: Write) -> Head:
         self.done["write"] += 1
-        return await super().write(write)
+        return await self.inner.write(write)  # not super(): without counting, there is no wrapper
 
 
 class _Profile:

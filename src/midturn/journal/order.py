@@ -118,6 +118,8 @@ class Order:
         self._completions = list(recorded)
         self._recorded = len(self._completions)
         self._next = 0
+        self.replaying = self._recorded > 0
+        """True while recorded completions are left."""
         self._ready = 0
         self._running = 0
         self._unsettled = False
@@ -125,11 +127,6 @@ class Order:
         self._changed = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._closed = False
-
-    @property
-    def replaying(self) -> bool:
-        """Return whether recorded completions are left."""
-        return self._next < self._recorded
 
     def begin(self) -> None:
         """Count a call as running; its completion is added later."""
@@ -225,6 +222,7 @@ class Order:
         else:
             return False
         self._next += 1
+        self.replaying = self._next < self._recorded
         return True
 
     async def close(self) -> None:

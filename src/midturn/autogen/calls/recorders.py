@@ -14,12 +14,12 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.code_executor import CodeResult
 from autogen_core.memory import MemoryQueryResult, UpdateContextResult
 from autogen_core.models import CreateResult
-from autogen_core.tools import TextResultContent, ToolResult
+from autogen_core.tools import StaticWorkbench, TextResultContent, ToolResult
 
 from midturn.autogen import private
 from midturn.autogen.calls.guard import guarded, their_items, theirs
 from midturn.autogen.calls.request_keys import given, tool_key
-from midturn.autogen.calls.stand_ins import has_fixed_tools, streamed
+from midturn.autogen.calls.stand_ins import streamed
 from midturn.autogen.messages import conversion
 from midturn.autogen.parts.children import join
 from midturn.autogen.state.save_state import LLM_MESSAGE
@@ -210,7 +210,7 @@ class ToolRecorder(CallRecorder):
     @guarded
     async def list_tools(self, real: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         await self.run.calls.enter()  # AutoGen lists the tools for every call, and makes all their schemas anew
-        if has_fixed_tools(self.workbench):
+        if isinstance(self.workbench, StaticWorkbench):  # its tools never change
             return await theirs(real())
         tools = await self.run.calls.look(self.path, lambda: theirs(real()))
         self.run.schemas.update({(self.path, tool["name"]): tool.get("parameters") for tool in tools})

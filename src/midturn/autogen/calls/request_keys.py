@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.digests import digest
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Digests:
 
     def of(self, messages: Sequence[Any], options: Mapping[str, Any], *, stream: bool) -> str:
         """Return the digest of a request."""
-        found = messages if is_array(messages) else list(messages)  # a copy would touch each message
+        found = messages if class_of(messages) is list else list(messages)  # a copy would touch each message
         known, start = dict[int, bytes](), len(self._last)
         self._last += found[start:]
         try:

@@ -78,7 +78,7 @@ async def stream(run: InterceptedRun, task: Sequence[Json] | None, stops: Sequen
 async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
     try:
         async for item in live.run_stream(task=task, cancellation_token=token):
-            replayed = calls.replaying and not isinstance(item, TaskResult)
+            replayed = not isinstance(item, TaskResult) and calls.replaying
             queue.put_nowait(mark(item) if replayed else item)
     except SystemExit as error:  # asyncio would end the whole process
         raise Escaped(error) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.memory import ListMemory, Memory
 from autogen_core.models import ChatCompletionClient, CreateResult
-from autogen_core.tools import StaticWorkbench, ToolResult, Workbench
+from autogen_core.tools import ToolResult, Workbench
 
 from midturn.record.codec import class_of, is_array, is_object
 from midturn.stopping import settled
@@ -177,11 +177,6 @@ def _class(cls: Any, kind: Any) -> type[Any]:
 
 def _let_go(_stand_in: object) -> None:
     pass
-
-
-def has_fixed_tools(workbench: Workbench) -> bool:
-    """Return whether the tools of a workbench never change."""
-    return isinstance(workbench, StaticWorkbench)
 
 
 async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:
