@@ -1,11 +1,17 @@
 """Promise 3: a key that is delivered again repeats no call of its earlier delivery, whatever came in between."""
 
 import asyncio
+import json
+import os
+import random
+from collections import Counter
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
 from autogen_core.models import UserMessage
-from autogen_core.tools import StaticStreamWorkbench
+from autogen_core.tools import FunctionTool, StaticStreamWorkbench
 from desk import A1, B2, Desk, Killed, results
+from scripted import Scripted, calls
 from tools.servers.shared import STORES, store_url
 
 import midturn
@@ -220,3 +226,54 @@ async def test_a_turn_after_one_that_only_read_and_failed_has_no_note(memory):
     with pytest.raises(TurnFailed):
         await memory.session("case", desk).run(task="one")
     assert (await memory.session("case", Desk()).run(task="two")).notes == ()
+
+
+class Teller:
+    """An agent that refunds the order of its task; the model fails after the refund while ``failing`` is true."""
+
+    def __init__(self, effect):
+        self.effect = effect
+        self.done = Counter()
+        self.failing = False
+
+    def __call__(self):
+        async def refund(order: str) -> str:
+            self.done[order] += 1
+            return "done"
+
+        tool = FunctionTool(midturn.tool(effect=self.effect)(refund), name="refund", description="Refund.")
+        return AssistantAgent("clerk", Scripted(self._answer), tools=[tool], max_tool_iterations=5)
+
+    def _answer(self, messages):
+        if isinstance(messages[-1], UserMessage):
+            return calls(("refund", json.dumps({"order": messages[-1].content})))
+        if self.failing:
+            raise RuntimeError("503")
+        return "refunded"
+
+
+@pytest.mark.parametrize("effect", ["unsafe", "idempotent"])
+async def test_an_at_least_once_queue_repeats_no_effect(store, effect, record_property):
+    """F26: deliveries in any order, of which many fail or are discarded, until each key has its result."""
+    mails = 200 if os.environ.get("MIDTURN_LONG") else 8
+    seed = random.randrange(2**32)
+    chance, teller = random.Random(seed), Teller(effect)
+    queue = [f"mail-{number}" for number in range(mails)]
+    deliveries = discarded = 0
+    while queue:
+        mail = queue.pop(chance.randrange(len(queue)))
+        teller.failing = chance.random() < 0.6
+        deliveries += 1
+        try:
+            await store.session("case", teller).run(task=mail, key=mail)
+        except TurnFailed:
+            queue.append(mail)
+            if chance.random() < 0.3:
+                discarded += await store.session("case").discard()
+    repeated = [order for order, times in teller.done.items() if times > 1]
+    line = f"{mails} mails, {deliveries} deliveries, {discarded} discarded, {len(repeated)} effects repeated"
+    record_property("figures", line)
+    assert (repeated, len(teller.done)) == ([], mails), f"seed {seed}: {line}"
+    for mail in teller.done:
+        await store.session("case", teller).run(task=mail, key=mail)
+    assert teller.done.total() == mails, f"seed {seed}"
