@@ -12,7 +12,7 @@ from midturn.journal.appender import MAX_BYTES, MAX_ROWS, Appender
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal
 from midturn.journal.order import ROUND, Gate, Order
-from midturn.journal.recorded import Recorded
+from midturn.journal.recorded import Delivery, Recorded
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind
 from midturn.record.packing import Archive
@@ -63,7 +63,9 @@ async def journal_of(known):
     ledger = Ledger(MemoryStore(), "case")
     await ledger.write(status="running", progress=ledger.progress)
     halt = asyncio.get_running_loop().create_future()
-    return Journal(ledger, Archive(), known, born=1.0, halt=halt, divergence=Divergence(ledger, known))
+    return Journal(
+        ledger, Archive(), known, delivery=Delivery(born=1.0), halt=halt, divergence=Divergence(ledger, known)
+    )
 
 
 async def test_calls_that_start_together_are_made_in_many_rounds_of_the_event_loop(memory, rounds, monkeypatch):

@@ -15,7 +15,7 @@ from autogen_core.tools import FunctionTool, StaticStreamWorkbench, Workbench
 from scripted import Scripted, calls
 
 import midturn
-from midturn.journal.order import quiet
+from midturn.journal.order import Gate
 
 pytestmark = pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent")
 
@@ -204,7 +204,7 @@ async def test_plain_autogen_tells_the_model_or_raises_or_hangs(place, shape, er
     run = asyncio.create_task(build(place, shape, ERRORS[error]("boom")).run(task=TASK))
     expected = outcome_of_plain(place, shape, error)
     if expected == "hangs":
-        await quiet()
+        await Gate().quiet()
         assert not run.done()
     else:
         await asyncio.wait({run})

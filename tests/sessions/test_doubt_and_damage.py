@@ -31,7 +31,7 @@ async def stay_interrupted(store, blueprint):
     """Leave the first turn of a session open, as a crash would."""
     case = store.session("case", blueprint)
     await case._ledger.refresh()
-    await case._runner.begin(case._framework.accept("one"), None, 0, "")
+    await case._runner.begin(case._framework.accept("one"), None, 0, "", None)
     await case._ledger.write(status="running", progress=case._ledger.progress, release=True)
 
 

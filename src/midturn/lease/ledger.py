@@ -300,6 +300,8 @@ class Ledger:
             self._doubtful = False
         await self._check_mark()
         head, owned = self.head, self.owned
+        if not owned and self.busy():  # a reader may have met a later head, of which nobody has waited for the holder
+            raise Conflict.of(self.session)
         epoch = self._epoch()
         labels = self._labels if self._labels is not None else (head.labels if head is not None else NO_LABELS)
         write = Write(

@@ -346,12 +346,12 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
                 number, known = await self._turn_of(key, digest)
-                own = known is not None and known.turn == self._ledger.progress.turn
                 if known is not None and (recorded := await self._runner.recorded(known.turn)) is not None:
                     await self._ledger.refresh()  # the record must not be of another history than the one known here
                     yield recorded
                     return
                 progress = self._ledger.progress
+                own = known is not None and known.turn == progress.turn
                 if progress.open == "waiting":
                     yield await self._questions.result(own=own)
                     return
