@@ -90,7 +90,8 @@ async def plain(request):
 def repeatable(spec):
     """The effects of all tools, so that they can run without a journal."""
     benches = [part.live for part in walk(Built(spec).live) if isinstance(part.live, StaticWorkbench)]
-    return {name: "idempotent" for bench in benches for name in private.tool_names(bench)}
+    names = ["execute_code_blocks", *(name for bench in benches for name in private.tool_names(bench))]
+    return dict.fromkeys(names, "idempotent")
 
 
 async def durable(request):

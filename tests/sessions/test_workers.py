@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from cast import Gate, agents, crash, expected, numbers, said
@@ -177,6 +178,7 @@ async def _take_over(store):
     """What another worker does when the lease has run out."""
     other = Ledger(store.store, "case")
     await other.refresh()
+    other.head = replace(other.head, expires=other.head.now)
     await other.write(status="running", progress=other.progress)
     return other
 
