@@ -183,6 +183,18 @@ async def _take_over(store):
     return other
 
 
+async def test_a_ledger_does_not_write_over_the_lease_of_a_living_worker(store):
+    holder, other = Ledger(store.store, "case"), Ledger(store.store, "case")
+    await holder.refresh()
+    await holder.write(status="idle", progress=holder.progress)
+    await other.refresh()
+    with pytest.raises(midturn.Conflict):
+        await other.write(status="idle", progress=other.progress)
+    await holder.write(status="idle", progress=holder.progress, release=True)
+    await other.refresh()
+    await other.write(status="idle", progress=other.progress, release=True)
+
+
 async def test_a_worker_that_was_taken_over_cannot_commit(store):
     gate = Gate()
     factory, _ = agents("first", gate)

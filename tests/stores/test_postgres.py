@@ -453,6 +453,7 @@ async def test_a_zombie_with_a_dead_connection_is_told_that_it_lost_the_lease(se
         await zombie.refresh()
         await zombie.write(status="running", progress=Progress(turn=1))
         await heir.refresh()
+        heir.head = replace(heir.head, expires=heir.head.now)  # as if the lease had run out
         await heir.write(status="running", progress=Progress(turn=1))
         await heir.write(status="idle", progress=Progress(turn=1, checkpoint=1), release=True)
         server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'midturn'")
