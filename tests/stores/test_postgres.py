@@ -6,6 +6,7 @@ import os
 import socket
 import traceback
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 import psycopg
 import pytest
