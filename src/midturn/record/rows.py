@@ -377,6 +377,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Ended": lambda value: value in get_args(Ended),
     "Opened | None": lambda value: value in get_args(Opened),
     "Sequence[int]": _ints,
+    # Two numbers: the first call, and the one after the last.
     "CallRange": lambda value: value == [] or (_ints(value) and len(value) == 2 and value[0] <= value[1]),  # noqa: PLR2004
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "What": lambda value: value in get_args(What),

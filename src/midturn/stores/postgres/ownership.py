@@ -1,4 +1,4 @@
-"""Who owns the schema of midturn in a Postgres database, and everything in it.
+"""The owners of the schema of midturn in a Postgres database, and of everything in it.
 
 Whoever owns a table, a view or a function decides what runs when others use it, with the rights of those others. So
 midturn uses nothing that belongs to a role which its own role does not trust.
