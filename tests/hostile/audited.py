@@ -8,7 +8,7 @@ from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.messages import TextMessage
 
 import midturn
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.testing import ScriptedModel
 
 WATCHED = ("exec", "compile", "import", "marshal.", "pickle.", "os.", "subprocess.", "ctypes.", "socket.", "code.")
 HARMLESS = ("os.listdir", "os.scandir", "os.truncate")  # what the file store itself does
@@ -44,7 +44,7 @@ class Keeper(BaseChatAgent):
 
 def agent(kind):
     if kind == "assistant":
-        return AssistantAgent("helper", model_client=ScriptedChatCompletionClient())
+        return AssistantAgent("helper", model_client=ScriptedModel({"": "Noted."}))
     return Keeper("keeper", "It keeps what it is given.")
 
 

@@ -10,11 +10,11 @@ import threading
 from autogen_agentchat.agents import AssistantAgent
 
 import midturn
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.testing import ScriptedModel
 
 
 def build():
-    return AssistantAgent("helper", model_client=ScriptedChatCompletionClient(lambda ms: f"{len(ms)}", delay=0.001))
+    return AssistantAgent("helper", model_client=ScriptedModel(lambda ms: f"{len(ms)}", delay=0.001))
 
 
 async def attempt(work):

@@ -1,6 +1,4 @@
-"""F18: values that JSON cannot carry. The same typed refusal on every store, with the path, and nothing changed."""
-
-import math
+"""F18: values that no record can carry. The same typed refusal on every store, with the path, and nothing changed."""
 
 import pytest
 from autogen_agentchat.messages import TextMessage
@@ -24,20 +22,13 @@ def cyclic():
 
 
 POISON = {
-    "nan": (lambda: math.nan, "is not a JSON number"),
-    "infinity": (lambda: math.inf, "is not a JSON number"),
-    "minus infinity": (lambda: -math.inf, "is not a JSON number"),
-    "lone surrogate": (lambda: "a\ud800b", "surrogate"),
-    "surrogate in a key": (lambda: {"\udfff": 1}, "cannot be the key"),
-    "number as a key": (lambda: {1: 1}, "cannot be the key"),
     "deep objects": (lambda: deep(10**5, lambda value: {"d": value}), "nested deeper"),
     "deep arrays": (lambda: deep(10**5, lambda value: [value]), "nested deeper"),
     "cycle": (cyclic, "nested deeper"),
-    "integer of 4,301 digits": (lambda: 10**4300, "64 bits"),
-    "integer of 65 bits": (lambda: 2**64, "64 bits"),
-    "bytes": (lambda: b"raw", "bytes is not JSON"),
-    "set": (lambda: {1, 2}, "set is not JSON"),
     "object": (object, "object is not JSON"),
+    "object in a set": (lambda: {1, object()}, "object is not JSON"),
+    "object as a key": (lambda: {object(): 1}, "cannot be the key"),
+    "deep tuples": (lambda: deep(10**5, lambda value: (value,)), "nested deeper"),
     "70 MB of text": (lambda: "x" * 70_000_000, "the limit for one value"),
 }
 
@@ -48,12 +39,12 @@ def poison(request):
     return make(), why
 
 
-async def on_each(urls, attempt):
+async def on_each(urls, attempt, kind=midturn.StateInvalid):
     """The error that the attempt ends with, which is the same on every store."""
     errors = []
     for url in urls.values():
         async with midturn.open(url) as store:
-            with pytest.raises(midturn.StateInvalid) as caught:
+            with pytest.raises(kind) as caught:
                 await attempt(store)
             errors.append((str(caught.value), caught.value.path))
     assert len(set(errors)) == 1, "the stores differ"
@@ -182,7 +173,7 @@ async def test_a_task(urls, name, keeper):
             assert [info.id async for info in store.sessions()] == []
             assert (await store.session("case", keeper).run(task="good", key="k")).turn == 1
 
-    assert (await on_each(urls, run)).path == f"task[0]{part}"
+    assert (await on_each(urls, run, midturn.InvalidArgument)).path == f"task[0]{part}"
 
 
 @pytest.mark.parametrize("bad", [42, b"hi", [], [1], {"content": "hi"}, object], ids=repr)
@@ -193,7 +184,7 @@ async def test_what_is_no_task(urls, bad, keeper):
         finally:
             assert [info.id async for info in store.sessions()] == []
 
-    assert (await on_each(urls, run)).path.startswith("task")
+    assert (await on_each(urls, run, midturn.InvalidArgument)).path.startswith("task")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, "\ud800", 42, b"k"], ids=lambda key: f"{key!a}"[:20])
@@ -204,7 +195,7 @@ async def test_a_key(urls, key, keeper):
         finally:
             assert [info.id async for info in store.sessions()] == []
 
-    assert (await on_each(urls, run)).path == "key"
+    assert (await on_each(urls, run, midturn.InvalidArgument)).path == "key"
 
 
 @pytest.mark.parametrize(
@@ -217,11 +208,12 @@ async def test_labels(urls, labels, keeper):
         finally:
             assert [info.id async for info in store.sessions()] == []
 
-    assert (await on_each(urls, run)).path.startswith("label")
+    assert (await on_each(urls, run, midturn.InvalidArgument)).path.startswith("label")
 
 
-@pytest.mark.parametrize("reply", ["\ud800", "x" * 70_000_000], ids=["surrogate", "70 MB"])
-async def test_an_answer_of_the_agent(urls, reply, keeper):
+async def test_an_answer_of_the_agent(urls, keeper):
+    reply = "x" * 70_000_000
+
     async def run(store):
         case = store.session("case", lambda: keeper({"good": 1}))
         await case.run(task="first")

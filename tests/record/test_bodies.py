@@ -1,10 +1,13 @@
-"""Python looks for garbage again when what was built is there."""
+"""Python looks for garbage again when what was built is there, and damaged rows of bodies are refused."""
 
 import gc
 
 import pytest
 
-from midturn.record.bodies import gc_paused
+import midturn
+from midturn.record.bodies import Bodies, SomeBodies, gc_paused
+from midturn.record.codec import encode
+from midturn.record.head import Kind, Row
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +45,12 @@ def test_who_collects_nothing_at_all_goes_on_with_that():
     with gc_paused():
         assert not gc.isenabled()
     assert not gc.isenabled()
+
+
+@pytest.mark.parametrize("bodies", [[], None, {}])
+def test_a_row_without_bodies_is_damaged(bodies):
+    row = Row(kind=Kind.BODY, n=0, data=encode({"v": 1, "bodies": bodies}))
+    with pytest.raises(midturn.StateInvalid, match="body 0 is missing"):
+        Bodies().extend([row])
+    with pytest.raises(midturn.StateInvalid, match="body 0 is missing"):
+        SomeBodies(1).add([row])

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 from midturn.record.head import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
 from midturn.testing import a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
@@ -19,7 +19,7 @@ def test_any_string_of_characters_is_an_id(session):
     "session", ["", "x" * (MAX_ID + 1), "\0", "a\0b", "\ud800", "a\udfff", None, 7, b"case-42", ["a"]]
 )
 def test_other_ids_are_refused_with_a_reason(session):
-    with pytest.raises(StateInvalid) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         check_id(session)
     assert caught.value.path == "session id"
     str(caught.value).encode()

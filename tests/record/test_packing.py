@@ -423,21 +423,16 @@ def test_a_live_list_does_not_follow_what_is_appended_after_packing():
 @pytest.mark.parametrize(
     ("bad", "path"),
     [
-        ({1: "x"}, "$"),
-        ({"a": {None: "x"}}, "$.a"),
-        ({"a": {("t",): "x"}}, "$.a"),
-        ({"a": {"\ud800": "x"}}, "$.a"),
-        ({"a": "\ud800"}, "$.a"),
-        ({"a": [1, {2}]}, "$.a[1]"),
-        ({"a": float("nan")}, "$.a"),
-        ({"a": 2**63}, "$.a"),
-        ({"a": [{"b": b"x"}]}, "$.a[0].b"),
-        ({"a": [{"b": 1}, {"c": {3: 4}}]}, "$.a[1].c"),
+        ({object(): "x"}, "$"),
+        ({"a": {None: object()}}, "$.a"),
+        ({"a": {"\ud800": {object()}}}, "$.a"),
+        ({"a": [1, {object()}]}, "$.a[1]"),
+        ({"a": [{"b": b"x"}, {"c": object()}]}, "$.a[1].c"),
         ({"a": Grown(["x"], lambda item: item)}, "$.a[0]"),
         ({"a": Grown(["x"], lambda item: {"b": object()})}, "$.a[0].b"),
     ],
 )
-def test_what_json_cannot_carry_is_refused_by_its_path(bad, path):
+def test_what_no_record_can_carry_is_refused_by_its_path(bad, path):
     with pytest.raises(StateInvalid) as caught:
         Archive().pack(bad)
     assert caught.value.path.startswith(path)

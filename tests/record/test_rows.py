@@ -49,6 +49,7 @@ FULL = {
         decisions=3,
         attempts=2,
         attempted=1.5,
+        answers=2,
         blueprint="support",
         version=2,
         forked_from="case-41",
@@ -64,6 +65,8 @@ FULL = {
         notes=["noted"],
         fingerprint=3,
         trace="00-ff-00-01",
+        streamed=True,
+        output_task_messages=False,
     ),
     CheckpointRow: CheckpointRow(
         parent=1,
@@ -188,6 +191,7 @@ def test_a_missing_key_is_refused_by_its_path(cls, name):
 
 
 WRONG = {
+    "bool": [0, 1, "true", None, [True], {}],
     "int": [-1, 1.0, True, "1", None, [1], {}, 2**62],
     "int | None": [-1, 1.0, True, "1", None, [1], {}, 2**62],  # as below
     "float": ["1", None, True, [1.0], {}, -1.0, 1e12, 2**63],

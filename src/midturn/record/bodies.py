@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from midturn.errors import StateInvalid
 from midturn.record.codec import class_of, is_array, is_object
 from midturn.record.head import versioned
+from midturn.record.odd import ODD, restored
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -32,6 +33,8 @@ class _Form(NamedTuple):
     """The keys whose value is an empty list or object; each message gets a new one."""
     varying: list[str]
     """The keys whose values each message stores itself."""
+    is_odd: bool = False
+    """The only value is the stored form of an odd object."""
 
 
 class Values(Protocol):
@@ -63,6 +66,9 @@ class BodyReader:
             form = self._form(number, path)
         if len(form.varying) != len(array) - 1:
             raise _formless(path)
+        if form.is_odd:
+            odd: dict[str, Json] = self._odd(array[1], path)
+            return odd
         found = form.whole.copy()
         for key, kind in form.empty:
             found[key] = kind()
@@ -75,10 +81,15 @@ class BodyReader:
         if class_of(value) is dict:
             if BODY in value:
                 return self._long(value[BODY], path)
+            if ODD in value:
+                return self._odd(value[ODD], path)
             return {unescape(key): self.whole(item, path) for key, item in value.items()}
         if class_of(value) is list:
             return [self.whole(item, path) if class_of(item) in NESTED else item for item in value]
         return value
+
+    def _odd(self, value: Any, path: str) -> Any:
+        return restored(value, path, lambda item: self.whole(item, path))
 
     def _long(self, number: Any, path: str) -> Any:
         if class_of(number) is list:
@@ -90,6 +101,10 @@ class BodyReader:
 
     def _form(self, number: Any, path: str) -> _Form:
         listed = self._values[number] if type(number) is int and 0 <= number < len(self._values) else None
+        if listed == [[ODD]]:
+            form = _Form({}, [], [ODD], is_odd=True)
+            self._forms[number] = form
+            return form
         form = _Form({}, [], [])
         for item in listed if is_array(listed) else [None]:
             match item:
@@ -169,7 +184,7 @@ class _Sparse(dict[int, Any]):
 
 def _bodies_in(row: Row) -> list[Any]:
     found = versioned(row.data, f"body {row.n}").get("bodies")
-    if not is_array(found):
+    if not is_array(found) or not found:  # a row without bodies would be read again and again
         raise StateInvalid(f"body {row.n} is missing", path=f"body {row.n}")
     return found
 

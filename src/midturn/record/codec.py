@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard
 
 import orjson
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -133,15 +133,27 @@ def check(value: object, path: str = "$", *, depth: int = MAX_DEPTH) -> None:
     Raises:
         StateInvalid: it cannot; the error has the path of the wrong part and the reason.
     """
-    if not _good(value, depth):
+    if not fits(value, depth):
         part, problem = next(iter(_problems(value, path, depth)))
         raise StateInvalid(problem, path=part)
+
+
+def check_argument(value: object, path: str) -> None:
+    """Check that JSON can represent an argument of a caller exactly.
+
+    Raises:
+        InvalidArgument: it cannot; the error has the path of the wrong part and the reason.
+    """
+    try:
+        check(value, path)
+    except StateInvalid as error:
+        raise InvalidArgument.of(error) from None
 
 
 def difference(one: Json, other: Json, path: str = "$") -> str | None:
     """Return the path of the first difference between two values, if they differ."""
     if is_object(one) and is_object(other):
-        for key in sorted({*one, *other}):
+        for key in sorted({*one, *other}, key=str):
             if key not in one or key not in other:
                 return f"{path}.{key}"
             if found := difference(one[key], other[key], f"{path}.{key}"):
@@ -152,10 +164,12 @@ def difference(one: Json, other: Json, path: str = "$") -> str | None:
             if found := difference(left, right, f"{path}[{index}]"):
                 return found
         return None if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
-    return None if one == other and type(one) is type(other) else path
+    same = type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
+    return None if same else path
 
 
-def _good(value: object, depth: int) -> bool:
+def fits(value: object, depth: int = MAX_DEPTH) -> bool:
+    """Return whether JSON can represent a value exactly, in at most ``depth`` levels."""
     # One loop: most of the values in a state are short, and a function call for each would take longer than the check.
     inside: list[Iterator[Any]] = [iter((value,))]
     while inside:
@@ -201,7 +215,7 @@ def _problems(value: object, path: str, depth: int) -> Iterable[tuple[str, str]]
     elif is_array(value):
         for index, item in enumerate(value):
             yield from _problems(item, f"{path}[{index}]", depth - 1)
-    elif not _good(value, depth):
+    elif not fits(value, depth):
         if type(value) is str:
             yield path, "half of a surrogate pair is not a character"
         elif type(value) is int:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
-from midturn.errors import StateInvalid, UnknownVersion
+from midturn.errors import InvalidArgument, StateInvalid, UnknownVersion
 from midturn.record import codec
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def read_cursor(after: str) -> tuple[float, str]:
     """Return the time of change and the id that a cursor names; an empty cursor comes before all heads.
 
     Raises:
-        StateInvalid: this is not a cursor.
+        InvalidArgument: this is not a cursor.
     """
     updated, _, session = after.partition(" ")
     try:
@@ -228,7 +228,7 @@ def read_cursor(after: str) -> tuple[float, str]:
     except ValueError:
         start = (math.nan, "")
     if after and not math.isfinite(start[0]):
-        raise StateInvalid("is not a value that cursor() returned", path="after")
+        raise InvalidArgument("is not a value that cursor() returned", path="after")
     return start
 
 
@@ -236,38 +236,38 @@ def check_id(session: object) -> str:
     """Return the id of a session, if every store can keep it.
 
     Raises:
-        StateInvalid: the id is empty, too long, or has characters that some stores cannot keep.
+        InvalidArgument: the id is empty, too long, or has characters that some stores cannot keep.
     """
     where = "session id"
     if not isinstance(session, str):
         message = f"must be a string, not {type(session).__name__}"
-        raise StateInvalid(message, path=where)
+        raise InvalidArgument(message, path=where)
     if not session:
         message = "must not be empty; choose a name such as 'case-42'"
-        raise StateInvalid(message, path=where)
+        raise InvalidArgument(message, path=where)
     if len(session) > MAX_ID:
         message = f"{len(session):,} characters; the limit is {MAX_ID}"
-        raise StateInvalid(message, path=where)
+        raise InvalidArgument(message, path=where)
     if "\0" in session:
         message = f"{session!r} has a NUL character, which some stores cannot keep"
-        raise StateInvalid(message, path=where)
+        raise InvalidArgument(message, path=where)
     try:
         session.encode()
     except UnicodeEncodeError:
         message = f"{session!a} has half of a surrogate pair, which is not a character"
-        raise StateInvalid(message, path=where) from None
+        raise InvalidArgument(message, path=where) from None
     return session
 
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     """Return the labels, if all names and values are strings that every store can keep."""
     if not isinstance(labels, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise StateInvalid(f"must be a mapping of names to values, not {type(labels).__name__}", path="labels")
+        raise InvalidArgument(f"must be a mapping of names to values, not {type(labels).__name__}", path="labels")
     for text in (*labels, *labels.values()):
         if not isinstance(text, str) or "\0" in text or len(text) > MAX_ID:
             message = f"names and values must be strings of up to {MAX_ID} characters without NUL"
-            raise StateInvalid(message, path="labels")
-        codec.check(text, "labels")
+            raise InvalidArgument(message, path="labels")
+        codec.check_argument(text, "labels")
     return dict(labels)
 
 

@@ -5,7 +5,8 @@ A state is a tree of JSON values. Packing splits it into three kinds of parts:
 * A **body** is a value that is stored once for the whole session and has a number: each long string, each message,
   each skeleton. Inside a body ``{"$": 7}`` stands for the string that is body 7. A message is stored as an array: the
   number of its form, which is a body, then its values. A form lists the keys, with the values that most messages
-  share. An object of numbers is stored in the same way: ``{"$": [8, 12, 5]}``.
+  share. An object of numbers is stored in the same way: ``{"$": [8, 12, 5]}``. :mod:`midturn.record.odd` has the form
+  of values that JSON cannot represent.
 * A **log** is a list of messages that only grows. It is stored as the numbers of its bodies. When a list no longer
   begins with the items of its log, a new log begins, which shares the common beginning with the old one.
 * The **skeleton** is the rest. In it ``{"$log": 0}`` stands for the first list of the checkpoint. The checkpoint says
@@ -28,6 +29,7 @@ from midturn.record import codec
 from midturn.record.bodies import BODY, escape, unescape
 from midturn.record.codec import class_of, is_object
 from midturn.record.head import FORMAT, Kind, Row
+from midturn.record.odd import ODD, Stored, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -161,7 +163,11 @@ class Archive:
         Raises:
             StateInvalid: the object cannot be stored; ``path`` names the part.
         """
-        codec.check(value, path)
+        if not codec.fits(value):
+            odd = stored(value, path)
+            if class_of(odd) is Stored:  # an object with odd keys
+                return [self._add([[ODD]], path), odd[ODD]]
+            value = odd
         if not is_object(value):
             raise StateInvalid("a message must be an object", path=path)
         form: list[Json] = []
@@ -215,7 +221,8 @@ class Archive:
             if class_of(value) is dict:
                 if len(path) > codec.MAX_DEPTH:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
-                codec.check(dict.fromkeys(value), _name(path))
+                if not codec.fits(dict.fromkeys(value)):
+                    return stored(as_json(value), _name(path), codec.MAX_DEPTH + 1 - len(path))
                 return {escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
             if isinstance(value, Grown) or _is_messages(value):
                 items = value.items if isinstance(value, Grown) else value
@@ -227,8 +234,9 @@ class Archive:
                 if lists[path].number == logs:
                     logs += 1
                 return {LOG: len(lists) - 1}
-            codec.check(value, _name(path), depth=codec.MAX_DEPTH + 1 - len(path))  # the path begins with "$"
-            return self._short(value, _name(path))
+            depth = codec.MAX_DEPTH + 1 - len(path)  # the path begins with "$"
+            plain = value if codec.fits(value, depth) else stored(value, _name(path), depth)
+            return self._short(plain, _name(path))
 
         root = self._add(skeleton(tree, ROOT), "$")
         spans = [[log.number, log.length] for log in lists.values()]
@@ -338,7 +346,7 @@ def restore(
                     return [bodies.message(number, name) for number in numbers]
                 except StateInvalid:  # read again with the index in the path, so that the error names the item
                     return [bodies.message(number, f"{name}[{i}]") for i, number in enumerate(numbers)]
-            if BODY not in value:
+            if BODY not in value and ODD not in value:
                 return {unescape(key): whole(item, (*path, unescape(key))) for key, item in value.items()}
         return bodies.whole(value, _name(path))
 

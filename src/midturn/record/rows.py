@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
@@ -14,14 +15,15 @@ import orjson
 from midturn.errors import StateInvalid
 from midturn.record import codec
 from midturn.record.codec import class_of, is_array, is_object
-from midturn.record.head import FORMAT, NUMBERS, is_number, is_time, versioned
+from midturn.record.head import FORMAT, NUMBERS, Kind, Row, is_number, is_time, versioned
+from midturn.record.odd import packed, unpacked
 from midturn.record.packing import Append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from midturn.record.codec import Json
-    from midturn.record.head import Head, Row
+    from midturn.record.head import Head
     from midturn.record.packing import Span
 
 Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
@@ -81,6 +83,8 @@ class Progress:
     """Number of attempts at the last turn."""
     attempted: float = 0.0
     """The time at which the latest attempt began."""
+    answers: int = 0
+    """Number of answers of people that the last turn has, if it is open."""
     blueprint: str = ""
     """The name of the blueprint that the session belongs to."""
     version: int = 1
@@ -89,6 +93,11 @@ class Progress:
     """The id of the session that this one was forked from."""
     forked_at: int = 0
     """The checkpoint of that session that this one began with."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether no other turn may replace the last one: nobody has its outcome, or people have answered it."""
+        return self.open in ("running", "waiting") or (self.open is not None and self.answers > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,10 @@ class TurnRow:
     version: int = 1
     """Version of the blueprint that accepted the input."""
     task: Sequence[int] | None = None
+    streamed: bool = False
+    """True if the agent's own stream runs the turn, and not its ``run``."""
+    output_task_messages: bool = True
+    """True if the messages of the task are part of the result."""
     key: str | None = None
     repairs: Sequence[str] = ()
     """The parts of the previous state that were broken and that the turn repaired."""
@@ -219,14 +232,25 @@ class KeyRow:
     are removed after some turns, and keys never are."""
 
 
+MAY_BE_ODD = {"arguments", "changed", "stop_reason"}
+"""Fields whose values may be none that JSON can represent."""
+
+
 def now() -> float:
     """Return the current time in the form that rows have: seconds since 1970, to the millisecond."""
     return round(time.time(), 3)
 
 
+def moment(at: float) -> datetime:
+    """Return a stored time as users get it."""
+    return datetime.fromtimestamp(at, UTC)
+
+
 def encode_record(record: object) -> bytes:
     """Return a record as JSON with the format's version, without the fields that have their default."""
     values = {"v": FORMAT} | _plain(record)
+    for name in MAY_BE_ODD & values.keys():
+        values[name] = packed(values[name], name)
     if isinstance(record, CallRow | Progress):  # written with every call; their values were checked or counted before
         return codec.encode_checked(values)
     return codec.encode(values)
@@ -271,6 +295,11 @@ def progress_of(head: Head) -> Progress:
     ):
         raise StateInvalid("its numbers contradict each other; restore it from a backup", path=what)
     return progress
+
+
+def key_row(number: int, key: str, turn: int, task: str) -> Row:
+    """Return the row of a key, which stands for a turn and was delivered with a task of this digest."""
+    return Row(kind=Kind.KEY, n=number, data=encode_record(KeyRow(key=key, turn=turn, task=task)))
 
 
 def given_up(key: KeyRow, calls: Sequence[CallRow]) -> KeyRow:
@@ -341,6 +370,8 @@ def _defaults(cls: Any) -> list[tuple[str, Any]]:
 
 
 def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
+    for name in MAY_BE_ODD & raw.keys():
+        raw[name] = unpacked(raw[name], f"{what}.{name}")
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
     for name in raw:
         if name not in known:
@@ -371,6 +402,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": is_number,
     "int | None": is_number,
     "float": is_time,
+    "bool": lambda value: type(value) is bool,
     "str": lambda value: type(value) is str,
     "str | None": lambda value: type(value) is str,
     "Origin": lambda value: value in get_args(Origin),

@@ -21,7 +21,7 @@ from midturn.autogen.edits.tree import (
     said,
     words,
 )
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
     """Rename an agent or a team everywhere. Return the names of agents and tools that this changes."""
     node = find(tree, old)
     if node.is_team and node.team is None:
-        raise StateInvalid("is a team in a tool; rename_tool renames it", path=f"agent {old!r}")
+        raise InvalidArgument("is a team in a tool; rename_tool renames it", path=f"agent {old!r}")
     name = node.name or old
     if node.name == new:
         return set()
@@ -65,11 +65,11 @@ def rename(tree: Any, old: str, new: object) -> set[str]:
 
 
 def check_name(parent: Node | None, new: object, *, is_team: bool = False) -> None:
-    """Raise ``StateInvalid`` if a name is invalid or taken."""
+    """Raise ``InvalidArgument`` if a name is invalid or taken."""
     if not isinstance(new, str) or not new or (not is_team and not new.isidentifier()):
-        raise StateInvalid(f"{new!r} cannot be the name of an agent; AutoGen wants an identifier", path="name")
+        raise InvalidArgument(f"{new!r} cannot be the name of an agent; AutoGen wants an identifier", path="name")
     if parent is not None and parent.is_team and new in parent.members:
-        raise StateInvalid(f"is taken; the team has {', '.join(map(repr, parent.members))}", path=f"agent {new!r}")
+        raise InvalidArgument(f"is taken; the team has {', '.join(map(repr, parent.members))}", path=f"agent {new!r}")
 
 
 def _scope(tree: Any, node: Node) -> Node | None:
@@ -128,9 +128,9 @@ def remove(tree: Any, name: str) -> set[str]:
     team = node.team
     if team is None:
         what = "is in a tool; drop_tool takes it out" if node.parent is not None else "is all there is in the state"
-        raise StateInvalid(what, path=f"agent {name!r}")
+        raise InvalidArgument(what, path=f"agent {name!r}")
     if len(team.participants) == 1:
-        raise StateInvalid("is the only one in its team", path=f"agent {name!r}")
+        raise InvalidArgument("is the only one in its team", path=f"agent {name!r}")
     order, gone = team.participants, node.name or name
     del team.members[gone]
     beside = beside_of(tree)
@@ -144,14 +144,14 @@ def remove(tree: Any, name: str) -> set[str]:
 def add(tree: Any, name: object, after: object, *, informed: bool) -> set[str]:
     """Add a new agent or team to a team. It starts with the state that it is built with."""
     if not isinstance(name, str):
-        raise StateInvalid(f"a {type(name).__name__} is not the name of an agent", path="name")
+        raise InvalidArgument(f"a {type(name).__name__} is not the name of an agent", path="name")
     where, _, new = name.rpartition("/")
     if after is not None and not isinstance(after, str):
-        raise StateInvalid(f"a {type(after).__name__} is not the name of an agent", path="after")
+        raise InvalidArgument(f"a {type(after).__name__} is not the name of an agent", path="after")
     before = None if after is None else find(tree, join(where, after) if "/" not in after else after)
     team = before.team if before is not None else find_team(tree, where or None)
     if team is None:
-        raise StateInvalid("is not in a team", path=f"agent {after!r}")
+        raise InvalidArgument("is not in a team", path=f"agent {after!r}")
     check_name(team, new, is_team=True)
     order = team.participants
     thread = teams.manager_of(team).get("message_thread", [])

@@ -13,7 +13,7 @@ from midturn.autogen.edits.call_pairs import calls_of, results_of
 from midturn.autogen.edits.teams import manager_of
 from midturn.autogen.edits.tree import LEFT, beside_of, copied, find, is_below, join, nodes, words
 from midturn.autogen.messages.lossless import MIME_TYPES
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 from midturn.record import codec
 from midturn.record.codec import is_array, is_object
 
@@ -116,7 +116,7 @@ def rename_type(tree: Any, old: object, new: object) -> None:
     """Change the type of messages. The type of a structured message can be named by its content."""
     for name in (old, new):
         if not isinstance(name, str) or not name:
-            raise StateInvalid(f"{name!r} is not the name of a message type", path="type")
+            raise InvalidArgument(f"{name!r} is not the name of a message type", path="type")
     wrapped = new if "[" in str(new) else f"StructuredMessage[{new}]"
     for each in words(tree):
         for message in each.messages if each.kind != "context" else ():
@@ -129,8 +129,8 @@ def rename_type(tree: Any, old: object, new: object) -> None:
 def add_field(tree: Any, name: object, field: object, default: Any) -> None:
     """Add a field to messages of a type that lack it. In structured messages the field is added to the content."""
     if not isinstance(name, str) or not name or not isinstance(field, str) or not field:
-        raise StateInvalid("needs the name of a type and the name of a field", path="add_field")
-    codec.check(default, "default")
+        raise InvalidArgument("needs the name of a type and the name of a field", path="add_field")
+    codec.check_argument(default, "default")
     for each in words(tree):
         for message in each.messages:
             if message.get("type") in (name, f"StructuredMessage[{name}]"):
@@ -141,7 +141,7 @@ def add_field(tree: Any, name: object, field: object, default: Any) -> None:
 def truncate(tree: Any, last: object, agent: str | None) -> None:
     """Keep the last messages of contexts and threads. A call stays with its result."""
     if type(last) is not int or last < 0:
-        raise StateInvalid(f"is {last!r}; it must be a number of messages, 0 or more", path="last")
+        raise InvalidArgument(f"is {last!r}; it must be a number of messages, 0 or more", path="last")
     for each in _lists(tree, agent):
         if each.kind == "buffer":
             continue  # nobody has heard these yet
@@ -186,7 +186,7 @@ def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -
     """Add texts to the memory of an agent."""
     for text in texts:
         if not isinstance(text, str) or not text:
-            raise StateInvalid(f"{text!r} is not a text to remember", path="texts")
+            raise InvalidArgument(f"{text!r} is not a text to remember", path="texts")
     node = find(tree, agent)
     inner = [other.parts for other in nodes(tree) if other.parts != node.parts and is_below(other.parts, node.parts)]
     found = {
@@ -205,7 +205,7 @@ def seed(tree: Any, agent: str, texts: tuple[object, ...], memory: str | None) -
             else f"has no ListMemory in this state, {_memories(tree)}; where the agent is built, give it "
             "memory=[ListMemory(memory_contents=[...])], and it begins with these"
         )
-        raise StateInvalid(what, path=f"agent {agent!r}")
+        raise InvalidArgument(what, path=f"agent {agent!r}")
     [contents] = found.values()
     contents += [{"content": text, "mime_type": {"known": "text/plain"}, "metadata": None} for text in texts]
 
@@ -220,13 +220,13 @@ def _memories(tree: Any) -> str:
 def redact(tree: Any, pattern: object, replacement: object) -> None:
     """Replace matches of a regular expression in all messages, calls and memories."""
     if not isinstance(replacement, str) or not replacement:
-        raise StateInvalid(f"is {replacement!r}; it must be a text that is not empty", path="replacement")
+        raise InvalidArgument(f"is {replacement!r}; it must be a text that is not empty", path="replacement")
     if not isinstance(pattern, str | re.Pattern) or not pattern:
-        raise StateInvalid(f"is {pattern!r}; it must be a regular expression", path="pattern")
+        raise InvalidArgument(f"is {pattern!r}; it must be a regular expression", path="pattern")
     try:
         found: re.Pattern[str] = re.compile(cast("str | re.Pattern[str]", pattern))
     except (re.error, TypeError) as error:
-        raise StateInvalid(f"is not a regular expression: {error}", path="pattern") from error
+        raise InvalidArgument(f"is not a regular expression: {error}", path="pattern") from error
     _Redaction(found, replacement).run(tree)
 
 

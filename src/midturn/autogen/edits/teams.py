@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from midturn.autogen.edits.tree import FRESH, beside_of, copied, drop_parts, find_team, join, quote
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
+from midturn.record import digests
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def mend_handoff(team: Node, gone: tuple[str, ...]) -> None:
 def change_kind(tree: Any, kind: object, name: str | None) -> Node:
     """Change the kind of a team. The messages stay. If the new kind has turns, it stays the same participant's turn."""
     if not isinstance(kind, str) or kind not in MANAGERS:
-        raise StateInvalid(f"is {kind!r}; it can be {', '.join(MANAGERS)}", path="kind")
+        raise InvalidArgument(f"is {kind!r}; it can be {', '.join(MANAGERS)}", path="kind")
     team = find_team(tree, name)
     if team.manager is None or not team.participants:
         raise StateInvalid("has no known manager, or no participants", path=team.at)
@@ -206,7 +205,7 @@ def change_kind(tree: Any, kind: object, name: str | None) -> Node:
     old, order = manager_of(team), team.participants
     manager, type_, _ = MANAGERS[kind]
     if manager in order:
-        raise StateInvalid(f"a participant is named {manager!r}, like the manager of a {kind}", path=team.at)
+        raise InvalidArgument(f"a participant is named {manager!r}, like the manager of a {kind}", path=team.at)
     speaker, at = _whose_turn(tree, team), join(team.parts, "manager")
     for path in (at, f"{at}/model_context", join(team.parts, "model_context")):
         beside_of(tree).pop(path, None)
@@ -272,7 +271,7 @@ def _shown(thread: list[Any]) -> list[Any]:
         if message.get("type") == "HandoffMessage":
             shown += copied(message.get("context", []))
         content = message.get("content")
-        text = orjson.dumps(content).decode() if is_object(content) else copied(content)
+        text = digests.shown(content) if is_object(content) else copied(content)
         shown.append({"content": text, "source": message.get("source"), "type": "UserMessage"})
     return shown
 

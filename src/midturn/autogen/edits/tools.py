@@ -20,7 +20,7 @@ from midturn.autogen.edits.tree import (
     said,
     words,
 )
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 from midturn.record import codec
 from midturn.record.codec import is_array, is_object
 
@@ -41,7 +41,7 @@ def _scope(tree: Any, agent: str | None) -> Node | None:
 
 def _check_name(name: object, path: str) -> None:
     if not isinstance(name, str) or not name:
-        raise StateInvalid(f"{name!r} is not the name of a tool", path=path)
+        raise InvalidArgument(f"{name!r} is not the name of a tool", path=path)
 
 
 def named(tree: Any) -> set[str]:
@@ -109,7 +109,7 @@ def drop(tree: Any, name: str, fate: object, agent: str | None) -> set[str]:
     """Remove a tool, its state and its calls. A text about the calls may stay."""
     _check_name(name, "name")
     if fate not in ("text", "remove"):
-        raise StateInvalid(f"is {fate!r}; it can be 'text' or 'remove'", path="calls")
+        raise InvalidArgument(f"is {fate!r}; it can be 'text' or 'remove'", path="calls")
     scope = _scope(tree, agent)
     touched = {name}
     mine = {id(message) for message in said(tree, scope)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
@@ -278,10 +278,10 @@ def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
     If ``unnamed``, any unknown name stands for an agent that is the whole state and whose name the state lacks.
 
     Raises:
-        StateInvalid: no agent or team has this name, or more than one has it.
+        InvalidArgument: no agent or team has this name, or more than one has it.
     """
     if not isinstance(name, str) or not name:
-        raise StateInvalid(f"a {type(name).__name__} is not the name of an agent", path="agent")
+        raise InvalidArgument(f"a {type(name).__name__} is not the name of an agent", path="agent")
     there = [node for node in nodes(tree) if node.name is not None]
     exact = [node for node in there if name == (node.path or node.name)]
     found = exact or [node for node in there if f"/{node.path}".endswith(f"/{name}")]
@@ -289,13 +289,13 @@ def find(tree: Any, name: object, *, unnamed: bool = True) -> Node:
         found = [node for node in there if "/" in name and node.path == name.partition("/")[2]]
     if len(found) > 1:
         paths = ", ".join(repr(node.path) for node in found)
-        raise StateInvalid(f"is the name of several; give one of {paths}", path=f"agent {name!r}")
+        raise InvalidArgument(f"is the name of several; give one of {paths}", path=f"agent {name!r}")
     root = nodes(tree)[0]
     if not found and unnamed and root.name is None and not root.is_team and "/" not in name and not _is_runtime(root):
         return root
     if not found:
         known = ", ".join(map(repr, names(tree))) or "none that has a name"
-        raise StateInvalid(f"is not in the state, which has {known}", path=f"agent {name!r}")
+        raise InvalidArgument(f"is not in the state, which has {known}", path=f"agent {name!r}")
     return found[0]
 
 
@@ -311,5 +311,5 @@ def find_team(tree: Any, name: str | None) -> Node:
     if team is None:
         known = ", ".join(repr(other.path) for other in nodes(tree) if other.is_team and other.path)
         what = "is not a team" + (f"; the teams are {known}" if known else "")
-        raise StateInvalid(what, path="$.state" if name is None else f"team {name!r}")
+        raise InvalidArgument(what, path="$.state" if name is None else f"team {name!r}")
     return team

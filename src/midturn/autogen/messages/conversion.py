@@ -20,7 +20,7 @@ from autogen_core.models import RequestUsage
 
 from midturn.autogen import private
 from midturn.autogen.messages import lossless
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, StateInvalid
 from midturn.framework import Outcome
 from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
 from midturn.record.codec import difference, is_array, is_object
@@ -54,6 +54,8 @@ class TurnResult(TaskResult):
     """The tokens that its messages report."""
     waiting: Waiting | None = None
     """The questions that a human has to answer before the turn can continue; ``None`` if it is complete."""
+    recorded: bool = False
+    """True if this was read from the record: the turn had run before, with the same key, or in another process."""
     notes: Sequence[str] = ()
     """The notes of ``turn.notes``: what earlier turns or attempts did that a reader of this result has to know."""
 
@@ -66,10 +68,10 @@ def accept(task: Any) -> list[Json] | None:
         task = TextMessage(content=task, source="user")
     messages: list[Any] = list(task) if isinstance(task, list | tuple) else [task]  # pyright: ignore[reportUnknownArgumentType]
     if not messages or not isinstance(messages[0], BaseChatMessage):
-        raise StateInvalid("must be a string, a chat message, or a list of chat messages", path="task")
+        raise InvalidArgument("must be a string, a chat message, or a list of chat messages", path="task")
     for index, message in enumerate(messages):
         if not isinstance(message, BaseChatMessage):
-            raise StateInvalid(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
+            raise InvalidArgument(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
     return [dump(message) for message in messages]
 
 
@@ -125,8 +127,8 @@ def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
         raise
     except Exception as error:  # validators and image libraries may raise anything
         raise StateInvalid(f"is not a message that this agent or team knows: {error}", path=path) from error
-    if (dumped := dump(found)) != message:
-        raise StateInvalid("would not be loaded exactly as it is", path=difference(message, dumped, path) or path)
+    if (dumped := dump(found)) != message and (part := difference(message, dumped, path)) is not None:
+        raise StateInvalid("would not be loaded exactly as it is", path=part)
     return found
 
 
@@ -182,6 +184,7 @@ def result(
         usage=RequestUsage(prompt_tokens=outcome.usage[0], completion_tokens=outcome.usage[1]),
         waiting=waiting,
         notes=tuple(notes),
+        recorded=native is None and waiting is None,
     )
 
 

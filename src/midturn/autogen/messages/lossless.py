@@ -16,7 +16,8 @@ from autogen_core import Image
 from autogen_core.memory import MemoryContent, MemoryMimeType
 
 from midturn.errors import StateInvalid
-from midturn.record.codec import difference, is_array, is_object
+from midturn.record.codec import difference, fits, is_array, is_object
+from midturn.record.odd import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +32,9 @@ KEYS = {"content", "mime_type", "metadata"}
 
 
 def dump(message: Any) -> dict[str, Any]:
-    """Dump a message as AutoGen does. Bytes that are not text, on which AutoGen fails, are dumped as base64."""
-    if isinstance(message, MemoryQueryEvent) and any(isinstance(item.content, bytes) for item in message.content):
-        texts = [
-            item.model_copy(update={"content": _text(item.content)}) if isinstance(item.content, bytes) else item
-            for item in message.content
-        ]
-        message = message.model_copy(update={"content": texts})
+    """Dump a message as AutoGen does. Memories on which AutoGen fails are dumped as far as JSON can show them."""
+    if isinstance(message, MemoryQueryEvent) and not all(map(_is_dumped, message.content)):
+        message = message.model_copy(update={"content": [_shown(item) for item in message.content]})
     dumped: dict[str, Any] = dict(message.dump())
     return dumped
 
@@ -143,9 +140,25 @@ def _mime_type(value: Json, path: str) -> MemoryMimeType | str:
 
 
 def _comes_back(memory: MemoryContent) -> bool:
-    if memory.mime_type in MIME_TYPES:
+    if memory.mime_type in MIME_TYPES or not fits(memory.metadata):
         return False
     return isinstance(memory.content, str) or (isinstance(memory.content, dict) and "data" not in memory.content)
+
+
+def _is_dumped(memory: MemoryContent) -> bool:
+    """Return whether AutoGen can dump a memory, and loads the same from it again."""
+    content = memory.content
+    return not isinstance(content, bytes) and fits(memory.metadata) and (not isinstance(content, dict) or fits(content))
+
+
+def _shown(memory: MemoryContent) -> MemoryContent:
+    """Return a copy of a memory that AutoGen can dump."""
+    content = memory.content
+    if isinstance(content, bytes):
+        content = _text(content)
+    elif isinstance(content, dict):
+        content = packed(content)
+    return memory.model_copy(update={"content": content, "metadata": packed(memory.metadata)})
 
 
 def _text(data: bytes) -> str:
