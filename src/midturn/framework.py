@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from midturn.record.codec import is_object
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
@@ -12,10 +14,22 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
     from midturn.record.rows import Effect, What
     from midturn.stopping import Stop
-    from midturn.tools import CallInDoubt, tool
+    from midturn.tools import CallInDoubt, Declaration
 
 EventT_co = TypeVar("EventT_co", covariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """An accepted input, and how the agent or team gets it."""
+
+    task: list[Json] | None = None
+    """The messages; ``None`` for a turn without a task."""
+    streamed: bool = False
+    """True if the agent's own stream runs the turn, and not its ``run``: the two may have different results."""
+    output_task_messages: bool = True
+    """True if the messages of the task are part of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +81,9 @@ class Request:
     def changed(self, arguments: dict[str, Any] | None) -> Any:
         """Return the arguments of the call, with the changes that a human made."""
         mine: Any = self.arguments or {}
-        return {**mine, **arguments} if arguments else mine
+        if not arguments:
+            return mine
+        return {**mine, **arguments} if is_object(mine) else arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +115,10 @@ class Calls(Protocol):
 
     async def enter(self) -> None:
         """Wait until the caller may work. Only a few callers work in one round of the event loop, however many wait."""
+        ...
+
+    async def quiet(self) -> None:
+        """Wait until the event loop has nothing left to run, or for many rounds if other work keeps it busy."""
         ...
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
@@ -146,6 +166,11 @@ class View(Protocol):
 
 class Framework(Protocol[EventT_co, ResultT_co]):
     """An agent framework: runs, captures and restores its agents. ``live`` is an agent or a team."""
+
+    @property
+    def result_type(self) -> type[ResultT_co]:
+        """Return the type of the results of ``run``; no event has it."""
+        ...
 
     def another(self) -> Framework[EventT_co, ResultT_co]:
         """Return a new framework object, for another instance."""
@@ -211,7 +236,7 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """Return a task as messages; ``None`` if there is no task.
 
         Raises:
-            StateInvalid: ``task`` is not a task.
+            InvalidArgument: ``task`` is not a task.
         """
         ...
 
@@ -219,7 +244,7 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """Check that this instance can read an accepted task back.
 
         Raises:
-            StateInvalid: the instance cannot read the task.
+            InvalidArgument: the instance cannot read the task.
         """
         ...
 
@@ -230,16 +255,17 @@ class Framework(Protocol[EventT_co, ResultT_co]):
     def stream(
         self,
         live: Any,
-        task: Sequence[Json] | None,
+        given: Input,
         calls: Calls,
-        effects: Mapping[str, tool],
+        effects: Mapping[str, Declaration],
         stops: Sequence[Stop],
     ) -> AsyncGenerator[EventT_co | Outcome, None]:
         """Run a turn and yield its events, then its outcome.
 
-        When one of the ``stops`` is done, the run ends at once, and this raises the error of that stop. Closing the
-        generator ends the run, too. Every call inside the run goes through ``calls``. ``effects`` holds the
-        blueprint's declarations about tools, by the names of the tools.
+        When one of the ``stops`` is done, the run ends, even if nobody reads its events. This yields what was said
+        before, and then raises the error of that stop. Closing the generator ends the run, too. Every call inside the
+        run goes through ``calls``. ``effects`` holds the blueprint's declarations about tools, by the names of the
+        tools.
         """
         ...
 

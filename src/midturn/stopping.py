@@ -40,6 +40,10 @@ class Escaped(Exception):
         self.error = error
 
 
+class Postponed(Exception):
+    """Stops work that is to continue later. Nothing is urgent, so work that waits for its reader may finish that."""
+
+
 def stop_of(token: Cancellation | None) -> Stop:
     """Return a stop that is cancelled together with the token, from any thread.
 

@@ -98,7 +98,7 @@ class _Session:
         self.case = self.store.session("case", self.live if self.by_hand else self.build)
 
     async def run(self, task):
-        return await self.case.run(task)
+        return await stream_to_the_end(self.case, task)
 
     async def restart(self):
         self.open()

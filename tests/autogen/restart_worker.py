@@ -1,6 +1,6 @@
-"""One process of the restart tests: the next turns of a session of each kind, printed as JSON.
+"""One process of the restart tests: the next turns of a session of each kind on each store, printed as JSON.
 
-Usage: restart_worker.py URL FIRST STOP
+Usage: restart_worker.py FIRST STOP URL...
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from kinds import KINDS, TASKS, transcript
 import midturn
 
 
-async def main(url, first, stop):
+async def turns(url, first, stop):
     said = {}
     async with midturn.open(url) as store:
         for kind, factory in KINDS.items():
@@ -22,7 +22,11 @@ async def main(url, first, stop):
                 said[kind] = [transcript(await session.run(task=TASKS[turn])) for turn in range(first, stop)]
             except Exception:  # noqa: BLE001 - the parent reports it under its kind
                 said[kind] = traceback.format_exc()
-    print(json.dumps(said))
+    return said
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+async def main(first, stop, *urls):
+    print(json.dumps([await turns(url, int(first), int(stop)) for url in urls]))
+
+
+asyncio.run(main(*sys.argv[1:]))

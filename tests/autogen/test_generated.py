@@ -14,6 +14,9 @@ from zygote import Zygote, restarted
 PHASES = set(Phase) - {Phase.explain}
 """Explaining runs a failing case hundreds of times."""
 
+FEWER = 5 if os.environ.get("MIDTURN_AUTOGEN") else 1
+"""With another AutoGen a few of each family show whether it still fits."""
+
 MORE = 30 if os.environ.get("MIDTURN_LONG") else 1
 """How many times as many examples as with every test run."""
 
@@ -98,7 +101,7 @@ def cases(family, examples, *, first=ANY_TASK, later=ANY_TASK):
 
     def decorate(test):
         found = given(spec=family, ops=ops, kind=kinds)(test)
-        few = max(3, examples * 3 // 5)  # hundreds of specs in all; the rest is for make chaos
+        few = max(3, examples * 3 // 5 // FEWER)  # the rest is for make chaos
         return settings(max_examples=examples * MORE if MORE > 1 else few, phases=PHASES)(found)
 
     return decorate

@@ -246,7 +246,7 @@ async def test_a_part_that_came_with_a_new_version_is_as_it_was_built():
 @pytest.mark.parametrize("build", [UnboundedChatCompletionContext, Cart])
 async def test_what_cannot_run_is_saved_by_hand_and_not_run(build):
     async with midturn.open("memory://") as store:
-        with pytest.raises(midturn.StateInvalid, match=r"(?s)cannot run turns.*store\.save"):
+        with pytest.raises(midturn.InvalidArgument, match=r"(?s)cannot run turns.*store\.save"):
             await store.session("case", build).run("Hello.")
         assert [turn async for turn in store.session("case").history()] == []
         assert await store.save("case", build()) == 1

@@ -18,14 +18,17 @@ PROCESSES = [(0, 2), (2, 3), (3, 4), (4, 5)]
 
 
 # The second run of `make test` is there for AutoGen, of which stores know nothing.
-@pytest.fixture(scope="module", params=["sqlite"] if os.environ.get("MIDTURN_AUTOGEN") else ["sqlite", "file"])
-def restarted(request, tmp_path_factory):
-    """The URL of a store that several processes used, one after the other, and what each said."""
-    url = f"{request.param}:///{tmp_path_factory.mktemp('restart')}/store"
+STORES = ["sqlite"] if os.environ.get("MIDTURN_AUTOGEN") else ["sqlite", "file"]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    """By kind of store, the URL of one that several processes used, one after the other, and what each said."""
+    urls = {kind: f"{kind}:///{tmp_path_factory.mktemp('restart')}/store" for kind in STORES}
     said = []
     for first, stop in PROCESSES:
         done = subprocess.run(
-            [sys.executable, "-W", "error", WORKER, url, str(first), str(stop)],
+            [sys.executable, "-W", "error", WORKER, str(first), str(stop), *urls.values()],
             check=False,
             capture_output=True,
             text=True,
@@ -34,7 +37,13 @@ def restarted(request, tmp_path_factory):
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         said.append(json.loads(done.stdout))
-    return url, said
+    return {kind: (url, list(each)) for (kind, url), *each in zip(urls.items(), *said, strict=True)}
+
+
+@pytest.fixture(params=STORES)
+def restarted(request, processes):
+    """The URL of a store that several processes used, one after the other, and what each said."""
+    return processes[request.param]
 
 
 @pytest.fixture(params=KINDS)

@@ -124,7 +124,7 @@ async def durable(request):
 
 async def turn(case, task):
     try:
-        result = await case.run(task=task)
+        *_, result = [item async for item in case.run_stream(task=task)]
     except midturn.TurnFailed as error:
         return {"error": type(error.__cause__).__name__, "why": repr(error.__cause__)}
     checkpoint = case.at(result.checkpoint)

@@ -5,6 +5,7 @@ from kinds import transcript
 
 from midturn.autogen.adapter import AutoGen
 from midturn.errors import StoreUnavailable
+from midturn.record.head import Kind, Write
 from midturn.sessions.session import Session
 
 
@@ -74,16 +75,42 @@ async def told(store, session):
     return [timeless(transcript(turn)) for turn in turns], timeless(state)
 
 
+async def copied(store, source, session):
+    """Give a new session the records of another one, as they are stored."""
+    head, rows = await store.head(source), [row for kind in Kind for row in await store.rows(source, kind)]
+    await store.write(
+        Write(
+            session=session,
+            seq=0,
+            epoch=head.epoch,
+            status=head.status,
+            labels=head.labels,
+            token=head.token,
+            data=head.data,
+            rows=tuple(rows),
+        )
+    )
+
+
+async def begun(store, build, tasks, *, session="begun", settle=retry):
+    """Run all tasks but the last one, each with its number as its key."""
+    for number, task in enumerate(tasks[:-1], 1):
+        case = Session(store.store, session, build, AutoGen())
+        await finish(case, await case.run(task=task, key=f"{number}"), settle)
+
+
 async def interrupted(store, build, tasks, at, *, after, session, settle=retry):
-    """The same, when the worker dies at a write of the last task, and another one finishes it."""
-    for number, task in enumerate(tasks, 1):
-        last = number == len(tasks)
-        mortal = Mortal(store.store, at if last else 0, after=after)
-        case = Session(mortal, session, build, AutoGen())
-        try:
-            await finish(case, await case.run(task=task, key=f"{number}"), settle)
-        except StoreUnavailable:
-            assert last
-            case = Session(store.store, session, build, AutoGen())
-            await finish(case, await case.run(task=task, key=f"{number}"), settle)
+    """What the tasks lead to when the worker dies at a write of the last one, and another worker finishes it.
+
+    The others were done by ``begun``: each interruption has a copy of that session.
+    """
+    if tasks[1:]:
+        await copied(store.store, "begun", session)
+    task, key = tasks[-1], f"{len(tasks)}"
+    case = Session(Mortal(store.store, at, after=after), session, build, AutoGen())
+    try:
+        await finish(case, await case.run(task=task, key=key), settle)
+    except StoreUnavailable:
+        case = Session(store.store, session, build, AutoGen())
+        await finish(case, await case.run(task=task, key=key), settle)
     return await told(store, session)

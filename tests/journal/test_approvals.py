@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent, CodeExecutorAgent, UserProxyAgent
@@ -15,7 +15,7 @@ from scripted import Scripted, calls
 from tools.servers.shared import STORES, store_url
 
 import midturn
-from midturn.errors import Conflict, StateInvalid
+from midturn.errors import Conflict, InvalidArgument
 
 APPROVED = {"refund": midturn.tool(approval=True)}
 
@@ -94,7 +94,7 @@ async def test_changed_arguments_of_a_wrong_type_do_not_use_up_the_approval(stor
     build, paid = bank(iban="NL12", amount=40.0)
     asked = (await store.session("case", build).run(task="go")).waiting
     for session in (store.session("case", build), store.session("case")):
-        with pytest.raises(StateInvalid, match=named):
+        with pytest.raises(InvalidArgument, match=named):
             await session.answer("approve", arguments=changed)
     assert (await store.session("case").waiting()) == asked
     await store.session("case", build).answer("approve", arguments={"amount": 30, "urgent": True})
@@ -110,20 +110,20 @@ async def test_a_schema_fetches_nothing_and_a_bad_one_rejects_a_change(memory, m
             FunctionTool, "schema", property(lambda self, p=properties: real(self) | {"parameters": {"properties": p}})
         )
         await memory.session(str(bad), build).run(task="go")
-        with pytest.raises(StateInvalid, match="schema is not valid"):
+        with pytest.raises(InvalidArgument, match="schema is not valid"):
             await memory.session(str(bad)).answer("approve", arguments={"amount": 1.0})
         await memory.session(str(bad), build).answer("approve")
     assert len(paid) == 2
 
 
 async def test_a_decision_has_who_and_when(store):
-    before = time.time()
+    before = datetime.now(UTC)
     build, _ = bank(iban="NL12", amount=40.0)
     await store.session("case", build).run(task="go")
     await store.session("case", build).answer("approve", arguments={"amount": 30.0}, by="ann@desk")
     [decision] = (await store.session("case").turn(1)).decisions
     assert (decision.kind, decision.agent, decision.by) == ("approval", "cashier", "ann@desk")
-    assert before - 1 < decision.at < time.time() + 1
+    assert before - timedelta(seconds=1) < decision.at < datetime.now(UTC) + timedelta(seconds=1)
     assert decision.changed == {"amount": 30.0}
     assert str(decision).endswith('approve, with {"amount":30.0} (ann@desk)')
 
@@ -154,7 +154,7 @@ async def test_a_name_that_is_none_is_rejected_before_anything_is_written(memory
     await memory.session("case", build).run(task="go")
     case = memory.session("case", build)
     for call in (case.answer("approve", by=by), case.discard(by=by), case.resume(by=by)):
-        with pytest.raises(StateInvalid, match="by"):
+        with pytest.raises(InvalidArgument, match="by"):
             await call
     assert (await memory.info("case")).status == "waiting"
 
@@ -205,7 +205,7 @@ async def test_code_runs_as_it_was_approved(memory):
     task = TextMessage(content="```sh\nrm -rf /\n```", source="user")
     await memory.session("case", what).run(task=task)
     for wrong in ("ls", ["ls", "ls"], [1]):
-        with pytest.raises(StateInvalid, match="arguments"):
+        with pytest.raises(InvalidArgument, match="arguments"):
             await memory.session("case", what).answer("approve", arguments={"code": wrong})
     await memory.session("case", what).answer("approve", arguments={"code": ["ls"]})
     assert shell.ran == ["ls"]

@@ -17,7 +17,7 @@ from scripted import Scripted, calls, remembered
 from test_calls import Flaky, Remote, failed_and_resumed, pay
 
 import midturn
-from midturn.errors import Conflict, ReplayDiverged, StateInvalid
+from midturn.errors import Conflict, InvalidArgument, ReplayDiverged
 
 
 async def test_a_tool_that_is_not_async_knows_its_call(memory):
@@ -99,7 +99,7 @@ async def test_approval_cannot_be_gone_around_inside_another_tool(memory):
         return AssistantAgent("clerk", Scripted(answer), tools=[ask], max_tool_iterations=3)
 
     for durability in ("call", "turn"):
-        with pytest.raises(StateInvalid):
+        with pytest.raises(InvalidArgument):
             await memory.session(durability, build, durability=durability).run(task="go")
     assert helper.done == []
 
@@ -281,7 +281,7 @@ async def test_an_agent_that_two_sessions_share_cannot_run_in_both_at_once(memor
 
     first = asyncio.create_task(memory.session("one", build).run(task="go"))
     await reached.wait()
-    with pytest.raises(StateInvalid, match="another running session"):
+    with pytest.raises(InvalidArgument, match="another running session"):
         await memory.session("two", build).run(task="go")
     gate.set()
     await first

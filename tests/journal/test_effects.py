@@ -1,13 +1,16 @@
 """Promise 4: what a crash leaves in doubt is settled as the tool's declared effect says."""
 
+import json
+
 import pytest
 from autogen_agentchat.agents import AssistantAgent
-from autogen_core.tools import TextResultContent, ToolResult, Workbench
+from autogen_core.tools import FunctionTool, TextResultContent, ToolResult, Workbench
 from desk import A1, B2, Desk, Killed, killed, results
 from scripted import Scripted, calls
 
 import midturn
-from midturn.errors import Conflict, InDoubt, StateInvalid
+from midturn.errors import Conflict, InDoubt, InvalidArgument
+from midturn.tools import marked
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
@@ -163,7 +166,7 @@ async def test_what_cannot_be_answered_to_a_doubt_is_refused_and_nothing_is_lost
     desk.fail = "refund"
     case = await killed(memory, desk)
     await case.resume()
-    with pytest.raises(StateInvalid, match="retry"):
+    with pytest.raises(InvalidArgument, match="retry"):
         await case.answer(answer)
     assert (await case.resume()).waiting.kind == "doubt"
 
@@ -190,12 +193,35 @@ async def test_a_crash_before_a_tool_was_asked_for_leaves_no_doubt(memory):
 
 
 def test_an_effect_that_does_not_exist_is_refused():
-    with pytest.raises(StateInvalid, match="read, idempotent, unsafe, transactional"):
+    with pytest.raises(InvalidArgument, match="read, idempotent, unsafe, transactional"):
         midturn.tool(effect="harmless")
-    with pytest.raises(StateInvalid, match="read, idempotent"):
+    with pytest.raises(InvalidArgument, match="read, idempotent"):
         midturn.Blueprint("desk", Desk(), effects={"refund": "safe"})
-    with pytest.raises(StateInvalid, match="must decorate a function"):
+    with pytest.raises(InvalidArgument, match="must decorate a function"):
         midturn.tool()("refund")
+
+
+def test_a_tool_is_marked_with_and_without_parentheses():
+    @midturn.tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    assert pay() == "paid"
+    assert marked(pay) == midturn.tool()
+
+
+async def test_a_function_tool_is_marked_itself(memory):
+    async def refund(order: str) -> str:
+        """Refund."""
+        raise AssertionError("nobody has approved it")
+
+    def build():
+        tool = midturn.tool(approval=True)(FunctionTool(refund, ""))
+        return AssistantAgent("clerk", Scripted(lambda _: calls(("refund", json.dumps({"order": "A1"})))), tools=[tool])
+
+    result = await memory.session("case", build).run(task="go")
+    assert (result.waiting.kind, result.waiting.tool) == ("approval", "refund")
 
 
 async def test_an_answer_to_nothing_is_an_error(memory):
@@ -220,7 +246,7 @@ async def test_without_a_journal_a_turn_is_run_again_whole(memory):
 
 async def test_without_a_journal_an_unsafe_tool_is_rejected_before_anything_runs(memory):
     desk = Desk([A1], effects=dict.fromkeys(("look", "reserve"), midturn.tool(effect="read")))
-    with pytest.raises(StateInvalid, match=r'refund: is unsafe, .* declare effect="read" or effect="idempotent"'):
+    with pytest.raises(InvalidArgument, match=r'refund: is unsafe, .* declare effect="read" or effect="idempotent"'):
         await memory.session("case", desk, durability="turn").run(task="please")
     assert (desk.done, desk.asked.total()) == ([], 0)
     await memory.session("case", desk).resume()
@@ -251,7 +277,7 @@ async def test_without_a_journal_an_unsafe_tool_of_a_server_is_rejected_when_it_
     def build():
         return AssistantAgent("clerk", Scripted(lambda _: calls(("pay", "{}"))), workbench=Server())
 
-    with pytest.raises(StateInvalid, match="pay: is unsafe"):
+    with pytest.raises(InvalidArgument, match="pay: is unsafe"):
         await memory.session("case", build, durability="turn").run(task="please")
     assert called == []
     what = midturn.Blueprint("desk", build, effects={"pay": "idempotent"})
@@ -261,9 +287,9 @@ async def test_without_a_journal_an_unsafe_tool_of_a_server_is_rejected_when_it_
 
 async def test_options_that_do_not_exist_are_refused(memory):
     for options in ({"durability": "message"}, {"journals": -1}, {"journals": 1.5}):
-        with pytest.raises(StateInvalid):
+        with pytest.raises(InvalidArgument):
             memory.session("case", Desk(), **options)
-    with pytest.raises(StateInvalid, match="diverged"):
+    with pytest.raises(InvalidArgument, match="diverged"):
         await memory.session("case", Desk()).resume(diverged="maybe")
 
 

@@ -1,8 +1,10 @@
 """Promise 3: wherever a turn is interrupted, it is finished as if nothing had happened, for every kind of agent."""
 
+import os
+
 import pytest
 from fuzz_kinds import FUZZED, _picture
-from interrupting import interrupted, outcome
+from interrupting import begun, interrupted, outcome
 from kinds import TASKS
 
 SHOPPING = dict.fromkeys(
@@ -23,6 +25,9 @@ LEFT_OUT = {
     "counted",  # the same
 }
 
+BOTH = not os.environ.get("MIDTURN_AUTOGEN")
+"""Whether each write is interrupted before and after it: stores know nothing of AutoGen."""
+
 
 @pytest.mark.filterwarnings("ignore::midturn.errors.NotKept")
 @pytest.mark.parametrize("kind", sorted(FUZZED.keys() - LEFT_OUT))
@@ -30,8 +35,9 @@ async def test_a_turn_that_was_interrupted_at_any_write_ends_as_if_it_had_not_be
     build, _ = FUZZED[kind]
     tasks = INPUTS.get(kind, TASKS[:2])
     said, state, writes = await outcome(memory, build, tasks)
+    await begun(memory, build, tasks)
     for at in range(1, writes[-1] + 1):
-        for after in (False, True):
+        for after in (False, True) if BOTH else (at % 2 == 0,):
             session = f"{at} {after}"
             found = await interrupted(memory, build, tasks, at, after=after, session=session)
             assert found[0] == said, (at, after)

@@ -14,7 +14,7 @@ from kinds import transcript
 from scripted import Scripted, calls, remembered
 
 import midturn
-from midturn.errors import Conflict, SessionBusy, StateInvalid
+from midturn.errors import Conflict, InvalidArgument, SessionBusy
 
 APPROVED = {"refund": midturn.tool(approval=True)}
 READ = {name: midturn.tool(effect="read") for name in ("look", "reserve")}
@@ -79,16 +79,16 @@ async def test_an_answer_to_a_question_that_is_no_longer_asked_is_an_error(memor
 async def test_what_is_no_text_is_no_answer(memory, answer):
     case = memory.session("case", team)
     await case.run(task="write")
-    with pytest.raises(StateInvalid, match="answer"):
+    with pytest.raises(InvalidArgument, match="answer"):
         await case.answer(answer)
     assert (await case.resume()).waiting
 
 
 async def test_a_human_without_a_journal_is_told_how_to_have_one(memory, caplog):
-    with pytest.raises(StateInvalid, match="durability='call'"):
+    with pytest.raises(InvalidArgument, match="durability='call'"):
         await memory.session("case", team, durability="turn").run(task="write")
     desk = Desk([A1], effects=READ | APPROVED)
-    with pytest.raises(StateInvalid, match="refund: needs a journal"):
+    with pytest.raises(InvalidArgument, match="refund: needs a journal"):
         await memory.session("other", desk, durability="turn").run(task="please")
     assert desk.done == []
     gc.collect()
@@ -170,7 +170,7 @@ async def test_what_cannot_be_answered_to_an_approval_is_refused_and_nothing_is_
     desk = Desk([A1], effects=APPROVED)
     case = memory.session("case", desk)
     await case.run(task="please")
-    with pytest.raises(StateInvalid):
+    with pytest.raises(InvalidArgument):
         await case.answer(answer, arguments=arguments)
     assert (await case.resume()).waiting.kind == "approval"
     assert desk.done == []
@@ -183,7 +183,7 @@ async def test_several_questions_are_answered_one_by_one_in_any_order(memory):
     first, second = result.waiting.questions
     assert [first.arguments, second.arguments] == [{"order": "A1"}, {"order": "B2"}]
     assert desk.done == [("look", "A1")], "what needs no answer is done meanwhile"
-    with pytest.raises(StateInvalid, match="name one of these"):
+    with pytest.raises(InvalidArgument, match="name one of these"):
         await case.answer("approve")
     result = await memory.session("case", desk).answer("approve", question=second.id)
     assert [question.id for question in result.waiting.questions] == [first.id]
@@ -278,7 +278,7 @@ async def test_a_human_inside_a_tool_cannot_be_asked_and_the_error_says_what_to_
 
         return AssistantAgent("clerk", Scripted(answer), tools=[ask_the_boss], max_tool_iterations=3)
 
-    with pytest.raises(StateInvalid, match="AgentTool"):
+    with pytest.raises(InvalidArgument, match="AgentTool"):
         await memory.session("case", build).run(task="go")
 
 
@@ -334,9 +334,9 @@ async def test_an_argument_that_the_call_does_not_have_cannot_be_changed(memory,
     desk = Desk([A1], effects=APPROVED)
     case = memory.session("case", desk)
     waiting = (await case.run(task="one")).waiting
-    with pytest.raises(StateInvalid, match=r"arguments: the call has no \w+; it has order"):
+    with pytest.raises(InvalidArgument, match=r"arguments: the call has no \w+; it has order"):
         await case.answer("approve", arguments=arguments)
-    with pytest.raises(StateInvalid, match="arguments: can only be changed together with 'approve'"):
+    with pytest.raises(InvalidArgument, match="arguments: can only be changed together with 'approve'"):
         await case.answer("deny", arguments={"order": "B2"})
     assert await case.waiting() == waiting
     assert desk.done == []
@@ -345,7 +345,7 @@ async def test_an_argument_that_the_call_does_not_have_cannot_be_changed(memory,
 async def test_an_approval_of_a_tool_that_is_not_there_lets_nothing_run(memory):
     desk = Desk([A1])
     what = midturn.Blueprint("desk", desk, effects={"refnd": midturn.tool(approval=True)})
-    with pytest.raises(StateInvalid, match="an effect of 'refnd', but there is no tool of that name"):
+    with pytest.raises(InvalidArgument, match="an effect of 'refnd', but there is no tool of that name"):
         await memory.session("case", what).run(task="one")
     assert desk.done == []
 

@@ -316,3 +316,100 @@ async def test_what_reconcile_raises_fails_the_turn(memory, error):
     with pytest.raises(midturn.TurnFailed, match=error.__name__):
         await (await killed(memory, desk)).resume()
     assert desk.done == [("refund", "A1")]
+
+
+DECLARED = {
+    "unsafe": midturn.tool(),
+    "read": midturn.tool(effect="read"),
+    "idempotent": midturn.tool(effect="idempotent"),
+    "transactional": midturn.tool(effect="transactional"),
+    "reconciled": midturn.tool(reconcile=lambda _: "was done"),
+    "approved": midturn.tool(approval=True),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("arguments", ["[1]", "3", '"x"', "true", '[["order", "A1"]]'])
+@pytest.mark.parametrize("declared", DECLARED)
+async def test_arguments_that_are_no_object_hang_no_tool_of_any_effect_and_no_resume(
+    tmp_path, declared, arguments, streamed
+):
+    calls_of_model = []
+
+    def build():
+        @DECLARED[declared]
+        async def pay(order: str) -> str:
+            raise AssertionError(order)
+
+        def answer(messages):
+            calls_of_model.append(len(messages))
+            if len(calls_of_model) == 2:
+                raise RuntimeError("503")
+            return asking(arguments)(messages)
+
+        return AssistantAgent(
+            "clerk", Scripted(answer), tools=[pay], reflect_on_tool_use=True, model_client_stream=streamed
+        )
+
+    async def plainly(order: str) -> str:
+        raise AssertionError(order)
+
+    tools = [FunctionTool(plainly, name="pay", description="pay")]
+    plain = AssistantAgent("clerk", Scripted(asking(arguments)), tools=tools, reflect_on_tool_use=True)
+    expected = (await plain.run(task="go")).messages[-1].content
+    async with midturn.open(f"sqlite:///{tmp_path}/store.db") as store, asyncio.timeout(60):
+        case = store.session("case", build)
+        if declared == "approved":
+            waiting = await case.run(task="go")
+            assert waiting.waiting
+            with pytest.raises(midturn.TurnFailed, match="503"):
+                await case.answer("approve")
+        else:
+            with pytest.raises(midturn.TurnFailed, match="503"):
+                await case.run(task="go")
+        result = await store.session("case", build).resume()
+    assert result.messages[-1].content == expected
+
+
+@pytest.mark.parametrize("approval", [False, True])
+@pytest.mark.parametrize("arguments", ["[1]", "3", '"x"', "true"])
+async def test_arguments_that_are_no_object_hang_no_tool_that_runs_an_agent(memory, arguments, approval):
+    def build(tool=None):
+        inner = AssistantAgent("pay", Scripted(), description="pays")
+        return AssistantAgent("clerk", Scripted(asking(arguments)), tools=[AgentTool(inner)], reflect_on_tool_use=True)
+
+    plain = await build().run(task="go")
+    blueprint = midturn.Blueprint("clerk", build, effects={"pay": midturn.tool(approval=True)} if approval else {})
+    async with asyncio.timeout(60):
+        case = memory.session("case", blueprint)
+        result = await case.run(task="go")
+        if result.waiting:
+            result = await case.answer("approve")
+    assert result.messages[-1].content == plain.messages[-1].content
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "3", '"x"', "true"])
+async def test_arguments_that_are_no_object_hang_no_turn_without_a_journal(memory, arguments):
+    def build():
+        @midturn.tool(effect="idempotent")
+        async def pay(order: str) -> str:
+            raise AssertionError(order)
+
+        return AssistantAgent("clerk", Scripted(asking(arguments)), tools=[pay], reflect_on_tool_use=True)
+
+    plain = await build().run(task="go")
+    async with asyncio.timeout(60):
+        result = await memory.session("case", build, durability="turn").run(task="go")
+    assert result.messages[-1].content == plain.messages[-1].content
+
+
+async def test_a_person_gives_a_call_whose_arguments_are_no_object_the_right_ones(memory):
+    @midturn.tool(approval=True)
+    async def pay(order: str) -> str:
+        return f"paid {order}"
+
+    model = Scripted(asking("[1]"))
+    case = memory.session("case", lambda: AssistantAgent("clerk", model, tools=[pay], reflect_on_tool_use=True))
+    await case.run(task="go")
+    result = await case.answer("approve", arguments={"order": "A1"})
+    assert result.messages[-1].content == "told: paid A1"

@@ -9,7 +9,7 @@ from scripted import Scripted, remembered
 from test_every_write import INPUTS, LEFT_OUT
 
 import midturn
-from midturn.errors import NotFound, StateInvalid
+from midturn.errors import InvalidArgument, NotFound
 from midturn.record.head import Kind
 
 
@@ -106,11 +106,11 @@ async def test_what_cannot_be_replayed_is_refused(memory):
     desk = Desk([A1], effects=dict.fromkeys(("look", "reserve", "refund"), midturn.tool(effect="read")))
     case = memory.session("case", desk, durability="turn")
     await case.run(task="please")
-    with pytest.raises(StateInvalid, match="no recorded calls"):
+    with pytest.raises(NotFound, match="no recorded calls"):
         await case.replay(1)
     with pytest.raises(NotFound, match="session 'case' has no turn 2; the latest is 1"):
         await case.replay(2)
-    with pytest.raises(StateInvalid, match="builds"):
+    with pytest.raises(InvalidArgument, match="builds"):
         await memory.session("case").replay(1)
 
 
@@ -125,7 +125,7 @@ async def test_only_the_journals_of_the_last_turns_are_kept(memory, keep):
         assert kept == list(range(number - len(kept), number))
         for turn in range(max(1, number - keep + 1), number + 1):
             assert (await case.replay(turn)).same
-    with pytest.raises(StateInvalid, match="its calls were removed"):
+    with pytest.raises(NotFound, match="the calls of turn 1 were removed"):
         await case.replay(1)
 
 

@@ -11,7 +11,7 @@ from desk import A1, B2, Desk, Killed, results
 from scripted import Scripted
 
 import midturn
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.record.head import Kind
 
 
@@ -163,7 +163,7 @@ async def test_several_at_once_are_all_done_once(bank):
 
 
 async def test_a_store_without_transactions_says_so(memory):
-    with pytest.raises(StateInvalid, match="SQLite or Postgres"):
+    with pytest.raises(InvalidArgument, match="SQLite or Postgres"):
         await memory.session("case", Bank(memory, [A1])).run(task="please")
 
 

@@ -22,17 +22,18 @@ from midturn.autogen.messages.conversion import TurnResult, replayed
 from midturn.autogen.parts import kinds
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import not_kept, repairs, snapshot
+from midturn.errors import InvalidArgument, StateInvalid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.parts.walk import Part
-    from midturn.framework import Calls, Loaded, Outcome
+    from midturn.framework import Calls, Input, Loaded, Outcome
     from midturn.questions import Waiting
     from midturn.record.codec import Json
     from midturn.stopping import Stop
-    from midturn.tools import tool
+    from midturn.tools import Declaration
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
 
@@ -41,6 +42,8 @@ __all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
 
 class AutoGen:
     """Run, capture and load agents and teams of AutoGen 0.7."""
+
+    result_type = TurnResult
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -117,7 +120,10 @@ class AutoGen:
         return conversion.accept(task)
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
-        conversion.load(live, task, "task")
+        try:
+            conversion.load(live, task, "task")
+        except StateInvalid as error:
+            raise InvalidArgument.of(error) from error.__cause__
 
     def identity(self, message: Json) -> Json:
         return conversion.identity(message)
@@ -125,14 +131,14 @@ class AutoGen:
     def stream(
         self,
         live: Any,
-        task: Sequence[Json] | None,
+        given: Input,
         calls: Calls,
-        effects: Mapping[str, tool],
+        effects: Mapping[str, Declaration],
         stops: Sequence[Stop],
     ) -> AsyncGenerator[Event | Outcome, None]:
         parts, self._parts = self._parts or walk(live), ()
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
-        return run_stream.stream(run, task, stops)
+        return run_stream.stream(run, given, stops)
 
     def result(
         self,

@@ -30,9 +30,10 @@ from autogen_agentchat.conditions import (
 )
 from autogen_agentchat.messages import HandoffMessage, StructuredMessage
 from autogen_agentchat.teams import SelectorGroupChat
+from autogen_agentchat.teams._group_chat._events import GroupChatError
 from autogen_agentchat.tools._task_runner_tool import TaskRunnerTool
 from autogen_core import AgentId, SingleThreadedAgentRuntime
-from autogen_core.tools import FunctionTool, StaticWorkbench
+from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat, RoundRobinGroupChat, Swarm
     from autogen_core import MessageContext
     from autogen_core.model_context import ChatCompletionContext
-    from autogen_core.tools import BaseTool, Workbench
+    from autogen_core.tools import BaseTool
 
 AGENT_CONTEXT = "_model_context"
 CONTEXT_MESSAGES = "_messages"
@@ -270,8 +271,13 @@ async def renew(team: BaseGroupChat) -> None:
     if team._embedded_runtime:
         team._runtime = SingleThreadedAgentRuntime(ignore_unhandled_exceptions=False)
         team._initialized = False
+        team._output_message_queue = asyncio.Queue()
+    elif isinstance(team._runtime, SingleThreadedAgentRuntime):
+        # The runtime of a user continues, and builds the manager with the queue that the team had at first.
+        forget_agents(team._runtime, [id_ for id_ in _ids(team).values() if id_ in team._runtime._instantiated_agents])
+        while not team._output_message_queue.empty():
+            team._output_message_queue.get_nowait()
     team._is_running = False
-    team._output_message_queue = asyncio.Queue()
 
 
 def tasks(team: BaseGroupChat) -> set[asyncio.Task[Any]]:
@@ -426,10 +432,15 @@ def clear_canvas(canvas: Any) -> None:
     canvas._files.clear()
 
 
-def find_tool(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
-    """Return the tool with this name in a workbench; ``None`` if it has no such tool, or if its tools can change."""
+def find_tool(workbench: Any, name: str) -> BaseTool[Any, Any] | None:
+    """Return the tool with this name in a workbench; ``None`` if it has no such tool, or if its tools can change.
+
+    A wrapper that is no ``Workbench`` may hold one: the calls inside the wrapper do not pass through midturn.
+    """
     if not isinstance(workbench, StaticWorkbench):
-        return None
+        names: dict[str, Any] = {} if isinstance(workbench, Workbench) else getattr(workbench, "__dict__", {})
+        benches = [each for each in names.values() if isinstance(each, StaticWorkbench)]
+        return next(filter(None, (find_tool(bench, name) for bench in benches)), None)
     original = workbench._override_name_to_original.get(name, name)
     return next((tool for tool in workbench._tools if tool.name == original), None)
 
@@ -507,6 +518,29 @@ def watch_tool_calls(agent: AssistantAgent, watch: Callable[[Awaitable[Any], Any
 def leave_tool_calls(agent: AssistantAgent) -> None:
     """Let an agent run its tool calls as AutoGen does."""
     vars(agent).pop(PROCESS_MODEL_RESULT, None)
+
+
+def hold_errors(member: Any, wait: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Let a member of a team ``wait`` before it reports an error: AutoGen then drops all that is still under way.
+
+    Return a function that ends this.
+    """
+    real = member.publish_message
+
+    async def publish_message(message: Any, *args: Any, **options: Any) -> None:
+        if isinstance(message, GroupChatError):
+            await wait()
+        await real(message, *args, **options)
+
+    return replace_method(member, "publish_message", publish_message)
+
+
+def replace_method(member: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+    """Let a member of a team use another method of this name; return a function that puts its own back."""
+    own: dict[str, Any] = member.__dict__
+    before = own.get(name)
+    own[name] = method
+    return lambda: own.update({name: before}) if before is not None else own.pop(name, None)
 
 
 def runs_a_task(workbench: Workbench, name: str) -> bool:

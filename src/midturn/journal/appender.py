@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.journal.order import Completion
 from midturn.record.head import Kind, Row
 from midturn.record.rows import encode_record
@@ -86,10 +86,10 @@ class Appender:
         """Open a transaction of the store for a tool; nothing else is written meanwhile.
 
         Raises:
-            StateInvalid: the store has no transactions.
+            InvalidArgument: the store has no transactions.
         """
         if not isinstance(self._ledger.store, Transactional):
-            raise StateInvalid(
+            raise InvalidArgument(
                 "needs a store in SQLite or Postgres", path="transactional", session=self._ledger.session
             )
         async with self._writing, self._ledger.transaction(self._ledger.store) as transaction:

@@ -24,7 +24,7 @@ from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.codec import is_object
 from midturn.record.readable import readable, readable_call
 from midturn.record.rows import CallRow, now
-from midturn.stopping import fail
+from midturn.stopping import Postponed, fail
 from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside, needs_journal, without_journal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from midturn.stopping import Stop
 
 
-class Suspended(Exception):
+class Suspended(Postponed):
     """The turn cannot continue before a human has answered."""
 
     def __init__(self, waiting: Waiting, rows: Sequence[CallRow]) -> None:
@@ -86,7 +86,7 @@ class Journal:
         return self._order.replaying
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        if is_inside():
+        if is_inside(self):
             if request.approval:
                 await self._appender.stop(inside_a_tool(request, self._ledger.session))
             return await make(request.arguments)
@@ -115,6 +115,9 @@ class Journal:
 
     async def enter(self) -> None:
         await self._order.gate.enter()
+
+    async def quiet(self) -> None:
+        await self._order.gate.quiet()
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         self._appender.check_open()
@@ -217,7 +220,7 @@ class Journal:
             if request.effect == "unsafe" and (begun or request.approval or not self._announced[request.key] > nth):
                 await self._appender.append(self._row(request, nth, stage="started"))
             try:
-                with inside(self._key(request, nth)):
+                with inside(self._key(request, nth), calls=self):
                     answer = await make(request.arguments)
             except BaseException:
                 self._give_back(request, nth)
@@ -230,7 +233,7 @@ class Journal:
         with self._running():
             try:
                 async with self._appender.transaction() as transaction:
-                    with inside(self._key(request, nth), transaction):
+                    with inside(self._key(request, nth), transaction, calls=self):
                         answer = await self._while_open(make(request.arguments))
                     if not answer.failed:  # else the transaction is rolled back
                         row = self._row(request, nth, value=answer.value)
@@ -278,7 +281,7 @@ class Journal:
         if (entry := self._recorded.find(request.path, what, key, nth)) is not None:
             await self._claim(entry)
             return entry.value
-        if is_inside():
+        if is_inside(self):
             await self._appender.stop(inside_a_tool(request, self._ledger.session))
         if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
             await self._appender.stop(error)
@@ -378,7 +381,7 @@ class Unrecorded:
         return False
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        if is_inside() and not request.approval:
+        if is_inside(self) and not request.approval:
             return await make(request.arguments)
         if request.what in ("tool", "code"):
             session = self._ledger.session
@@ -388,11 +391,14 @@ class Unrecorded:
         nth = self._counts[request.path, request.key]
         self._counts[request.path, request.key] += 1
         await self.enter()
-        with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth)):
+        with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth), calls=self):
             return await make(request.arguments)
 
     async def enter(self) -> None:
         await self._gate.enter()
+
+    async def quiet(self) -> None:
+        await self._gate.quiet()
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         return await self._refuse(request.name)

@@ -143,6 +143,14 @@ class Order:
         self._completions.append(completion)
         return completion
 
+    def extend(self, recorded: Collection[Completion]) -> None:
+        """Add completions that were recorded elsewhere since; their calls are made again later."""
+        if recorded:
+            self._completions += recorded
+            self._recorded = len(self._completions)
+            self.replaying = True
+            self._look()
+
     async def take(self, completion: Completion) -> None:
         """Wait until this completion is the next one."""
         if self._closed:

@@ -11,7 +11,7 @@ from midturn.journal.order import Completion
 from midturn.questions import Question
 from midturn.record.digests import digest
 from midturn.record.head import Kind
-from midturn.record.readable import visible
+from midturn.record.readable import readable, visible
 from midturn.record.rows import CallRow, decode_record
 
 if TYPE_CHECKING:
@@ -171,10 +171,14 @@ class Recorded:
         return None
 
     def acted(self) -> list[str]:
-        """Return the calls that had an effect, or may have had one, for people to read."""
-        done = [row for row in self.rows if row.stage == "done" and row.effect != "read"]
+        """Return the calls that had an effect, or may have had one, and what people typed, for people to read."""
+        done = [
+            f"the answer {readable(entry.value['text'])}" if entry.row.what == "human" else shown_row(entry.row)
+            for entry in self.entries
+            if entry.row.what == "human" or entry.row.effect != "read"
+        ]
         in_doubt = [f"{begun}, which may have taken effect" for _, begun in self.pending().values()]
-        return [shown_row(row) for row in done] + in_doubt
+        return done + in_doubt
 
     def names(self) -> set[str]:
         """Return the agents and tools of the calls that must not be lost: calls with an effect, and questions."""
@@ -247,8 +251,8 @@ async def read_rows(ledger: Ledger, start: int, stop: int) -> list[CallRow]:
     return found
 
 
-async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
-    """Read the recorded calls with ``start <= number < stop``, with their values.
+async def read_values(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> list[tuple[CallRow, dict[str, Any]]]:
+    """Read the rows of the recorded calls with ``start <= number < stop``, with their values.
 
     Raises:
         StateInvalid: a call is missing or damaged.
@@ -258,4 +262,13 @@ async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorde
         {} if row.value is None else bodies.outline(list(row.value), ledger.name(Kind.CALL, start + i))
         for i, row in enumerate(rows)
     ]
-    return Recorded(list(zip(rows, values, strict=True)), name_of(ledger))
+    return list(zip(rows, values, strict=True))
+
+
+async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
+    """Read the recorded calls with ``start <= number < stop``, with their values.
+
+    Raises:
+        StateInvalid: a call is missing or damaged.
+    """
+    return Recorded(await read_values(ledger, start, stop, bodies), name_of(ledger))

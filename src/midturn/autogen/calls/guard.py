@@ -10,7 +10,7 @@ exception ends such a task, AutoGen waits for ever. So an exception goes one of 
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import wraps
 from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from midturn.stopping import Escaped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 
     from midturn.framework import Calls
 
@@ -53,10 +53,20 @@ async def theirs(work: Awaitable[T]) -> T:
         raise Theirs(error) from error
 
 
-async def their_items(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+@asynccontextmanager
+async def closing(items: AsyncIterable[T]) -> AsyncGenerator[AsyncIterable[T]]:
+    """Close a stream at the end. That of a user's own object may be no generator, and have nothing to close."""
+    try:
+        yield items
+    finally:
+        if (close := getattr(items, "aclose", None)) is not None:
+            await close()
+
+
+async def their_items(items: AsyncIterable[T]) -> AsyncGenerator[T, None]:
     """Yield the items of a stream of the user's own object; mark what it raises as the user's."""
     try:
-        async with aclosing(items):
+        async with closing(items):
             async for item in items:
                 yield item
     except (Exception, SystemExit) as error:

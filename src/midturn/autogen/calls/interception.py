@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+import warnings
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from autogen_agentchat.agents import ApprovalResponse, AssistantAgent, CodeExecutorAgent, UserProxyAgent
 from autogen_agentchat.conditions import TimeoutTermination
@@ -32,35 +36,42 @@ from midturn.autogen.calls.recorders import (
     ToolRecorder,
 )
 from midturn.autogen.calls.request_keys import Digests, called, tool_key
-from midturn.autogen.calls.stand_ins import NESTED, is_stand_in, kind_of, may_be_called, put_back, stand_in, unwrapped
+from midturn.autogen.calls.stand_ins import NESTED, is_recorded, may_be_called, put_back, stand_in, without_stand_ins
+from midturn.autogen.parts.abilities import HELD, kind_of, may_call_tools
 from midturn.autogen.parts.children import DEPTH, MANY, TOOL_FUNCTION, join, parts_in
 from midturn.autogen.parts.kinds import traits
+from midturn.autogen.parts.proxy import ProxyType
 from midturn.autogen.parts.walk import Part, teams, walk
 from midturn.autogen.state.kept import kept
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument, NotRecorded
 from midturn.record.codec import class_of
 from midturn.record.readable import readable_call
-from midturn.tools import human, marked, needs_journal
+from midturn.tools import human, marked, needs_journal, without_partials
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
     from weakref import WeakValueDictionary
 
     from autogen_core import FunctionCall
 
     from midturn.autogen.state.kept import Kept
     from midturn.framework import Calls
-    from midturn.tools import tool
+    from midturn.tools import Declaration
 
 
 _log = logging.getLogger(__name__)
 
 
-SPECIAL = (private.INPUT, private.INPUT_IS_ASYNC, private.APPROVAL, private.APPROVAL_IS_ASYNC)
-"""The attributes of agents that hold the functions which ask people."""
+SPECIAL = (private.INPUT, private.INPUT_IS_ASYNC, private.APPROVAL, private.APPROVAL_IS_ASYNC, *HELD)
+"""The attributes of agents that hold the functions which ask people, and those that hold what other agents call."""
+
+LONGEST = 10.0
+"""Seconds that a failing agent waits for what others have said: an agent of a user may talk for ever."""
 
 PIECE = 100
 """Number of calls in a model's answer after which other work may run."""
+
+_WARNED: WeakSet[type[Any]] = WeakSet()
 
 _CHANGED: set[int] = set()
 """The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
@@ -91,13 +102,17 @@ class InterceptedRun:
         self,
         parts: Sequence[Part],
         calls: Calls,
-        declared: Mapping[str, tool],
+        declared: Mapping[str, Declaration],
         digests: dict[str, Digests],
         stand_ins: WeakValueDictionary[str, Any],
     ) -> None:
         self.calls = calls
         self.effects = declared
         self.live = parts[0].live
+        self.handling: set[asyncio.Task[Any]] = set()
+        """The tasks in which the members of teams handle messages. A runtime of the user's own has other tasks, too."""
+        self.ended = False
+        """True if the members of teams handle no message any more."""
         self._parts = parts
         self._digests = digests
         self._stand_ins = stand_ins
@@ -123,13 +138,13 @@ class InterceptedRun:
                     if changed is not value:
                         self._take(part, {id(owner) for owner, *_ in done})
                         done.append((part.live, attribute, value, changed))
-                        setattr(part.live, attribute, changed)
+                        vars(part.live)[attribute] = changed  # without the owner's __setattr__(), as it was read
                 if isinstance(part.live, UserProxyAgent):
                     self._listen(part.live)
                 if isinstance(part.live, AssistantAgent):
                     private.watch_tool_calls(part.live, self._watch)
-            for team in teams(self._parts):
-                members += map(self._watch_member, private.containers(team).values())
+            for member in [each for team in teams(self._parts) for each in private.containers(team).values()]:
+                members += [self._watch_member(member), private.hold_errors(member, partial(self._arrive, member))]
             self._check_names()
             self._check_effects()
             yield
@@ -148,8 +163,8 @@ class InterceptedRun:
             _CHANGED.discard(id(owner))
         for part in self._parts:
             for attribute, value in _attributes(part.live):
-                if is_stand_in(class_of(value)):  # the part itself has put a stand-in there
-                    setattr(part.live, attribute, unwrapped(value))
+                if class_of(class_of(value)) is ProxyType:  # the part itself has put a stand-in there
+                    vars(part.live)[attribute] = without_stand_ins(value)
             if isinstance(part.live, UserProxyAgent):
                 vars(part.live).pop("on_messages_stream", None)
             if isinstance(part.live, AssistantAgent):
@@ -164,24 +179,34 @@ class InterceptedRun:
 
         Return a function that ends the watch.
         """
-        own: dict[str, Any] = member.__dict__
-        name, real = "on_message_impl", member.on_message_impl
-        before = own.get(name)
+        real = member.on_message_impl
 
         async def on_message_impl(message: Any, ctx: Any) -> Any:
+            if self.ended:  # the runtime of a user still has messages of this run
+                return None
+            if (task := asyncio.current_task()) is not None:
+                self.handling.add(task)
+                task.add_done_callback(self.handling.discard)
             return await self._watch(real(message, ctx), ctx.cancellation_token)
 
-        own[name] = on_message_impl
-        return lambda: own.update({name: before}) if before is not None else own.pop(name, None)
+        return private.replace_method(member, "on_message_impl", on_message_impl)
+
+    async def _arrive(self, member: Any) -> None:
+        """Wait until all that was said has arrived at the manager of the member's team."""
+        until = time.monotonic() + LONGEST
+        while True:
+            await self.calls.quiet()
+            if not member.runtime.unprocessed_messages_count or time.monotonic() > until:
+                return
 
     def _take(self, part: Part, mine: set[int]) -> None:
         """Reserve a part for this run.
 
         Raises:
-            StateInvalid: another run uses the part.
+            InvalidArgument: another run uses the part.
         """
         if id(part.live) in _CHANGED - mine:
-            raise StateInvalid(
+            raise InvalidArgument(
                 "is in use by another running session; build a new one for each session", path=part.path or "what"
             )
         _CHANGED.add(id(part.live))
@@ -194,7 +219,7 @@ class InterceptedRun:
                 if not any(private.find_tool(bench, name) for bench in benches):
                     text = "the blueprint declares an effect of %r, but there is no tool of that name"
                     if self.effects[name].approval:  # the tool that was meant would be called without approval
-                        raise StateInvalid(text % name, path="effects")
+                        raise InvalidArgument(text % name, path="effects")
                     _log.warning(text, name)
 
     def _check_effects(self) -> None:
@@ -216,27 +241,43 @@ class InterceptedRun:
             return attribute == private.INPUT_IS_ASYNC or self._input(part, value)
         if attribute in (private.APPROVAL, private.APPROVAL_IS_ASYNC) and _asks_first(part.live):
             return attribute == private.APPROVAL_IS_ASYNC or self._approval(part, value)
-        return self._with_stand_ins(part, attribute.lstrip("_"), value)
+        cls, changed = class_of(value), self._with_stand_ins(part, attribute, attribute.lstrip("_"), value)
+        if changed is value and attribute in HELD and issubclass(cls, Sequence) and cls not in NESTED:
+            return self._with_stand_ins(part, attribute, attribute.lstrip("_"), list(value))
+        return changed
 
-    def _with_stand_ins(self, part: Part, name: str, value: Any, depth: int = DEPTH) -> Any:
-        if (kind := kind_of(class_of(value))) is not None:
-            if kind is ChatCompletionClient and isinstance(part.live, Workbench):
-                return value  # its tools use the client, perhaps after the run; the calls of the tools are recorded
-            path = join(part.path, name)
-            made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
-            self._stand_ins[path] = made
-            return made
-        if not depth or class_of(value) not in NESTED or len(value) > MANY:
+    def _with_stand_ins(self, part: Part, attribute: str, name: str, value: Any, depth: int = DEPTH) -> Any:
+        cls = class_of(value)
+        if cls not in NESTED:
+            return self._stand_in(part, attribute, name, value)
+        if not depth or len(value) > MANY:
             return value
-        if class_of(value) is dict:
-            found = {key: self._with_stand_ins(part, f"{name}/{key}", item, depth - 1) for key, item in value.items()}
+        if cls is dict:
+            found = {
+                key: self._with_stand_ins(part, attribute, f"{name}/{key}", item, depth - 1)
+                for key, item in value.items()
+            }
             return value if all(found[key] is value[key] for key in found) else found
         items: list[Any] | tuple[Any, ...] = value
-        if not any(map(may_be_called, map(class_of, items))):
+        if attribute not in HELD and not any(map(may_be_called, map(class_of, items))):
             return items
         named = [f"{name}#{i + 1}" if i else name for i in range(len(items))]
-        changed = [self._with_stand_ins(part, *each, depth - 1) for each in zip(named, items, strict=True)]
+        changed = [self._with_stand_ins(part, attribute, *each, depth - 1) for each in zip(named, items, strict=True)]
         return items if all(a is b for a, b in zip(changed, items, strict=True)) else type(items)(changed)
+
+    def _stand_in(self, part: Part, attribute: str, name: str, value: Any) -> Any:
+        """Return a stand-in for an object that is called; any other value as it is."""
+        cls, path = class_of(value), join(part.path, name)
+        kind = kind_of(value, attribute) if is_recorded(cls) else None
+        if kind is None:
+            if may_call_tools(cls) and traits(class_of(part.live)).is_agent_or_team:
+                _warn(cls, path)
+            return value
+        if kind is ChatCompletionClient and isinstance(part.live, Workbench):
+            return value  # its tools use the client, perhaps after the run; the calls of the tools are recorded
+        made = stand_in(value, kind, self._site(kind, part, path, value), self._stand_ins.get(path))
+        self._stand_ins[path] = made
+        return made
 
     def _site(self, kind: type[Any], part: Part, path: str, value: Any) -> Any:
         where: dict[str, Any] = {"run": self, "path": path, "agent": part.path, "who": _name(part)}
@@ -267,11 +308,11 @@ class InterceptedRun:
         async def ask(prompt: str, token: Any = None) -> Any:
             heard = self._heard.get(id(agent))
             question = heard[-1].to_text() if heard else prompt
-            if real is human:
+            if without_partials(real) is human:
                 return await recorder.ask(question)
 
             async def hear() -> Any:
-                if iscoroutinefunction(real):
+                if iscoroutinefunction(real) or iscoroutinefunction(getattr(real, "__call__", None)):  # noqa: B004 - its type counts
                     return await real(prompt, token)
                 return await asyncio.get_running_loop().run_in_executor(None, real, prompt)
 
@@ -297,11 +338,12 @@ class InterceptedRun:
 
     # Tools.
 
-    def declared(self, workbench: Workbench, name: str) -> tool:
+    def declared(self, workbench: Workbench, name: str) -> Declaration:
         """Return the declaration of a tool's effect, from the blueprint or from the tool itself."""
         if name in self.effects:
             return self.effects[name]
-        return marked(private.function_of(workbench, name)) or UNSAFE
+        mark = marked(private.find_tool(workbench, name)) or marked(private.function_of(workbench, name))
+        return mark or UNSAFE
 
     async def starts(self, agent: str, calls: Sequence[FunctionCall]) -> list[str]:
         """Return the calls of a model that start at once and must not be repeated, each with its key."""
@@ -345,10 +387,27 @@ def _name(part: Part) -> str:
 
 def _attributes(live: Any) -> list[tuple[str, Any]]:
     """Return the attributes of a part that may hold objects which are called."""
-    if not traits(class_of(live)).has_parts:
+    kind = traits(class_of(live))
+    if not kind.has_parts or kind.is_only_able:  # the calls of the part itself are recorded
         return []
-    special = SPECIAL if isinstance(live, UserProxyAgent | CodeExecutorAgent) else ()
-    return [item for item in vars(live).items() if may_be_called(class_of(item[1])) or item[0] in special]
+    named = SPECIAL if isinstance(live, UserProxyAgent | CodeExecutorAgent) else HELD
+    return [
+        item
+        for item in vars(live).items()
+        if may_be_called(class_of(item[1])) or (item[0] in named and item[1] is not None)
+    ]
+
+
+def _warn(cls: Any, path: str) -> None:
+    """Warn about an object that calls tools, once for each class."""
+    if cls not in _WARNED:
+        _WARNED.add(cls)
+        warnings.warn(
+            f"{path} is a {cls.__name__}, and the calls of tools through it are not recorded: a crash would repeat "
+            "them. Make it a subclass of autogen_core.tools.Workbench, or call its tools in tools of the agent",
+            NotRecorded,
+            stacklevel=2,
+        )
 
 
 def _asks_first(live: Any) -> bool:

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.code_executor import CodeResult
-from autogen_core.memory import MemoryQueryResult, UpdateContextResult
+from autogen_core.memory import MemoryContent, MemoryQueryResult, UpdateContextResult
 from autogen_core.models import CreateResult
 from autogen_core.tools import StaticWorkbench, TextResultContent, ToolResult
 
 from midturn.autogen import private
-from midturn.autogen.calls.guard import guarded, their_items, theirs
+from midturn.autogen.calls.guard import closing, guarded, their_items, theirs
 from midturn.autogen.calls.request_keys import given, tool_key
 from midturn.autogen.calls.stand_ins import streamed
-from midturn.autogen.messages import conversion
+from midturn.autogen.messages import conversion, lossless
 from midturn.autogen.parts.children import join
 from midturn.autogen.state.save_state import LLM_MESSAGE
 from midturn.errors import StateInvalid
 from midturn.framework import Answer, Request
-from midturn.record.codec import is_array, is_object
+from midturn.record.codec import is_array
 from midturn.record.digests import digest
+from midturn.record.odd import packed
 from midturn.record.packing import as_json
-from midturn.tools import tool
+from midturn.tools import Declaration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 T = TypeVar("T")
-UNSAFE = tool()
+UNSAFE = Declaration()
 STATES = "states"
 """The key, in a recorded answer, of the states of objects that the call changed."""
 CODE = "execute_code_blocks"
@@ -135,7 +135,7 @@ class ClientRecorder(CallRecorder):
             async def make(_: Any) -> Answer:
                 result: CreateResult | None = None
                 chunks: list[str] = []
-                async with aclosing(real()) as items:
+                async with closing(real()) as items:
                     async for item in items:
                         if isinstance(item, CreateResult):
                             result = item
@@ -170,22 +170,11 @@ class ClientRecorder(CallRecorder):
 
     async def _answer(self, result: CreateResult, chunks: list[str]) -> Answer:
         value = result.model_dump()
-        if value["logprobs"]:
-            value["logprobs"] = _finite(value["logprobs"])
         if chunks:
             whole = isinstance(result.content, str) and "".join(chunks) == result.content
             value["chunks"] = [len(chunk) for chunk in chunks] if whole else chunks
         starts = [] if isinstance(result.content, str) else await self.run.starts(self.agent, result.content)
         return Answer(value=value, native=result, starts=starts)
-
-
-def _finite(value: Any) -> Any:
-    """Return JSON with texts for numbers that are not finite; pydantic reads these texts as numbers again."""
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if is_object(value):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if is_array(value) else value
 
 
 def _result(value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
@@ -223,7 +212,7 @@ class ToolRecorder(CallRecorder):
             return await theirs(real(arguments)) if denied is None else _text(name, denied, failed=True)
 
         async def make(changed: Any) -> Answer:
-            return _answer(await real(changed), [])
+            return _answer(await real(changed), [], name)
 
         return self._told(name, await self.make(self._request(name, arguments), make, self._tool(name)))
 
@@ -316,10 +305,13 @@ async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) 
                     events.append(item)
     if result is None:
         raise RuntimeError("a tool ended without a result")
-    return _answer(result, events)
+    return _answer(result, events, result.name)
 
 
-def _answer(result: ToolResult, events: list[Any]) -> Answer:
+def _answer(result: Any, events: list[Any], name: str) -> Answer:
+    """Return what a tool answered; that of a workbench of a user's own need only look like a result."""
+    if not isinstance(result, ToolResult):
+        result = _text(name, str(result.to_text()), failed=bool(result.is_error))
     value: dict[str, Any] = {"result": result.model_dump(mode="json")}
     if events:
         value["events"] = [conversion.dump(event) for event in events]
@@ -415,8 +407,9 @@ class MemoryRecorder(CallRecorder):
             after = await _messages(context)
             grown = after[: len(before)] == before
             added = [message.model_dump() for message in after[len(before) if grown else 0 :]]
-            value = {"added": added, **_memories(result.memories), **({} if grown else {"anew": True})}
-            return Answer(value=value, native=result)
+            found = MemoryQueryResult(results=[]) if result is None else result.memories  # AutoGen takes None, too
+            value = {"added": added, **_memories(found), **({} if grown else {"anew": True})}
+            return Answer(value=value, native=result or UpdateContextResult(memories=found))
 
         answer = await self.make(self._request("update_context", None), make, self.memory)
         if answer.native is not None:
@@ -455,7 +448,7 @@ class MemoryRecorder(CallRecorder):
         await self.make(request, make, self.memory)
 
     def _request(self, name: str, asked: Any, told: Callable[[str, bool], dict[str, Any]] | None = None) -> Request:
-        shown = asked if isinstance(asked, str | None) else asked.model_dump(mode="json")
+        shown = packed(lossless.encode(lossless.frozen(asked)) if isinstance(asked, MemoryContent) else asked)
         return Request(
             path=self.path,
             agent=self.agent,
@@ -476,11 +469,12 @@ async def _messages(context: Any) -> list[Any]:
 
 
 def _found(value: dict[str, Any]) -> MemoryQueryResult:
-    return MemoryQueryResult.model_validate({"results": value["results"]})
+    found = [lossless.decode(item, f"results[{i}]") for i, item in enumerate(value["results"])]
+    return MemoryQueryResult.model_construct(results=found)
 
 
 def _memories(result: MemoryQueryResult) -> dict[str, Any]:
-    return result.model_dump(mode="json")
+    return {"results": [lossless.encode(lossless.frozen(item)) for item in result.results]}
 
 
 def _code_result(value: dict[str, Any]) -> CodeResult:

@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from midturn.record.codec import class_of, is_array, is_object
-from midturn.record.digests import digest
+from midturn.record.digests import digest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,10 @@ class Digests:
 
 def _json(message: BaseModel) -> bytes:
     """Return the bytes of ``model_dump_json()``, without a text of the same size on the way."""
-    return message.__pydantic_serializer__.to_json(message)
+    try:
+        return message.__pydantic_serializer__.to_json(message)
+    except PydanticSerializationError:  # half a character, which a tool may return
+        return shown(message.model_dump()).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -1,27 +1,28 @@
-"""Run an AutoGen agent or team so that it can be stopped at any time."""
+"""Run an AutoGen agent or team so that it can be stopped at any time, and lose nothing that was said before."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import contextmanager
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 
-from autogen_agentchat.base import TaskResult
+from autogen_agentchat.base import Response, TaskResult, Team
 from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from midturn.autogen import private
 from midturn.autogen.messages.conversion import load, mark, outcome
 from midturn.autogen.parts.walk import teams, walk
-from midturn.stopping import Escaped, settled
+from midturn.record.codec import class_of
+from midturn.stopping import Escaped, Postponed, settled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 
     from midturn.autogen.calls.interception import InterceptedRun
-    from midturn.framework import Calls
-    from midturn.record.codec import Json
+    from midturn.framework import Answer, Input, Request
     from midturn.stopping import Stop
 
 GRACE = 0.2
@@ -29,6 +30,14 @@ GRACE = 0.2
 
 TRIES = 5
 """Number of times that a run is cancelled before it is abandoned: AutoGen may wait in ``finally`` for ever."""
+
+LONGEST = 10.0
+"""Seconds that a stopped run gets to deliver what its agents have said: an agent of a user may talk for ever."""
+
+SPEAKING = ("run_stream", "on_messages_stream", "on_messages")
+"""The methods that run while an agent speaks."""
+
+END = object()
 
 
 class _Token(CancellationToken):
@@ -43,45 +52,246 @@ class _Token(CancellationToken):
         return future
 
 
-async def stream(run: InterceptedRun, task: Sequence[Json] | None, stops: Sequence[Stop]) -> AsyncGenerator[Any, None]:
+async def stream(run: InterceptedRun, given: Input, stops: Sequence[Stop]) -> AsyncGenerator[Any, None]:
     """Yield the events of a run, then its outcome.
 
-    A stop ends the run at once, and this raises the error of the stop. Closing the stream ends the run, too. The
-    instance cannot be used after either.
+    After a stop, no call is made any more. This yields what was said before the stop, however slow the reader is, and
+    then raises the error of the stop. Closing the stream ends the run, too. The instance cannot be used after either.
     """
-    live, token = run.live, _Token()
-    queue: asyncio.Queue[Any] = asyncio.Queue()
-    messages = None if task is None else load(live, task, "task")
+    messages = None if given.task is None else load(run.live, given.task, "task")
     with run.installed():
-        driver = asyncio.create_task(_drive(live, messages, token, queue, run.calls))
-        for ending in (driver, *stops):
-            ending.add_done_callback(queue.put_nowait)
+        driver = _Driver(run, given, messages, stops)
         complete = False
         try:
-            while not complete:
-                item = await queue.get()
-                for stop in stops:
+            while (item := await driver.next()) is not END:
+                yield outcome(item) if isinstance(item, TaskResult) else item
+            complete = True
+        finally:
+            driver.leave()
+            if not complete:
+                await settled(driver.close())
+
+
+class _Driver:
+    """Runs an agent or a team in a task of its own. The run waits for its reader where AutoGen's own stream does."""
+
+    def __init__(self, run: InterceptedRun, given: Input, messages: Any, stops: Sequence[Stop]) -> None:
+        self._run, self._live, self._calls = run, run.live, run.calls
+        self._options: dict[str, Any] = {"task": messages, "cancellation_token": _Token()}
+        if not given.output_task_messages:  # an agent of a user may not know it
+            self._options["output_task_messages"] = False
+        self._stops = stops
+        self._items: deque[Any] = deque()
+        self._count = 0
+        self._news, self._asked = asyncio.Event(), asyncio.Event()
+        self._paused = self._free = False
+        self._nothing = _NoCalls()
+        self._ending: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._guarded(self._stream() if given.streamed else self._whole()))
+        self._task.add_done_callback(self._notice)
+        for stop in stops:
+            stop.add_done_callback(self._halt)
+
+    async def next(self) -> Any:
+        """Return the next item of the run; ``END`` after the last one.
+
+        Raises the error of a stop, or of the run itself.
+        """
+        while not self._items:
+            if (self._ending or self._task).done():
+                for stop in self._stops:
                     if stop.done():
                         stop.result()
-                if item is driver:
-                    _check(driver)
-                    complete = True
-                else:
-                    yield outcome(item) if isinstance(item, TaskResult) else item
+                _check(self._task)
+                return END
+            self._asked.set()
+            self._news.clear()
+            await self._news.wait()
+        return self._items.popleft()
+
+    def leave(self) -> None:
+        """Listen to no stop any more."""
+        for stop in self._stops:
+            stop.remove_done_callback(self._halt)
+
+    async def close(self) -> None:
+        """End the run."""
+        if self._ending is not None and not self._ending.done():
+            self._ending.cancel()
+            await asyncio.wait({self._ending})
+        await self._cancel()
+
+    # The run.
+
+    async def _guarded(self, work: Any) -> None:
+        try:
+            await work
+        except SystemExit as error:  # asyncio would end the whole process
+            raise Escaped(error) from error
+
+    async def _stream(self) -> None:
+        """Run as AutoGen's stream does: continue when the reader asks for the next item."""
+        items = self._live.run_stream(**self._options)
+        try:
+            async for item in items:
+                self._put(item)
+                if not self._free:
+                    self._asked.clear()
+                    self._paused = True
+                    await self._asked.wait()
+                    self._paused = False
         finally:
-            for stop in stops:
-                stop.remove_done_callback(queue.put_nowait)
-            if not complete:
-                await settled(_stop(live, driver, token))
+            if (close := getattr(items, "aclose", None)) is not None:
+                await close()
+
+    async def _whole(self) -> None:
+        """Run as AutoGen's ``run`` does; its result may be another than that of its stream."""
+        with _overheard(self._live, self._put):
+            if not isinstance(self._live, Team) and "output_task_messages" not in self._options:
+                for message in self._options["task"] or ():
+                    self._put(message)
+            self._put(await self._live.run(**self._options))
+
+    def _put(self, item: Any) -> None:
+        replayed = not isinstance(item, TaskResult) and self._calls.replaying
+        self._items.append(mark(item) if replayed else item)
+        self._count += 1
+        self._news.set()
+
+    # Its end.
+
+    def _notice(self, _: object) -> None:
+        self._news.set()
+
+    def _halt(self, stop: Stop) -> None:
+        """Make no more calls, and begin to end the run: its reader may not come back for a long time."""
+        if self._ending is None and not self._task.done():
+            self._run.calls = self._nothing
+            self._ending = asyncio.create_task(self._end(stop))
+            self._ending.add_done_callback(self._notice)
+        self._news.set()
+
+    async def _end(self, stop: Stop) -> None:
+        """End the run when everything that was said has arrived."""
+        if _is_autogens(class_of(self._live)):
+            self._free = True  # AutoGen's own code does nothing but calls, and there are no more of them
+            self._asked.set()
+        hurry = stop.cancelled() or not isinstance(stop.exception(), Postponed)
+        loop = asyncio.get_running_loop()
+        until, count = loop.time() + LONGEST, -1
+        while count != self._count and loop.time() < until:
+            count = self._count
+            await self._calls.quiet()
+            if self._paused and not hurry:  # in the code of a user, which continues when the reader does
+                await self._asked.wait()
+                until, count = loop.time() + LONGEST, -1
+        await self._cancel()
+
+    async def _cancel(self) -> None:
+        """Cancel the run and all tasks that it started; give up on a task that does not end."""
+        self._options["cancellation_token"].cancel()
+        self._nothing.close()
+        self._run.ended = True
+        ended: set[asyncio.Task[Any]] = set()
+        with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):
+            for _ in range(TRIES):
+                running = {self._task, *self._run.handling}
+                running = running.union(*(private.tasks(team) for team in teams(walk(self._live))))
+                ended |= running
+                running = {task for task in running if not task.done()}
+                if not running:
+                    break
+                for task in running:
+                    task.cancel()
+                await asyncio.wait(running, timeout=GRACE)
+        await self._calls.quiet()
+        for task in ended:
+            if task.done() and not task.cancelled():
+                task.exception()  # so that asyncio does not report it as never retrieved
 
 
-async def _drive(live: Any, task: Any, token: CancellationToken, queue: asyncio.Queue[Any], calls: Calls) -> None:
+class _NoCalls:
+    """The calls of a run that has ended: none is made, and no caller continues."""
+
+    recording = True
+    replaying = False
+
+    def __init__(self) -> None:
+        self._callers: set[asyncio.Future[None]] = set()
+        self._closed = False
+
+    async def enter(self) -> None:
+        await self._wait()
+
+    async def quiet(self) -> None:
+        await self._wait()
+
+    async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        _ = request, make
+        await self._wait()
+
+    async def approve(self, request: Request) -> tuple[Any, str | None]:
+        _ = request
+        await self._wait()
+
+    async def fail(self, error: Exception) -> Never:
+        _ = error
+        await self._wait()
+
+    async def ask(self, request: Request, question: str) -> str:
+        _ = request, question
+        await self._wait()
+
+    async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        _ = path, see
+        await self._wait()
+
+    async def _wait(self) -> Never:
+        if self._closed:
+            raise asyncio.CancelledError
+        caller: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._callers.add(caller)
+        try:
+            await caller
+            raise asyncio.CancelledError
+        finally:
+            self._callers.discard(caller)
+
+    def close(self) -> None:
+        """Cancel the waiting callers."""
+        self._closed = True
+        for caller in self._callers:
+            caller.cancel()
+
+
+def _is_autogens(cls: Any) -> bool:
+    """Return whether nothing but AutoGen's own code runs while an agent or a team of a class speaks."""
+    found = (getattr(cls, name, None) for name in SPEAKING)
+    return all(method is None or method.__module__.startswith("autogen_agentchat.") for method in found)
+
+
+@contextmanager
+def _overheard(live: Any, put: Callable[[Any], None]) -> Generator[None]:
+    """Pass on what an agent or a team says during its ``run``, as far as that uses its stream."""
+    name = "run_stream" if isinstance(live, Team) else "on_messages_stream"
+    own, real = getattr(live, "__dict__", None), getattr(live, name, None)
+    if own is None or real is None:
+        yield
+        return
+
+    async def heard(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        async for item in real(*args, **options):
+            if not isinstance(item, TaskResult):
+                put(item.chat_message if isinstance(item, Response) else item)
+            yield item
+
+    before = own.get(name)
+    own[name] = heard
     try:
-        async for item in live.run_stream(task=task, cancellation_token=token):
-            replayed = not isinstance(item, TaskResult) and calls.replaying
-            queue.put_nowait(mark(item) if replayed else item)
-    except SystemExit as error:  # asyncio would end the whole process
-        raise Escaped(error) from error
+        yield
+    finally:
+        if own.get(name) is heard:
+            own.pop(name) if before is None else own.update({name: before})
 
 
 def _check(driver: asyncio.Task[None]) -> None:
@@ -92,25 +302,6 @@ def _check(driver: asyncio.Task[None]) -> None:
         raise
     except BaseException as error:
         raise Escaped(error) from error
-
-
-async def _stop(live: Any, driver: asyncio.Task[None], token: CancellationToken) -> None:
-    """Cancel a run and all tasks that it started; give up on a task that does not end."""
-    token.cancel()
-    ended: set[asyncio.Task[Any]] = set()
-    with _without_cancellations(logging.getLogger(ROOT_LOGGER_NAME)):
-        for _ in range(TRIES):
-            running = {driver}.union(*(private.tasks(team) for team in teams(walk(live))))
-            ended |= running
-            running = {task for task in running if not task.done()}
-            if not running:
-                break
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running, timeout=GRACE)
-    for task in ended:
-        if task.done() and not task.cancelled():
-            task.exception()  # so that asyncio does not report it as never retrieved
 
 
 @contextmanager

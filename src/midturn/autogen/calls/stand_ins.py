@@ -1,21 +1,22 @@
 """Make stand-ins for the clients, workbenches, memories and executors that an agent calls.
 
-A stand-in passes its calls to the journal. Otherwise, it behaves like the real object: its class is a subclass of the
-real class, and both objects share their attributes. Each agent has its own stand-in, so that two agents that share a
-client still call it under their own paths.
+A stand-in passes its calls to the journal. Otherwise, it is a proxy of the real object. Each agent has its own
+stand-in, so that two agents that share a client still call it under their own paths.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.memory import ListMemory, Memory
 from autogen_core.models import ChatCompletionClient, CreateResult
 from autogen_core.tools import ToolResult, Workbench
 
+from midturn.autogen.parts import proxy
+from midturn.autogen.parts.abilities import is_elusive, kind_by_class, may_call_tools
 from midturn.record.codec import class_of, is_array, is_object
 from midturn.stopping import settled
 
@@ -26,33 +27,22 @@ if TYPE_CHECKING:
     from midturn.framework import Answer
 
 
-MARK = "is_a_stand_in_of_midturn"
 NESTED = (list, tuple, dict)
 
 
-class _Hook:
-    """A method of a stand-in. It takes precedence over a method in the attributes of the real object."""
-
-    def __init__(self, name: str, method: Callable[..., Any]) -> None:
-        self._name, self._method = name, method
-
-    def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        if instance is None:
-            return self
-        own: dict[str, Any] = instance.__dict__
-        inherited = cast("Any", super(owner, instance))
-        return partial(self._method, instance.recorder, own.get(self._name) or getattr(inherited, self._name))
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        vars(instance)[self._name] = value
+async def _create(recorder: ClientRecorder, real: Any, messages: Any, *rest: Any, **options: Any) -> CreateResult:
+    return await recorder.create(messages, _named(rest, options), lambda: real(messages, *rest, **options))
 
 
-async def _create(recorder: ClientRecorder, real: Any, messages: Any, **options: Any) -> CreateResult:
-    return await recorder.create(messages, options, lambda: real(messages, **options))
+def _create_stream(
+    recorder: ClientRecorder, real: Any, messages: Any, *rest: Any, **options: Any
+) -> AsyncGenerator[Any, None]:
+    return recorder.stream(messages, _named(rest, options), lambda: real(messages, *rest, **options))
 
 
-def _create_stream(recorder: ClientRecorder, real: Any, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
-    return recorder.stream(messages, options, lambda: real(messages, **options))
+def _named(rest: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a request by name; AutoGen itself passes no options by position."""
+    return options if not rest else {**options, **{str(number): value for number, value in enumerate(rest)}}
 
 
 async def _list_tools(recorder: ToolRecorder, real: Any) -> list[Any]:
@@ -100,34 +90,27 @@ HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
 """The methods of each kind of object, and the functions that a stand-in calls instead."""
 
 
-def stand_in(real: Any, kind: type[Any], recorder: Any, earlier: Any) -> Any:
+def stand_in(real: Any, kind: Any, recorder: Any, earlier: Any) -> Any:
     """Return a stand-in for a client, a workbench, a memory or an executor.
 
     For the same object, reuse the stand-in of an ``earlier`` run: a helper of the agent may still hold it.
     """
-    real = unwrapped(real)
-    cls: Any = class_of(real)
-    is_known = earlier is not None and earlier.real is real
-    made: Any = earlier if is_known else object.__new__(_class(cls, cast("Any", kind)))
-    made.__dict__ = vars(real)
-    made.recorder, made.real = recorder, real
-    return made
+    if class_of(class_of(real)) is proxy.ProxyType:
+        real = proxy.real_of(real)
+    if earlier is None or proxy.real_of(earlier) is not real:
+        return proxy.make(_class(class_of(real), kind), real, recorder)
+    proxy.set_aside(earlier, recorder)
+    return earlier
 
 
-@lru_cache(maxsize=1024)
-def is_stand_in(cls: Any) -> bool:
-    """Return whether a class is a class of stand-ins."""
-    return MARK in vars(cls)
-
-
-def unwrapped(value: Any) -> Any:
+def without_stand_ins(value: Any) -> Any:
     """Return the real object of a stand-in, also inside lists and dicts; any other value as it is."""
-    if is_stand_in(class_of(value)):
-        return value.real
+    if class_of(class_of(value)) is proxy.ProxyType:
+        return proxy.real_of(value)
     if type(value) in (list, tuple):
-        return type(value)(unwrapped(item) for item in value)
+        return type(value)(without_stand_ins(item) for item in value)
     if class_of(value) is dict:
-        return {key: unwrapped(item) for key, item in value.items()}
+        return {key: without_stand_ins(item) for key, item in value.items()}
     return value
 
 
@@ -136,47 +119,36 @@ def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
     attributes: dict[str, Any] = owner.__dict__
     found = attributes.get(attribute, changed)
     if found is not changed:
-        setattr(owner, attribute, unwrapped(found))
+        attributes[attribute] = without_stand_ins(found)
         return
     if is_array(real):
-        real[:] = unwrapped(changed)
+        real[:] = without_stand_ins(changed)
     elif is_object(real):
-        now = unwrapped(changed)
+        now = without_stand_ins(changed)
         real.clear()
         real.update(now)
-    setattr(owner, attribute, real if is_array(real) or is_object(real) else unwrapped(real))
+    attributes[attribute] = real if is_array(real) or is_object(real) else without_stand_ins(real)
 
 
 @lru_cache(maxsize=1024)
-def kind_of(cls: Any) -> type[Any] | None:
-    """Return the kind of a class whose objects' calls are recorded; ``None`` for any other class.
+def is_recorded(cls: Any) -> bool:
+    """Return whether calls of the objects of a class are recorded.
 
-    Calls of a list memory are not recorded: its contents are in the state, so it gives the same answers again.
+    Those of a list memory are not: its contents are in the state, so it gives the same answers again.
     """
-    return None if cls is ListMemory else next((kind for kind in HOOKS if issubclass(cls, kind)), None)
+    return cls is not ListMemory
 
 
 @lru_cache(maxsize=1024)
 def may_be_called(cls: Any) -> bool:
-    """Return whether objects of a class are called, or may contain such objects."""
-    return cls in NESTED or kind_of(cls) is not None
+    """Return whether objects of a class may be called, or contain such objects."""
+    known = kind_by_class(cls) is not None and is_recorded(cls)
+    return cls in NESTED or known or is_elusive(cls) or may_call_tools(cls)
 
 
 @lru_cache(maxsize=256)
-def _class(cls: Any, kind: Any) -> type[Any]:
-    hooks = {name: _Hook(name, hook) for name, hook in HOOKS[kind].items() if hasattr(cls, name)}
-    names = {
-        MARK: True,
-        "__slots__": ("recorder", "real"),
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-    }
-    # A stand-in does not own what it shares, so its destructor must close nothing.
-    return type(cls.__name__, (cls,), {**names, **hooks, "__del__": _let_go})
-
-
-def _let_go(_stand_in: object) -> None:
-    pass
+def _class(cls: Any, kind: Any) -> proxy.ProxyType:
+    return proxy.proxy_class(cls, HOOKS[kind])
 
 
 async def streamed(call: Callable[[Callable[[Any], None]], Awaitable[Answer]]) -> AsyncGenerator[Any, None]:

@@ -21,9 +21,12 @@ from autogen_core.model_context import (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
+from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseTool, Workbench
 
 from midturn.autogen import private
+from midturn.autogen.parts.abilities import is_only_able, kind_by_class
+from midturn.autogen.parts.proxy import real_class
 from midturn.record.codec import class_of
 
 KNOWN_CONTEXTS = (
@@ -70,21 +73,26 @@ class Traits:
     """An object can run a task."""
     is_team: bool
     """An object is a team of AutoGen."""
+    is_only_able: bool
+    """An object is called, and its class is no subclass of AutoGen's."""
 
 
 @lru_cache(maxsize=1024)
 def traits(cls: Any) -> Traits:
     """Return the traits of the objects of a class. Loops over many values call this, and not :func:`traits_of`."""
+    cls = real_class(cls)
     is_runtime = issubclass(cls, AgentRuntime)
-    stateful = issubclass(cls, COMPONENTS) or loads_and_saves(cls) or private.is_canvas(cls)
+    able = is_only_able(cls) and kind_by_class(cls) is not ChatCompletionClient
+    stateful = issubclass(cls, COMPONENTS) or able or loads_and_saves(cls) or private.is_canvas(cls)
     is_part = stateful and not is_runtime
     return Traits(
         is_part=is_part,
-        has_parts=issubclass(cls, (*COMPONENTS, BaseAgent)) and cls not in LEAVES,
+        has_parts=(able or issubclass(cls, (*COMPONENTS, BaseAgent))) and cls not in LEAVES,
         may_contain=is_part or issubclass(cls, CONTAINERS),
         is_runtime=is_runtime,
         is_agent_or_team=issubclass(cls, (ChatAgent, Team)),
         is_team=issubclass(cls, BaseGroupChat),
+        is_only_able=is_only_able(cls),
     )
 
 

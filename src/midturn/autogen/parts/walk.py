@@ -6,7 +6,7 @@ AutoGen's classes and in a user's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from autogen_core import SingleThreadedAgentRuntime
 from midturn.autogen import private
 from midturn.autogen.parts.children import join, parts_of
 from midturn.autogen.parts.kinds import is_pure, traits
+from midturn.autogen.parts.proxy import ProxyType, real_of
 from midturn.record.codec import class_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def walk(live: Any, *, without: Collection[int] = ()) -> list[Part]:
     found: dict[int, Part] = {}
 
     def visit(part: Part) -> None:
+        if class_of(class_of(part.live)) is ProxyType:  # during a run
+            part = replace(part, live=real_of(part.live))
         if id(part.live) in without:
             return
         if known := found.get(id(part.live)):

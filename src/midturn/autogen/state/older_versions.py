@@ -17,6 +17,7 @@ import orjson
 from midturn.autogen.state.validation import inside
 from midturn.errors import StateInvalid
 from midturn.record.codec import is_array, is_object
+from midturn.record.odd import packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +46,7 @@ def modernize(state: Json, lists: Iterable[Path], graphs: Mapping[Path, tuple[st
     Raises:
         StateInvalid: a graph was not finished, and its progress cannot be converted.
     """
-    state = orjson.loads(orjson.dumps(state))
+    state = unpacked(packed(state))  # a copy in which nothing is shared
     found = [items for path in lists if is_array(items := inside(state, path)) and all(map(is_object, items))]
     _modernize_messages(found)
     for path, (manager, beginning) in graphs.items():

@@ -166,9 +166,17 @@ def _read_each(growing: GrowingList, value: list[Any], at: str) -> tuple[list[An
             errors.append(_explain(growing, item, error, path))
             continue
         read.append(message)
-        if orjson.dumps(dumped) != orjson.dumps(item) and (where := difference(item, dumped, path)) is not None:
+        if not _is_same(dumped, item) and (where := difference(item, dumped, path)) is not None:
             errors.append(_changed(item, where))
     return read, errors
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same JSON; false if JSON cannot represent them."""
+    try:
+        return orjson.dumps(one) == orjson.dumps(other)
+    except TypeError:
+        return False
 
 
 def _explain(growing: GrowingList, item: Any, error: Exception, path: str) -> StateInvalid:
