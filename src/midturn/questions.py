@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from midturn.errors import StateInvalid
-from midturn.record.codec import check, is_object
+from midturn.errors import InvalidArgument
+from midturn.record.codec import check_argument, is_object
 from midturn.record.readable import readable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from midturn.record.codec import Json
     from midturn.record.rows import Asked, Decided
@@ -55,7 +56,7 @@ class Decision:
     """The arguments that the answer gave instead."""
     by: str | None = None
     """The person who answered, as given by the caller."""
-    at: float
+    at: datetime
 
     def __str__(self) -> str:
         changed = "" if self.changed is None else f", with {readable(self.changed)}"
@@ -98,11 +99,11 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
     """Return an answer in the form that the journal records: the decision, and its text or arguments.
 
     Raises:
-        StateInvalid: the question does not accept this answer.
+        InvalidArgument: the question does not accept this answer.
     """
     if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise StateInvalid(f"must be a string, not {type(answer).__name__}", path="answer")
-    check(answer, "answer")
+        raise InvalidArgument(f"must be a string, not {type(answer).__name__}", path="answer")
+    check_argument(answer, "answer")
     if arguments is not None:
         _check_arguments(question, arguments)
     if question.kind == "human":
@@ -115,32 +116,34 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
         case "approval", "deny" if arguments is None:
             return {"decision": "deny", "text": text}
         case "approval", "deny":
-            raise StateInvalid("can only be changed together with 'approve'", path="arguments")
+            raise InvalidArgument("can only be changed together with 'approve'", path="arguments")
         case "doubt", ("retry" | "fail") as word if not given:
             return {"decision": word}
         case "doubt", "done" if given:
             return {"decision": "done", "text": text}
         case "approval", _:
-            raise StateInvalid(f"is {answer!r}; it can be 'approve', 'deny' or 'deny: <reason>'", path="answer")
+            raise InvalidArgument(f"is {answer!r}; it can be 'approve', 'deny' or 'deny: <reason>'", path="answer")
         case _:
-            raise StateInvalid(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
+            raise InvalidArgument(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
 
 
 def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
-    check(arguments, "arguments")
+    check_argument(arguments, "arguments")
     if not is_object(arguments) or question.kind != "approval":
-        raise StateInvalid("can only be changed when a tool's call is approved, with a JSON object", path="arguments")
+        raise InvalidArgument(
+            "can only be changed when a tool's call is approved, with a JSON object", path="arguments"
+        )
     schema: dict[str, Any] = dict(question.schema or {})
     declared: dict[str, Any] = schema.get("properties") or {}
     known = dict.fromkeys([*(question.arguments or ()), *declared])
     if unknown := [name for name in arguments if name not in known]:
         has = f"it has {', '.join(known)}" if known else "it has none"
-        raise StateInvalid(f"the call has no {', '.join(unknown)}; {has}", path="arguments")
+        raise InvalidArgument(f"the call has no {', '.join(unknown)}; {has}", path="arguments")
     if problems := list(_problems(arguments, schema)):
-        raise StateInvalid.together(problems)
+        raise InvalidArgument.gathered(problems)
 
 
-def _problems(arguments: Mapping[str, Json], schema: dict[str, Any]) -> Iterator[StateInvalid]:
+def _problems(arguments: Mapping[str, Json], schema: dict[str, Any]) -> Iterator[InvalidArgument]:
     """Yield what is wrong with the arguments that an answer changes, according to the schema of the tool."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are not its own
     from referencing import Registry
@@ -149,22 +152,22 @@ def _problems(arguments: Mapping[str, Json], schema: dict[str, Any]) -> Iterator
     validator: Any = Draft202012Validator({**schema, "required": []}, registry=Registry())
     try:
         for found in validator.iter_errors(arguments):
-            yield StateInvalid(found.message, path=".".join(["arguments", *map(str, found.absolute_path)]))
+            yield InvalidArgument(found.message, path=".".join(["arguments", *map(str, found.absolute_path)]))
     except Exception as error:  # noqa: BLE001 - the schema is that of a server, and may be anything
-        yield StateInvalid(f"cannot be checked, because the tool's schema is not valid: {error}", path="arguments")
+        yield InvalidArgument(f"cannot be checked, because the tool's schema is not valid: {error}", path="arguments")
 
 
 def check_by(by: str | None) -> str:
     """Return the name of a person who decides; an empty string if nobody is named.
 
     Raises:
-        StateInvalid: ``by`` is not a name.
+        InvalidArgument: ``by`` is not a name.
     """
     if by is None:
         return ""
     if not isinstance(by, str) or not 0 < len(by) <= MAX_BY:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StateInvalid(f"must be a string of 1 to {MAX_BY} characters", path="by")
-    check(by, "by")
+        raise InvalidArgument(f"must be a string of 1 to {MAX_BY} characters", path="by")
+    check_argument(by, "by")
     return by
 
 

@@ -13,9 +13,9 @@ from autogen_core.models import CreateResult, FunctionExecutionResultMessage, Re
 from tools.servers.shared import store_url
 
 import midturn
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
+from midturn.testing import ScriptedModel
 
 CALLS = 10_000 if os.environ.get("MIDTURN_LONG") else 1_000
 SHORTEST = 3.0
@@ -33,7 +33,7 @@ def desk(tool, count):
         return CreateResult(finish_reason="function_calls", content=calls, usage=usage, cached=False)
 
     return lambda: AssistantAgent(
-        "clerk", ScriptedChatCompletionClient(answer), tools=[tool], max_tool_iterations=2, reflect_on_tool_use=False
+        "clerk", ScriptedModel(answer), tools=[tool], max_tool_iterations=2, reflect_on_tool_use=False
     )
 
 
@@ -128,7 +128,7 @@ async def test_the_lease_is_renewed_while_the_state_is_captured(monkeypatch):
             return await super().save_state()
 
     async with midturn.open(store=inner) as store:
-        session = store.session("case", lambda: Slow("clerk", ScriptedChatCompletionClient()))
+        session = store.session("case", lambda: Slow("clerk", ScriptedModel({"": "Noted."})))
         result = await session.run(task="Remember that the customer prefers email.")
         assert result.turn == 1
         head = await inner.head("case")

@@ -9,7 +9,7 @@ from cast import Gate, agents, crash, expected, numbers, said
 from tools.servers.shared import store_url
 
 import midturn
-from midturn.errors import Conflict, HistoryLost, SessionBusy, SessionDeleted, StateInvalid
+from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, SessionDeleted, StateInvalid
 from midturn.maintenance import copying
 from midturn.record.head import Kind, Row, Write
 from midturn.record.rows import encode_record, progress_of
@@ -708,5 +708,5 @@ async def test_every_id_is_copied(pair):
     for id_ in ids:
         assert await transfer(source, target, id_) == "copied"
         assert await content(target, id_) == await content(source, id_)
-    with pytest.raises(StateInvalid, match="session 'absent': does not exist in the source"):
+    with pytest.raises(NotFound, match="there is no session 'absent' in the source"):
         await transfer(source, target, "absent")

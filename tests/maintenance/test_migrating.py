@@ -11,7 +11,7 @@ from tools.servers.shared import DURABLE, store_url
 
 import midturn
 from midturn.autogen.adapter import AutoGen
-from midturn.errors import StateInvalid, StoreFull
+from midturn.errors import InvalidArgument, StoreFull
 from midturn.lease.ledger import Ledger
 from midturn.maintenance import migrating as bulk
 from midturn.maintenance.migrating import MigrationRun, RollbackRun, in_bulk
@@ -282,7 +282,7 @@ async def test_several_runs_are_undone_one_after_the_other(store):
 
 async def test_a_run_without_a_name_undoes_nothing(memory):
     await memory.session("case", blueprint()).run(task="one")
-    with pytest.raises(StateInvalid, match="run: is empty"):
+    with pytest.raises(InvalidArgument, match="run: is empty"):
         RollbackRun(memory.store, run="")
 
 

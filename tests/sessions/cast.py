@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.conditions import TextMentionTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
 from kinds import transcript
 from scripted import Scripted, remembered
 
@@ -46,8 +48,26 @@ def agents(*steps, **options):
     return (lambda: AssistantAgent("assistant", model, **options)), model
 
 
+def panel():
+    """A writer whose words come in chunks, and a human who has to be content."""
+    writer = AssistantAgent("writer", Scripted(remembered), model_client_stream=True)
+    user = UserProxyAgent("user", input_func=midturn.human)
+    return RoundRobinGroupChat([writer, user], termination_condition=TextMentionTermination("ACCEPT"))
+
+
 def said(result):
     return result.messages[-1].content
+
+
+def plain(event):
+    """An event without its ids and times, and without the mark of a repeated one."""
+    dropped = ("id", "created_at", "request_id", "full_message_id", "metadata")
+    return {key: value for key, value in event.dump().items() if key not in dropped}
+
+
+async def seen(run, after=0):
+    """The events of a run from a number on."""
+    return [(event.number, plain(event.event)) async for event in run.events(after=after)]
 
 
 async def uninterrupted(factory, *tasks):

@@ -13,6 +13,7 @@ from scripted import calls
 
 import midturn
 from midturn.errors import Conflict, HistoryLost, OutcomeUnknown, StoreUnavailable
+from midturn.framework import Input
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind, Row
 from midturn.record.rows import Progress
@@ -22,7 +23,7 @@ from midturn.stopping import stop_of
 async def test_another_blueprint_cannot_run_the_session(store):
     await store.session("case", midturn.Blueprint("sales", assistant)).run(task="one")
     head = await store.store.head("case")
-    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'sales'"):
+    with pytest.raises(midturn.InvalidArgument, match="belongs to the blueprint 'sales'"):
         await store.session("case", midturn.Blueprint("support", assistant)).run(task="two")
     assert (await store.store.head("case")).seq == head.seq
 
@@ -31,13 +32,13 @@ async def stay_interrupted(store, blueprint):
     """Leave the first turn of a session open, as a crash would."""
     case = store.session("case", blueprint)
     await case._ledger.refresh()
-    await case._runner.begin(case._framework.accept("one"), None, 0, "", None)
+    await case._runner.begin(Input(task=case._framework.accept("one")), None, 0, "", None)
     await case._ledger.write(status="running", progress=case._ledger.progress, release=True)
 
 
 async def test_another_blueprint_cannot_finish_the_first_turn(store):
     await stay_interrupted(store, midturn.Blueprint("sales", assistant))
-    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'sales'"):
+    with pytest.raises(midturn.InvalidArgument, match="belongs to the blueprint 'sales'"):
         await store.session("case", midturn.Blueprint("support", assistant)).resume()
     await store.session("case", assistant).resume()
     assert (await store.info("case")).blueprint == "sales", "a plain factory does not take it away"
@@ -49,7 +50,7 @@ async def test_a_session_without_a_blueprint_belongs_to_the_first_that_names_it(
     with pytest.raises(midturn.TurnFailed):
         await store.session("case", failing).resume()
     assert (await store.info("case")).blueprint == "support"
-    with pytest.raises(midturn.StateInvalid, match="belongs to the blueprint 'support'"):
+    with pytest.raises(midturn.InvalidArgument, match="belongs to the blueprint 'support'"):
         await store.session("case", midturn.Blueprint("sales", assistant)).resume()
 
 
@@ -66,7 +67,9 @@ async def test_a_turn_that_is_given_up_leaves_the_session_to_its_old_owner(store
 
 
 async def test_an_unknown_status_is_refused_and_not_an_empty_list(memory):
-    with pytest.raises(midturn.StateInvalid, match="idle, running, interrupted, waiting, failed, cancelled, deleted"):
+    with pytest.raises(
+        midturn.InvalidArgument, match="idle, running, interrupted, waiting, failed, cancelled, deleted"
+    ):
         [info async for info in memory.sessions(status="done")]
 
 

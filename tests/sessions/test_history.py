@@ -1,6 +1,7 @@
 """What can be read of a session: its turns and its checkpoints."""
 
 from dataclasses import replace
+from datetime import UTC
 
 import pytest
 from autogen_agentchat.base import TaskResult
@@ -30,8 +31,9 @@ async def test_the_history_says_what_happened_in_each_turn(store):
     assert (first.number, first.status, first.origin, first.key, first.error) == (1, "done", "run", "k1", None)
     assert first.messages == [message.dump() for message in result.messages]
     assert first.task == first.messages[:1]
-    assert first.usage == (2, 2)
+    assert first.usage == midturn.Usage(prompt_tokens=2, completion_tokens=2)
     assert first.started <= first.ended <= second.started <= second.ended
+    assert {at.tzinfo for at in (first.started, first.ended)} == {UTC}
     assert (second.number, second.status, second.messages) == (2, "failed", ())
     assert second.error == "ConnectionError: 503"
     assert replace(await session.turn(1), calls=None) == first

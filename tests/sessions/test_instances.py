@@ -16,7 +16,7 @@ async def contents(agent):
 async def test_one_live_agent_cannot_run_two_sessions(store):
     agent = assistant()
     await store.session("alice", agent).run(task="one")
-    with pytest.raises(midturn.StateInvalid, match="already runs session 'alice'"):
+    with pytest.raises(midturn.InvalidArgument, match="already runs session 'alice'"):
         await store.session("bob", agent).run(task="two")
     await store.session("alice", agent).run(task="three")
 
@@ -27,7 +27,7 @@ async def test_a_factory_that_always_returns_the_same_agent_is_refused_when_it_m
     session = store.session("case", lambda: agent)
     with pytest.raises(midturn.TurnFailed):
         await session.run(task="one")
-    with pytest.raises(midturn.StateInvalid, match="build a new one each time"):
+    with pytest.raises(midturn.InvalidArgument, match="build a new one each time"):
         await session.run(task="two")
 
 
@@ -75,7 +75,7 @@ async def test_deleting_a_session_in_its_own_turn_ends_the_turn_as_deleted(store
     "options", [{"busy": "rise"}, {"timeout": -1}, {"timeout": None}, {"timeout": "3"}, {"timeout": float("nan")}]
 )
 async def test_a_wrong_option_is_refused_by_its_name(memory, options):
-    with pytest.raises(midturn.StateInvalid) as caught:
+    with pytest.raises(midturn.InvalidArgument) as caught:
         memory.session("case", assistant, **options)
     assert caught.value.path == next(iter(options))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from datetime import UTC
 
 import pytest
 from autogen_core import CancellationToken
@@ -28,6 +29,7 @@ async def test_a_session_says_how_it_stands(store):
     assert (info.id, info.status, info.owner, info.turns, info.checkpoint) == ("case", "idle", None, 1, 1)
     assert (info.blueprint, info.version, info.labels, info.forked_from) == ("support", 3, {"team": "claims"}, None)
     assert info.created <= info.updated
+    assert info.created.tzinfo is UTC
     assert [listed async for listed in store.sessions()] == [info]
     await case.run(task="two")
     assert (await store.info("case")).seq > info.seq
@@ -140,7 +142,7 @@ async def test_sessions_can_be_listed_by_their_last_change_and_counted(store):
         "deleted": 1,
     }
     assert counts["running"] == 0
-    with pytest.raises(midturn.StateInvalid, match="is 'newest'; it can be one of id, updated"):
+    with pytest.raises(midturn.InvalidArgument, match="is 'newest'; it can be one of id, updated"):
         [info async for info in store.sessions(order="newest")]
 
 
@@ -257,7 +259,7 @@ WRONG_ARGUMENTS = {
 @pytest.mark.parametrize("attempt", WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS)
 async def test_a_wrong_argument_of_a_reader_is_refused_by_name(memory, attempt):
     await memory.save("case", assistant())
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.InvalidArgument):
         await attempt(memory)
 
 

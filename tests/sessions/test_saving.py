@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
-from cast import agents, expected, numbers, said, uninterrupted
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
+from cast import Gate, agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, assistant, round_robin, selector, transcript
 from scripted import Scripted
 
@@ -123,9 +125,9 @@ async def test_a_session_does_not_run_what_its_state_does_not_fit(store, saved, 
 
 async def test_saving_by_hand_needs_a_live_instance(store):
     for what in (assistant, None):
-        with pytest.raises(midturn.StateInvalid, match="live agent or team"):
+        with pytest.raises(midturn.InvalidArgument, match="live agent or team"):
             await store.save("case", what)
-        with pytest.raises(midturn.StateInvalid, match="live agent or team"):
+        with pytest.raises(midturn.InvalidArgument, match="live agent or team"):
             await store.load("case", what)
 
 
@@ -158,9 +160,57 @@ async def test_labels_stay_until_they_are_given_anew(store):
 
 @pytest.mark.parametrize("labels", [{"team": 7}, {7: "team"}, {"team": None}, {"team": "\ud800"}])
 async def test_labels_are_texts(store, labels):
-    with pytest.raises(midturn.StateInvalid, match="label"):
+    with pytest.raises(midturn.InvalidArgument, match="label"):
         await store.session("case", assistant, labels=labels).run(task="one")
     assert await store.store.head("case") is None
+
+
+async def test_labels_are_set_without_a_turn(store):
+    await store.session("case", assistant, labels={"team": "claims", "tier": "1"}).run(task="one")
+    await store.label("case", {"team": "back office", "tier": None, "seen": "yes"})
+    info = await store.info("case")
+    assert (info.labels, info.turns, info.status) == ({"team": "back office", "seen": "yes"}, 1, "idle")
+    assert [each.id async for each in store.sessions(labels={"seen": "yes"})] == ["case"]
+    assert [each.id async for each in store.sessions(labels={"tier": "1"})] == []
+    await store.session("case", assistant).run(task="two")
+    assert (await store.info("case")).labels == {"team": "back office", "seen": "yes"}
+
+
+async def test_labels_of_a_session_in_use_or_that_is_not_there_are_refused(memory):
+    gate = Gate()
+    factory, _ = agents(gate)
+    running = asyncio.ensure_future(memory.session("case", factory).run(task="one"))
+    await gate.reached.wait()
+    with pytest.raises(midturn.SessionBusy):
+        await memory.label("case", {"team": "claims"})
+    gate.open()
+    await running
+    with pytest.raises(midturn.NotFound):
+        await memory.label("other", {"team": "claims"})
+    for wrong in ({"team": 7}, {7: "team"}):
+        with pytest.raises(midturn.InvalidArgument, match="label"):
+            await memory.label("case", wrong)
+
+
+async def test_labels_of_a_turn_that_waits_leave_it_waiting(memory):
+    def build():
+        return RoundRobinGroupChat([UserProxyAgent("person", input_func=midturn.human)], max_turns=1)
+
+    await memory.session("case", build).run(task="one")
+    await memory.label("case", {"team": "claims"})
+    info = await memory.info("case")
+    assert (info.status, info.labels) == ("waiting", {"team": "claims"})
+    assert (await memory.session("case", build).answer("yes")).messages[-1].content == "yes"
+
+
+async def test_a_store_can_be_opened_and_closed_by_hand(tmp_path):
+    store = await midturn.open(f"sqlite:///{tmp_path}/x.db")
+    await store.session("case", assistant).run(task="one")
+    async with store:
+        assert (await store.info("case")).turns == 1
+    await store.aclose()
+    with pytest.raises(midturn.StoreUnavailable, match="closed"):
+        await store.info("case")
 
 
 # --- blueprints and factories
@@ -209,14 +259,14 @@ WRONG = {"a text": lambda: "agent", "a class": lambda: type(assistant()), "a mod
 
 @pytest.mark.parametrize("factory", WRONG.values(), ids=WRONG)
 async def test_a_factory_that_builds_something_else_is_refused_before_anything_is_written(store, factory):
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.InvalidArgument):
         await store.session("case", factory).run(task="one")
     assert await store.store.head("case") is None
 
 
 @pytest.mark.parametrize("what", ["assistant", 7, Scripted()])
 async def test_what_is_neither_live_nor_a_factory_is_refused_at_once(store, what):
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.InvalidArgument):
         store.session("case", what)
 
 
@@ -234,7 +284,7 @@ async def test_a_session_without_a_factory_can_be_read_and_not_run(store):
     await store.session("case", assistant).run(task="one")
     session = store.session("case")
     assert await numbers(session) == [(1, "done")]
-    with pytest.raises(midturn.StateInvalid, match="an agent, a team or a factory"):
+    with pytest.raises(midturn.InvalidArgument, match="an agent, a team or a factory"):
         await session.run(task="two")
     assert await numbers(session) == [(1, "done")]
 

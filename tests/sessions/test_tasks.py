@@ -74,10 +74,10 @@ async def test_whatever_autogen_takes_as_a_task_is_taken_and_kept(store, task):
 async def test_what_is_not_a_task_is_refused_before_anything_is_written(store, task):
     factory, model = agents()
     session = store.session("case", factory)
-    with pytest.raises(midturn.StateInvalid, match=r"^task") as caught:
+    with pytest.raises(midturn.InvalidArgument, match=r"^task") as caught:
         await session.run(task=task)
     assert caught.value.path.startswith("task")
-    with pytest.raises(midturn.StateInvalid):
+    with pytest.raises(midturn.InvalidArgument):
         async for _ in session.run_stream(task=task):
             pass
     assert await store.store.head("case") is None
@@ -121,7 +121,7 @@ async def test_a_poisoned_task_is_refused_with_its_path_and_nothing_has_changed(
     session = store.session("case", factory)
     await session.run(task="one")
     head = await store.store.head("case")
-    with pytest.raises(midturn.StateInvalid) as caught:
+    with pytest.raises(midturn.InvalidArgument) as caught:
         await session.run(task=poison())
     assert "content" in caught.value.path or "metadata" in caught.value.path or caught.value.path.startswith("task")
     assert (await store.store.head("case")).seq == head.seq
@@ -129,9 +129,8 @@ async def test_a_poisoned_task_is_refused_with_its_path_and_nothing_has_changed(
     assert said(await session.run(task="two")) == await expected("one", "two")
 
 
-@pytest.mark.parametrize("text", ["half \ud800"])
-async def test_a_poisoned_answer_fails_the_turn_and_leaves_the_state_as_it_was(store, text):
-    factory, _ = agents("first", lambda messages: _unchecked(text))
+async def test_a_poisoned_answer_fails_the_turn_and_leaves_the_state_as_it_was(store):
+    factory, _ = agents("first", lambda messages: _unchecked(object()))
     session = store.session("case", factory)
     await session.run(task="one")
     with pytest.raises((midturn.StateInvalid, midturn.TurnFailed)):
@@ -153,15 +152,15 @@ def _unchecked(text):
 
 
 class Remembering(AssistantAgent):
-    """An agent whose state has a number that is not JSON."""
+    """An agent whose state has a value that cannot be stored."""
 
     async def save_state(self):
-        return dict(await super().save_state()) | {"temperature": {"inside": [1.0, math.inf]}}
+        return dict(await super().save_state()) | {"temperature": {"inside": [1.0, object()]}}
 
 
 async def test_a_poisoned_state_is_refused_with_the_path_of_the_value(store):
     session = store.session("case", lambda: Remembering("assistant", Scripted()))
-    with pytest.raises(midturn.StateInvalid, match="inf") as caught:
+    with pytest.raises(midturn.StateInvalid, match="object") as caught:
         await session.run(task="one")
     assert caught.value.path == "$.state.temperature.inside[1]"
     assert await numbers(session) == [(1, "failed")]
@@ -196,7 +195,7 @@ class Odd(BaseChatMessage):
 
 async def test_a_message_class_that_could_not_be_read_back_is_refused_before_anything_is_written(store):
     factory, model = agents()
-    with pytest.raises(midturn.StateInvalid, match="Odd"):
+    with pytest.raises(midturn.InvalidArgument, match="Odd"):
         await store.session("case", factory).run(task=Odd(content="one", source="user"))
     assert await store.store.head("case") is None
     assert model.seen == []

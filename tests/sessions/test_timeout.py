@@ -105,7 +105,7 @@ async def test_a_turn_that_had_to_be_finished_first_may_take_too_long(memory):
 
 @pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan, True, "3"])
 async def test_a_timeout_is_a_positive_number_of_seconds(memory, seconds):
-    with pytest.raises(midturn.StateInvalid, match="turn_timeout"):
+    with pytest.raises(midturn.InvalidArgument, match="turn_timeout"):
         memory.session("case", agents()[0], turn_timeout=seconds)
-    with pytest.raises(midturn.StateInvalid, match="timeout"):
+    with pytest.raises(midturn.InvalidArgument, match="timeout"):
         midturn.Blueprint("b", agents()[0], timeout=seconds)

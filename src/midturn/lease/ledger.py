@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from midturn.errors import (
     Conflict,
     HistoryLost,
+    InvalidArgument,
     LeaseLost,
     MidturnError,
     NotFound,
@@ -69,7 +70,7 @@ def check_lease(seconds: object) -> float:
     """Return the length of a lease as a number; text comes from a URL.
 
     Raises:
-        StateInvalid: it is not a number, or not within the limits.
+        InvalidArgument: it is not a number, or not within the limits.
     """
     try:
         found = float(seconds) if isinstance(seconds, int | float | str) and not isinstance(seconds, bool) else nan
@@ -77,7 +78,7 @@ def check_lease(seconds: object) -> float:
         found = nan
     if not SHORTEST_LEASE <= found <= LONGEST_LEASE:
         limits = f"from {SHORTEST_LEASE:g} to {LONGEST_LEASE:g}"
-        raise StateInvalid(f"is {seconds!r}; give a number of seconds {limits}", path="lease")
+        raise InvalidArgument(f"is {seconds!r}; give a number of seconds {limits}", path="lease")
     return found
 
 
@@ -155,6 +156,11 @@ class Ledger:
     def owned(self) -> bool:
         """Return whether this ledger holds the lease, according to the head that it read last."""
         return self.head is not None and self.head.owner == self._owner
+
+    @property
+    def seq(self) -> int:
+        """Return the number of the session's last write, according to the head that was read last; 0 if it is new."""
+        return self.head.seq if self.head is not None else 0
 
     async def refresh(self) -> None:
         """Read the head again.

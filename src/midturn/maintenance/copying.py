@@ -13,7 +13,7 @@ from contextlib import aclosing
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from midturn.errors import Conflict, HistoryLost, SessionBusy, SessionDeleted, StateInvalid
+from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, SessionDeleted, StateInvalid
 from midturn.lease.ledger import LEASE, holder
 from midturn.lease.process import new_owner
 from midturn.record import codec
@@ -85,7 +85,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
     for _ in range(TRIES):
         head = await source.head(session)
         if head is None:
-            raise StateInvalid("does not exist in the source", path=f"session {session!r}", session=session)
+            raise NotFound(f"there is no session {session!r} in the source", session=session)
         if head.status == "deleted":
             return await _bury(target, session, owner)
         if busy := holder(head):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from midturn.errors import (
     Conflict,
     HistoryLost,
+    InvalidArgument,
     MidturnError,
     SessionDeleted,
     StateInvalid,
@@ -141,7 +142,7 @@ class RollbackRun:
 
     def __init__(self, store: Store, *, run: str, dry_run: bool = False) -> None:
         if not run:
-            raise StateInvalid("is empty; give the name that midturn migrate printed", path="run")
+            raise InvalidArgument("is empty; give the name that midturn migrate printed", path="run")
         self._store = store
         self._run = run
         self._dry_run = dry_run

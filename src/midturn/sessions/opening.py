@@ -7,20 +7,22 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
-from midturn.errors import NotFound, StateInvalid, StoreUnavailable, UnknownVersion
+from midturn.errors import Conflict, InvalidArgument, NotFound, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.history.session_info import SessionStatus, describe, info_of
-from midturn.lease.ledger import check_lease, holder
+from midturn.lease.ledger import Ledger, check_lease, holder
 from midturn.record import codec
 from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
 from midturn.record.rows import Progress
+from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
+from midturn.stopping import stop_of
 from midturn.store import ListOrder
 from midturn.stores.registry import check_store, open_store, split_lease, with_options
 from midturn.stores.secrets import Secret, scheme_of
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
@@ -36,9 +38,16 @@ MAX_BY_HAND = 64
 
 
 def open(
-    url: str | None = None, *, store: Store | None = None, lease: float | None = None, **options: str | int | bool
+    url: str | None = None,
+    *,
+    store: Store | None = None,
+    lease: float | None = None,
+    drain: float = DRAIN,
+    **options: str | int | bool,
 ) -> OpenStore:
     """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
+
+    In a notebook or a start-up hook, ``store = await midturn.open(...)``, and ``await store.aclose()`` at the end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
     ``sqlite:///x.db`` and ``file://./x`` are relative, ``sqlite:////x.db`` and ``file:///x`` are absolute.
@@ -47,50 +56,67 @@ def open(
     ``open("redis://...?strict=true")``.
     ``lease`` is an option of every store: the number of seconds for which a worker holds a session without a sign of
     life, from 3 to 3600, or 30 without the option.
+    ``drain`` is the number of seconds for which closing the store waits for the turns that :meth:`Session.start` began.
+    Then it interrupts them: ``resume()`` continues them in any process.
 
     Raises:
-        StateInvalid: ``store`` came with a URL or with options, or does not keep the contract; the lease is too short
-            or too long.
-        StoreUnavailable: a store on this machine has no such option.
+        InvalidArgument: the URL is wrong; ``store`` came with a URL or with options, or does not keep the contract; the
+            lease is too short or too long.
     """
+    drain = check_drain(drain)
     if store is not None:
         if url is not None:
-            raise StateInvalid("give a URL or a store, not both", path="store")
+            raise InvalidArgument("give a URL or a store, not both", path="store")
         if options:
-            raise StateInvalid(f"a store of your own takes no option {', '.join(options)}; set it there", path="store")
-        return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease))
+            names = ", ".join(options)
+            raise InvalidArgument(f"a store of your own takes no option {names}; set it there", path="store")
+        return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)
     wanted = given if lease is None else lease
-    return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted))
+    return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted), drain=drain)
 
 
 class OpenStore:
     """An open store, with its sessions by id."""
 
-    def __init__(self, opens: Secret | Store, *, lease: float | None = None) -> None:
+    def __init__(self, opens: Secret | Store, *, lease: float | None = None, drain: float = DRAIN) -> None:
         self._opens = opens
         self._lease = lease
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
+        self._drain = drain
+        self._runs = Runs(drain)
 
     def __repr__(self) -> str:
         if not isinstance(self._opens, Secret):
             return f"midturn.open(store={type(self._opens).__name__})"
         return f"midturn.open({scheme_of(self._opens.reveal())!r})"  # no more of it: a URL may carry a password
 
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
-        opens = self._opens
-        self._store = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
+        if self._store is None:  # else it was awaited before
+            opens = self._opens
+            self._store = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
+            self._runs = Runs(self._drain)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        store, self._store = self._store, None
-        self._by_hand.clear()
-        if store is not None:
-            await store.close()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store, as the end of ``async with`` does. Closing it again does nothing."""
+        try:
+            await self._runs.close()
+        finally:
+            store, self._store = self._store, None
+            self._by_hand.clear()
+            if store is not None:
+                await store.close()
 
     @property
     def store(self) -> Store:
@@ -135,7 +161,8 @@ class OpenStore:
             durability=durability,
             journals=journals,
         )
-        return Session(self.store, check_id(session), what, _autogen(), options, lease=self._lease)
+        framework = self._framework()
+        return Session(self.store, check_id(session), what, framework, options, lease=self._lease, runs=self._runs)
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; return the checkpoint's number."""
@@ -151,12 +178,18 @@ class OpenStore:
         """
         return await self._saver(session, live).load()
 
+    def _framework(self) -> AutoGen:
+        """Return the framework of a new session. AutoGen is imported only then."""
+        from midturn.autogen.adapter import AutoGen
+
+        return AutoGen()
+
     def _saver(self, session: str, live: Any) -> Session[Event, TurnResult]:
         """Return a session for saving by hand. The same instance gets the same session, which knows what is stored."""
         known, case = self._by_hand.pop(session, (None, None))
         if known is not live or case is None:
-            if not _autogen().is_live(live):
-                raise StateInvalid(
+            if not self._framework().is_live(live):
+                raise InvalidArgument(
                     "saving and loading by hand needs a live agent or team, or something else with async save_state() "
                     f"and load_state(state), not a {type(live).__name__}",
                     path="what",
@@ -195,16 +228,16 @@ class OpenStore:
         first; a session that changes during the listing may then be missed or listed twice.
 
         Raises:
-            StateInvalid: there is no such status or order, or a label or the prefix is not valid.
+            InvalidArgument: there is no such status or order, or a label or the prefix is not valid.
         """
         wanted = _check_statuses(status)
         if status is not None and not wanted:
             return
         if order not in get_args(ListOrder):
-            raise StateInvalid(f"is {order!r}; it can be one of {', '.join(get_args(ListOrder))}", path="order")
+            raise InvalidArgument(f"is {order!r}; it can be one of {', '.join(get_args(ListOrder))}", path="order")
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise StateInvalid(f"must be a string, not {type(prefix).__name__}", path="prefix")
-        codec.check(prefix, "prefix")
+            raise InvalidArgument(f"must be a string, not {type(prefix).__name__}", path="prefix")
+        codec.check_argument(prefix, "prefix")
         labels = check_labels(labels)
         if "\0" in prefix:
             return  # no id has one
@@ -237,6 +270,27 @@ class OpenStore:
                 yield head
             after = heads[-1].session if order == "id" else cursor(heads[-1])
 
+    async def label(self, session: str, labels: Mapping[str, str | None]) -> None:
+        """Set labels of a session without running a turn. A label of the value ``None`` is removed, others stay.
+
+        Raises:
+            NotFound: there is no such session.
+            SessionBusy: a living worker holds the session.
+            Conflict: another worker wrote the session in the same moment.
+        """
+        gone = {name for name, value in labels.items() if value is None}
+        given = check_labels({name: value for name, value in labels.items() if value is not None})
+        before = (await self.info(session)).labels
+        merged = check_labels({name: value for name, value in {**before, **given}.items() if name not in gone})
+        ledger = Ledger(self.store, session, labels=merged, lease=self._lease)
+        await ledger.refresh()
+        await ledger.wait(0.0, stop_of(None))
+        if ledger.head is None:
+            raise NotFound.of(session)
+        if ledger.head.labels != before:
+            raise Conflict.of(session)
+        await ledger.write(status=ledger.head.status, progress=ledger.progress, release=True)
+
     async def delete(self, session: str) -> bool:
         """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail."""
         return await self.store.delete(check_id(session))
@@ -244,11 +298,11 @@ class OpenStore:
 
 def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus]:
     if not isinstance(status, Iterable | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise StateInvalid(f"must be a status or several, not {type(status).__name__}", path="status")
+        raise InvalidArgument(f"must be a status or several, not {type(status).__name__}", path="status")
     words = (status,) if isinstance(status, str) else status or ()
     for word in words:
         if word not in get_args(SessionStatus):
-            raise StateInvalid(f"is {word!r}; it can be one of {', '.join(get_args(SessionStatus))}", path="status")
+            raise InvalidArgument(f"is {word!r}; it can be one of {', '.join(get_args(SessionStatus))}", path="status")
     return frozenset(words)
 
 
@@ -265,9 +319,3 @@ async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: ListOrde
                 yield head
             index = heads.index(head)
             last, heads[index] = head.session, await anext(streams[index], None)
-
-
-def _autogen() -> AutoGen:
-    from midturn.autogen.adapter import AutoGen
-
-    return AutoGen()

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import Changed, Ledger, consistent
@@ -78,8 +78,8 @@ def check_number(number: object, name: str) -> int:
     """Return the number of a turn or a checkpoint, if it is a number.
 
     Raises:
-        StateInvalid: it is not.
+        InvalidArgument: it is not.
     """
     if type(number) is not int:
-        raise StateInvalid(f"must be a number, not {type(number).__name__}", path=name)
+        raise InvalidArgument(f"must be a number, not {type(number).__name__}", path=name)
     return number

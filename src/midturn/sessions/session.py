@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
-from midturn.errors import Conflict, StateInvalid, TurnFailed
-from midturn.framework import EventT_co, ResultT_co
+from midturn.errors import Conflict, InvalidArgument, StateInvalid, TurnFailed
+from midturn.framework import EventT_co, Input, ResultT_co
 from midturn.lease.ledger import Changed, Ledger, consistent
 from midturn.questions import check_by
 from midturn.record import codec
-from midturn.record.head import check_id
-from midturn.record.rows import task_digest
-from midturn.sessions.reader import SessionReader, check_number
+from midturn.record.head import Kind, check_id
+from midturn.record.rows import TurnRow, key_row
+from midturn.sessions.background import Background, Words, check_key, other_task
+from midturn.sessions.reader import check_number
+from midturn.sessions.runs import OwnRun, Runs
 from midturn.sessions.turnstile import Turnstile
 from midturn.stopping import stop_of
 from midturn.turns.instance import Instance
-from midturn.turns.open_turn import OpenQuestions
+from midturn.turns.open_turn import OpenQuestions, OpenTurn
 from midturn.turns.replay import Replay, replay
 from midturn.turns.runner import Diverged, TurnRunner
 from midturn.turns.session_options import Options
@@ -33,14 +35,44 @@ if TYPE_CHECKING:
     from midturn.stopping import Cancellation
     from midturn.store import Store
 
-MAX_KEY = 500
 PATIENCE = 1.0
 """After its timeout, a call whose writes are rejected retries for this many seconds, to learn who holds the session."""
 
 NO_OPTIONS = Options()
 
 
-class Session(SessionReader, Generic[EventT_co, ResultT_co]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A request of a caller."""
+
+    given: Input
+    key: str | None
+    digest: str
+    words: Words | None
+    """The words of a user, which may also be the answer to a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step(Generic[ResultT_co]):
+    """The next step for a task: a turn to perform, or a result."""
+
+    number: int
+    turn: OpenTurn | None = None
+    own: bool = True
+    """False if the turn is another one that was interrupted, and has to be finished first."""
+    result: ResultT_co | None = None
+
+    def tell(self, run: OwnRun[Any, Any] | None, key: str | None) -> None:
+        """Tell a run in the background what its task leads to, if there is one."""
+        if run is None:
+            return
+        if self.turn is None:
+            run.known(self.number)
+        elif self.own:
+            run.begin(self.number, key)
+
+
+class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
     """One long-running conversation or case: a drop-in for the framework's own task runner that remembers.
 
     ``id`` is its name in the store. Two calls at once on one session run one after the other.
@@ -55,8 +87,10 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         options: Options = NO_OPTIONS,
         *,
         lease: float | None = None,
+        runs: Runs | None = None,
     ) -> None:
         super().__init__(store, session)
+        self._runs = Runs() if runs is None else runs
         self._what = what
         self._options = options
         self._ledger = Ledger(store, session, labels=options.labels, lease=lease)
@@ -77,8 +111,12 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         *,
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
+        output_task_messages: bool = True,
     ) -> ResultT_co:
         """Run a turn, store its result and return it. If the turn asks people, ``waiting`` has the questions.
+
+        The turn runs as the agent's or team's own ``run()`` does, and the result has what that returns.
+        ``output_task_messages=False`` leaves the messages of the task out.
 
         With a ``key``, the same turn delivered twice runs once: a known key returns the recorded result.
 
@@ -91,7 +129,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             Conflict: the key was used before, for another task.
             HistoryLost: the store has lost turns that this object has seen; the turn did not run, or has no result.
         """
-        return await self._last(self._stream(self._framework.accept(task), key, cancellation_token))
+        given = Input(task=self._framework.accept(task), output_task_messages=output_task_messages)
+        return await self._last(self._stream(given, key, cancellation_token))
 
     async def run_stream(
         self,
@@ -99,9 +138,14 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         *,
         key: str | None = None,
         cancellation_token: Cancellation | None = None,
+        output_task_messages: bool = True,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Run a turn as :meth:`run` does; yield the events as they happen, and the result as the last item."""
-        async with aclosing(self._stream(self._framework.accept(task), key, cancellation_token)) as stream:
+        """Run a turn as the agent's or team's own ``run_stream()`` does; yield its events, and the result at the end.
+
+        The rest is as for :meth:`run`.
+        """
+        given = Input(task=self._framework.accept(task), streamed=True, output_task_messages=output_task_messages)
+        async with aclosing(self._stream(given, key, cancellation_token)) as stream:
             async for item in stream:
                 yield item
 
@@ -119,7 +163,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             TurnTimeout: the turn took too long again.
             ReplayDiverged: the code has changed, and the recorded calls do not fit.
         """
-        return await self._last(self.resume_stream(diverged=diverged, by=by, cancellation_token=cancellation_token))
+        return await self._last(self._resume(diverged, by, cancellation_token))
 
     async def resume_stream(
         self, *, diverged: Diverged = "raise", by: str | None = None, cancellation_token: Cancellation | None = None
@@ -128,15 +172,32 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
         """
+        async with aclosing(self._resume(diverged, by, cancellation_token)) as stream:
+            async for item in stream:
+                yield item
+
+    async def _resume(
+        self,
+        diverged: Diverged,
+        by: str | None,
+        token: Cancellation | None,
+        *,
+        run: OwnRun[EventT_co, ResultT_co] | None = None,
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         may_diverge_by = _may_diverge_by(diverged, by)
-        stop = stop_of(cancellation_token)
+        stop = stop_of(token) if run is None else run.stop
         async with self._turnstile.alone(stop) as until:
             while True:
                 await self._ledger.refresh()
+                if run is not None and self._ledger.busy() and self._ledger.progress.open == "running":
+                    run.known(self._ledger.progress.turn)
+                    return
                 await self._ledger.wait(until, stop)
                 if self._ledger.progress.open is None:
                     return
                 if self._ledger.progress.open == "waiting":
+                    if run is not None:
+                        run.known(self._ledger.progress.turn)
                     yield await self._questions.result(own=True)
                     return
                 try:
@@ -145,6 +206,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     self._give_way(error, until)
                     continue
                 break
+            if run is not None:
+                run.begin(self._ledger.progress.turn, turn.delivery.key)
             async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
                 async for item in stream:
                     yield item
@@ -171,16 +234,11 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         Raises:
             Conflict: the question was never asked, or is no longer open.
-            StateInvalid: the question does not allow this answer, or several questions are open.
+            InvalidArgument: the question does not allow this answer, or several questions are open.
         """
         return await self._last(
-            self.answer_stream(
-                answer,
-                question=question,
-                arguments=arguments,
-                by=by,
-                diverged=diverged,
-                cancellation_token=cancellation_token,
+            self._answer(
+                answer, question=question, arguments=arguments, by=by, diverged=diverged, token=cancellation_token
             )
         )
 
@@ -198,8 +256,27 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
 
         :func:`midturn.replayed` returns whether an event happened in an earlier attempt.
         """
+        async with aclosing(
+            self._answer(
+                answer, question=question, arguments=arguments, by=by, diverged=diverged, token=cancellation_token
+            )
+        ) as stream:
+            async for item in stream:
+                yield item
+
+    async def _answer(
+        self,
+        answer: str,
+        *,
+        question: str | None,
+        arguments: Mapping[str, Json] | None,
+        by: str | None,
+        diverged: Diverged,
+        token: Cancellation | None = None,
+        run: OwnRun[EventT_co, ResultT_co] | None = None,
+    ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         may_diverge_by, who = _may_diverge_by(diverged, by), check_by(by)
-        stop = stop_of(cancellation_token)
+        stop = stop_of(token) if run is None else run.stop
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
             decided = None
@@ -221,6 +298,8 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
                     decided = None
                     continue
                 break
+            if run is not None:
+                run.begin(self._ledger.progress.turn, turn.delivery.key)
             async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
                 async for item in stream:
                     yield item
@@ -252,11 +331,11 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         Nothing is written, and the session can be used at the same time.
 
         Raises:
-            NotFound: there is no such turn.
-            StateInvalid: the turn did not run to its end, its calls were removed, or the session has no factory.
+            InvalidArgument: the turn did not run to its end, or the session has no factory.
+            NotFound: there is no such turn, or its calls were removed.
         """
         if not self._instance.is_built:
-            raise StateInvalid("replaying needs a function that builds the agent or team", path="what")
+            raise InvalidArgument("replaying needs a function that builds the agent or team", path="what")
         check_number(turn, "turn")
         return await consistent(
             self._ledger.store,
@@ -272,7 +351,9 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         """
         options, ledger = replace(self._options, labels=None), self._ledger
         another = self._framework.another()
-        other = Session(ledger.store, check_id(session), self._what, another, options, lease=ledger.lease)
+        other = Session(
+            ledger.store, check_id(session), self._what, another, options, lease=ledger.lease, runs=self._runs
+        )
         if check_number(at, "at"):
             await other.begin_with(self.at(at))
         return other
@@ -310,7 +391,7 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
-                if self._ledger.progress.open in ("running", "waiting"):
+                if self._ledger.progress.is_unfinished:
                     raise TurnFailed(
                         f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished",
                         session=self.id,
@@ -333,50 +414,93 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             return await self._instance.load_given(self._ledger)
 
     async def _stream(
-        self, task: list[Json] | None, key: str | None, token: Cancellation | None
+        self,
+        given: Input,
+        key: str | None,
+        token: Cancellation | None,
+        *,
+        words: Words | None = None,
+        run: OwnRun[EventT_co, ResultT_co] | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        """Run one turn; yield its events, then its result."""
-        codec.check(task, "task")
-        digest = "" if key is None else self._digest(task)  # for a task of many megabytes, it takes time
+        codec.check_argument(given.task, "task")
+        asked = _Asked(given=given, key=key, digest=self._digest(given, key), words=words)
         contended = False
-        stop = stop_of(token)
+        stop = stop_of(token) if run is None else run.stop
         async with self._turnstile.alone(stop) as until:
             while True:
                 if self._instance.live is None or self._ledger.progress.open is not None:
                     await self._ledger.refresh()
+                if run is not None and (elsewhere := await self._elsewhere(asked)) is not None:
+                    run.known(elsewhere)
+                    return
                 await self._ledger.wait(until, stop)
-                number, known = await self._turn_of(key, digest)
-                if known is not None and (recorded := await self._runner.recorded(known.turn)) is not None:
-                    await self._ledger.refresh()  # the record must not be of another history than the one known here
-                    yield recorded
-                    return
-                progress = self._ledger.progress
-                own = known is not None and known.turn == progress.turn
-                if progress.open == "waiting":
-                    yield await self._questions.result(own=own)
-                    return
+                number, known = await self._turn_of(key, asked.digest)
                 try:
-                    if progress.open is not None and own:
-                        turn = await self._runner.reopen(own=True)
-                    elif self._interrupted():
-                        left = await self._runner.reopen(own=False)
-                        await self._last(self._runner.perform(left, stop, own=False))
-                        continue
-                    else:
-                        if contended:  # with the lease held, the state that is read next is the latest
-                            await self._take()
-                        turn = await self._runner.begin(task, key, number, digest, known)
+                    step = await self._step(asked, number, known, contended=contended)
                 except Conflict as error:
                     contended = True
                     self._give_way(error, until)
                     continue
-                break
-            async with aclosing(self._runner.perform(turn, stop, own=True)) as stream:
-                async for item in stream:
-                    yield item
+                if step is None:
+                    continue
+                step.tell(run, key)
+                if step.turn is None:
+                    yield cast("ResultT_co", step.result)
+                    return
+                async with aclosing(self._runner.perform(step.turn, stop, own=step.own)) as stream:
+                    async for item in stream:
+                        if step.own or (words is not None and not isinstance(item, self._framework.result_type)):
+                            yield item
+                if step.own:
+                    return
 
-    def _digest(self, task: list[Json] | None) -> str:
-        return task_digest(task and [self._framework.identity(message) for message in task])
+    async def _step(
+        self, asked: _Asked, number: int, known: KeyRow | None, *, contended: bool
+    ) -> _Step[ResultT_co] | None:
+        """Do what is next for a task: find its result, begin it, or continue the open turn. ``None``: look again.
+
+        Raises:
+            Conflict: another worker wrote the session first.
+        """
+        if known is not None and (recorded := await self._runner.recorded(known.turn)) is not None:
+            await self._ledger.refresh()  # the record must not be of another history than the one known here
+            return _Step(number=known.turn, result=recorded)
+        progress, words = self._ledger.progress, asked.words
+        own = known is not None and known.turn == progress.turn and progress.open is not None
+        if own and progress.open != "waiting":
+            turn = await self._runner.reopen(own=True)
+        elif known is not None and not own and await self._was_an_answer(known):
+            raise TurnFailed(
+                f"key {known.key!r} of session {self.id!r} delivered an answer in turn {known.turn}, which has no "
+                "result. The answer was not repeated in another turn.",
+                session=self.id,
+                turn=known.turn,
+                hint="To say it again, choose another key.",
+            )
+        elif progress.open == "waiting" and (words is None or known is not None):
+            if known is not None and await self._has_moved():  # the key may have answered the question since
+                return None
+            return _Step(number=progress.turn, result=await self._questions.result(own=own))
+        elif progress.open == "waiting" and words is not None:
+            row = None if asked.key is None else key_row(number, asked.key, progress.turn, asked.digest)
+            turn = await self._runner.reopen(own=True, decided=await self._questions.hear(words.text, words.by, row))
+        elif progress.is_unfinished:
+            return _Step(number=progress.turn, turn=await self._runner.reopen(own=False), own=False)
+        else:
+            if contended:  # with the lease held, the state that is read next is the latest
+                await self._take()
+            turn = await self._runner.begin(asked.given, asked.key, number, asked.digest, known)
+        return _Step(number=self._ledger.progress.turn, turn=turn)
+
+    async def _has_moved(self) -> bool:
+        """Read the head again; return whether somebody has written the session since it was read last."""
+        seq = self._ledger.seq
+        await self._ledger.refresh()
+        return self._ledger.seq != seq
+
+    async def _was_an_answer(self, known: KeyRow) -> bool:
+        """Return whether a key delivered the answer to a question, and not the task of its turn."""
+        return (await self._ledger.demand(Kind.TURN, TurnRow, known.turn)).key != known.key
 
     async def _turn_of(self, key: str | None, digest: str) -> tuple[int, KeyRow | None]:
         """Return the number for the next record of a key, and the latest record of that key if there is one.
@@ -386,27 +510,24 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
         """
         if key is None:
             return 0, None
-        number, known = await self._ledger.key(_check_key(key))
+        number, known = await self._ledger.key(check_key(key))
         if known is not None and known.task != digest:
-            raise Conflict(
-                f"key {key!r} of session {self.id!r} belongs to another task; choose another key for this one",
-                session=self.id,
-            )
+            raise other_task(self.id, key)
         return number, known
+
+    async def _elsewhere(self, asked: _Asked) -> int | None:
+        """Return the number of the turn that has this key, if another worker runs it now."""
+        if asked.key is None or self._ledger.busy() is None:
+            return None
+        _, known = await self._turn_of(asked.key, asked.digest)
+        progress = self._ledger.progress
+        return known.turn if known is not None and progress.open and known.turn == progress.turn else None
 
     async def _take(self) -> None:
         """Take the lease, unless this session holds it."""
         head = self._ledger.head
         if not self._ledger.owned:
             await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
-
-    async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
-        """Return the last item of a turn's stream, which is the result of the turn."""
-        result: Any = None
-        async with aclosing(stream):
-            async for item in stream:
-                result = item
-        return cast("ResultT_co", result)
 
     def _give_way(self, error: Conflict, until: float) -> None:
         """Drop the instance, because another worker wrote the session first; the caller tries again.
@@ -431,25 +552,14 @@ class Session(SessionReader, Generic[EventT_co, ResultT_co]):
             raise error
         self._refused = seen
 
-    def _interrupted(self) -> bool:
-        """Return whether the open turn was interrupted: its worker died, and nobody got a result or an error."""
-        return self._ledger.progress.open == "running"
-
 
 def _may_diverge_by(diverged: Diverged, by: str | None) -> str | None:
     """Return the person who lets a turn continue although its record does not fit; ``None`` if it must not continue.
 
     Raises:
-        StateInvalid: ``diverged`` is not known, or ``by`` is not a name.
+        InvalidArgument: ``diverged`` is not known, or ``by`` is not a name.
     """
     if diverged not in get_args(Diverged):
-        raise StateInvalid(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
+        raise InvalidArgument(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
     who = check_by(by)
     return who if diverged == "continue" else None
-
-
-def _check_key(key: str) -> str:
-    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StateInvalid(f"must be a string of 1 to {MAX_KEY} characters", path="key")
-    codec.check(key, "key")
-    return key

@@ -113,6 +113,7 @@ async def commit(
                 bodies=archive.bodies,
                 logs=packed.logs,
                 open=None,
+                answers=0,
                 attempts=0,
                 attempted=0.0,
                 blueprint=stamp.blueprint,

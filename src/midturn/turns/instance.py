@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import ref
 
-from midturn.errors import MigrationFailed, StateInvalid
+from midturn.errors import InvalidArgument, MigrationFailed, Misfit, StateInvalid
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import read_bodies, read_checkpoint
 from midturn.record.codec import is_object
@@ -48,7 +48,7 @@ def _naming(session: str) -> Generator[None]:
     """Name the session in the errors that are raised inside."""
     try:
         yield
-    except StateInvalid as error:
+    except Misfit as error:
         error.session = session
         raise
 
@@ -121,10 +121,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
         """Return the live instance that the session was created with.
 
         Raises:
-            StateInvalid: the session was created without a live instance.
+            InvalidArgument: the session was created without a live instance.
         """
         if self._given is None:
-            raise StateInvalid("saving and loading by hand needs a live agent or team", path="what")
+            raise InvalidArgument("saving and loading by hand needs a live agent or team", path="what")
         return self._given
 
     def forget(self) -> None:
@@ -272,10 +272,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
 
     async def _build(self) -> Any:
         if not self.is_runnable:
-            raise StateInvalid("give the session an agent, a team or a factory to run it", path="what")
+            raise InvalidArgument("give the session an agent, a team or a factory to run it", path="what")
         live = await build(self.blueprint, self._framework)
         if not hasattr(live, "run_stream"):
-            raise StateInvalid(
+            raise InvalidArgument(
                 f"a {type(live).__name__} cannot run turns; give an agent or a team",
                 path="factory" if self._given is None else "what",
                 session=self.session,
@@ -294,17 +294,17 @@ class Instance(Generic[EventT_co, ResultT_co]):
         """Claim a live instance for this session alone: two conversations in one agent would be mixed up.
 
         Raises:
-            StateInvalid: another session runs the instance, or the factory returned the same instance as before.
+            InvalidArgument: another session runs the instance, or the factory returned the same instance as before.
         """
         current = _assign(live, self.session)
         if current != self.session:
-            raise StateInvalid(
+            raise InvalidArgument(
                 f"this agent or team already runs session {current!r}; give a function that builds a new one each time",
                 path="what",
                 session=self.session,
             )
         if self._given is None and self._last is not None and self._last() is live:
-            raise StateInvalid(
+            raise InvalidArgument(
                 "returned the same agent or team as before; build a new one each time",
                 path="factory",
                 session=self.session,

@@ -6,9 +6,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from midturn.errors import Conflict, InDoubt, MigrationFailed, SessionBusy, StateInvalid
+from midturn.errors import Conflict, InDoubt, InvalidArgument, MigrationFailed, SessionBusy, StateInvalid
 from midturn.framework import EventT_co, Outcome, ResultT_co
-from midturn.history.checkpoints import messages_of, read_bodies
+from midturn.history.checkpoints import input_of, read_bodies
 from midturn.journal import recorded
 from midturn.journal.recorded import Delivery
 from midturn.lease.ledger import holder
@@ -19,7 +19,7 @@ from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from midturn.framework import Framework
+    from midturn.framework import Framework, Input
     from midturn.journal.recorded import Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class OpenTurn:
     """A turn that was accepted and has no result yet."""
 
-    task: list[Json] | None = None
+    given: Input
     delivery: Delivery
     version: int = 1
     """The latest version of the blueprint that has worked on the turn."""
@@ -59,7 +59,7 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
     built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
     return OpenTurn(
-        task=messages_of(bodies, row.task),
+        given=input_of(row, bodies),
         delivery=Delivery(key=row.key, born=row.at),
         version=max(row.version, progress.version),
         fingerprint=built,
@@ -141,6 +141,8 @@ class Decided:
     """The person who decided; empty if the caller does not say."""
     value: dict[str, Any]
     """The decision as the journal records it."""
+    key: Row | None = None
+    """The record of the key with which the answer was delivered."""
 
     def record(self, progress: Progress, archive: Archive) -> tuple[Progress, list[Row], CallRow]:
         """Return the progress with the decision, the rows that record it, and the call that it completes."""
@@ -163,7 +165,12 @@ class Decided:
             Row(kind=Kind.CALL, n=progress.calls, data=encode_record(row)),
             Row(kind=Kind.DECISION, n=progress.decisions, data=encode_record(decision)),
         ]
-        return replace(progress, calls=progress.calls + 1, decisions=progress.decisions + 1), rows, row
+        if self.key is not None:
+            rows.append(self.key)
+        progress = replace(
+            progress, calls=progress.calls + 1, decisions=progress.decisions + 1, answers=progress.answers + 1
+        )
+        return progress, rows, row
 
 
 class OpenQuestions(Generic[EventT_co, ResultT_co]):
@@ -211,15 +218,28 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         raise SessionBusy(text, session=session, owner="a human", hint=hint)
 
+    async def hear(self, words: str, by: str, key: Row | None) -> Decided:
+        """Return the decision that somebody's words make about the open question, if it asks for words.
+
+        Raises:
+            InDoubt: the turn waits for a decision about a call in doubt.
+            SessionBusy: the turn waits for an approval, or several people are asked.
+        """
+        questions = await self._ledger.steady(lambda: read_questions(self._ledger))
+        human = [question for question in questions if question.kind == "human"]
+        if len(human) != 1:
+            await self.result(own=False)
+        return replace(await self.decide(human[0].id, words, None, by), key=key)
+
     async def decide(self, question: str | None, answer: str, arguments: Mapping[str, Json] | None, by: str) -> Decided:
         """Return the decision that an answer makes about the question with this id, or about the only question.
 
         Raises:
             Conflict: the question was never asked, or is no longer open.
-            StateInvalid: the question does not allow this answer, or several questions are open.
+            InvalidArgument: the question does not allow this answer, or several questions are open.
         """
         if question is not None and not isinstance(question, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise StateInvalid(f"must be the id of a question, not {type(question).__name__}", path="question")
+            raise InvalidArgument(f"must be the id of a question, not {type(question).__name__}", path="question")
         return await self._ledger.steady(lambda: self._decide(question, answer, arguments, by))
 
     async def _decide(
@@ -232,7 +252,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         asked = turn.recorded.questions
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())
-            raise StateInvalid(
+            raise InvalidArgument(
                 f"several questions are open; name one of these:\n{listed}",
                 path="question",
                 session=session,
@@ -262,6 +282,9 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             runs = holder(self._ledger.head) is not None
             then = "its turn runs now" if runs else "its turn can continue"
             hint = "" if runs else "resume() continues the turn."
+        elif self._ledger.progress.open in ("failed", "cancelled"):
+            then = "its turn has ended without a result"
+            hint = "resume() tries the turn again."
         return Conflict(f"session {session!r} waits for {which}; {then}", session=session, hint=hint)
 
     async def record(self, decided: Decided) -> None:
@@ -305,6 +328,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
                 failures=progress.failures + 1,
                 decisions=progress.decisions + 1,
                 open=None,
+                answers=0,
                 blueprint=blueprint,
                 version=version,
             ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from midturn.errors import (
     HistoryLost,
+    InvalidArgument,
     LeaseLost,
     MidturnError,
     SessionDeleted,
@@ -19,7 +20,7 @@ from midturn.errors import (
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.picked_bodies import PickedBodies
-from midturn.history.turns import has_failed
+from midturn.history.turns import last_failure
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
 from midturn.journal.recorded import Delivery, Recorded
@@ -32,6 +33,7 @@ from midturn.record.rows import (
     TurnRow,
     calls_before,
     encode_record,
+    key_row,
     now,
 )
 from midturn.stopping import Escaped, fail, settled
@@ -39,13 +41,12 @@ from midturn.turns.commit import Stamp, commit
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from midturn.framework import Framework
+    from midturn.framework import Framework, Input
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
-    from midturn.record.codec import Json
-    from midturn.record.rows import CallRow, Ended, Origin, Progress
+    from midturn.record.rows import CallRow, Ended, Opened, Origin, Progress
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
     from midturn.turns.open_turn import Decided
@@ -70,7 +71,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._options = options
 
     async def begin(
-        self, task: list[Json] | None, key: str | None, key_number: int, digest: str, earlier: KeyRow | None
+        self, given: Input, key: str | None, key_number: int, digest: str, earlier: KeyRow | None
     ) -> OpenTurn:
         """Accept an input: take the lease and store the input before anything runs. Return the turn to perform.
 
@@ -81,11 +82,15 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         progress, archive = self._ledger.progress, self._instance.archive
         turn = progress.turn + 1
         numbers = None
-        if task is not None:
-            self._framework.check(self._instance.live, task)
-            numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(task)]
+        if given.task is not None:
+            self._framework.check(self._instance.live, given.task)
+            try:
+                numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(given.task)]
+            except StateInvalid as error:  # it is too long
+                raise InvalidArgument.of(error) from None
         kept, notes = await self._left_behind() if progress.open is not None else ((), ())
         row = self._turn_row(numbers, key, repairs, notes)
+        row = replace(row, streamed=given.streamed, output_task_messages=given.output_task_messages)
         calls = [] if earlier is None else calls_before(earlier)
         if earlier is not None and calls:
             again = f"key {key!r} was delivered before, as turn {earlier.turn}; what that turn did is not done again"
@@ -95,7 +100,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         rows = [_row(Kind.TURN, turn, row), *kept]
         rows += [_row(Kind.CALL, progress.calls + index, call) for index, call in enumerate(calls)]
         if key is not None:
-            rows.append(_row(Kind.KEY, key_number, KeyRow(key=key, turn=turn, task=digest)))
+            rows.append(key_row(key_number, key, turn, digest))
         progress = replace(
             progress,
             turn=turn,
@@ -103,21 +108,22 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             calls=progress.calls + len(calls),
             attempts=1,
             attempted=row.at,
+            answers=0,
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
         )
-        await self._open(progress, rows, own=True)
+        await self._open(progress, rows, own=True, waits=False)
         if calls:
             return await read_open_turn(self._ledger)
         delivery = Delivery(key=key, born=row.at)
-        return OpenTurn(task=task, delivery=delivery, version=row.version, notes=row.notes, recorded=Recorded())
+        return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=Recorded())
 
     async def _left_behind(self) -> tuple[Sequence[Row], Sequence[str]]:
         """Return what the next turn records of the open one, which it replaces: its calls, and a note if it acted."""
         progress = self._ledger.progress
         acted = (await read_open_turn(self._ledger)).recorded.acted()
         ended = "failed" if progress.open == "failed" else "was cancelled"
-        note = f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know that it was done"
+        note = f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know of that"
         return await keep_calls(self._ledger), [note] if acted else []
 
     async def reopen(self, *, own: bool, decided: Decided | None = None, may_diverge_by: str | None = None) -> OpenTurn:
@@ -145,13 +151,14 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=max(progress.version, self._instance.version),
         )
-        await self._open(progress, rows, own=own)
+        waits = bool(turn.recorded.questions) if decided is None else not decided.last
+        await self._open(progress, rows, own=own, waits=waits)
         if decided is not None and answered is not None:
             turn.recorded.add(answered, decided.value)
         return turn
 
-    async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool) -> None:
-        """Record that the turn runs, and take the lease, in one write."""
+    async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool, waits: bool) -> None:
+        """Record that the turn runs, and take the lease, in one write. ``waits`` is true if it has other questions."""
         await self._instance.begin()
         archive = self._instance.archive
         try:
@@ -163,7 +170,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                 )
         except asyncio.CancelledError as error:
             if own and self._ledger.owned:  # the turn was written nevertheless
-                await self._abort("cancelled", error)
+                await self._abort("cancelled", error, waits=waits)
             raise
 
     async def perform(
@@ -181,7 +188,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         try:
             journal = self._journal(turn, lost, diverged)
             stream = self._framework.stream(
-                self._instance.live, turn.task, journal, self._instance.blueprint.effects, (stop, lost)
+                self._instance.live, turn.given, journal, self._instance.blueprint.effects, (stop, lost)
             )
             self._limit(number, lost)
             async with self._ledger.hold(lost):
@@ -204,7 +211,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             await self._suspend(suspended.rows)
         except (asyncio.CancelledError, GeneratorExit) as error:
             if own:
-                await self._abort("cancelled", error)
+                await self._abort("cancelled", error, waits=bool(turn.recorded.questions))
             else:
                 self._instance.forget()
             raise
@@ -215,19 +222,18 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             error.session = error.session or self._ledger.session
             if not own:
                 error.add_note(f"This is turn {number}, which was interrupted before. Your task was not accepted.")
-            await self._abort("failed", error)
+            await self._abort("failed", error, waits=bool(turn.recorded.questions))
             raise
         except Exception as error:  # noqa: BLE001 - whatever the agent raised
             cause = error.error if isinstance(error, Escaped) else error
-            await self._abort("failed", cause)
+            await self._abort("failed", cause, waits=bool(turn.recorded.questions))
             which = "" if own else ", which was interrupted and had to be finished first,"
-            hint = "run() starts another task" if own else "Your task was not accepted: run() it again"
             raise TurnFailed(
                 f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(cause)}\n"
                 "The state is as it was before the turn.",
                 session=self._ledger.session,
                 turn=number,
-                hint=f"{hint}, resume() tries turn {number} again, discard() gives it up.",
+                hint=self._after_failure(own=own),
             ) from cause
         yield self._framework.result(
             self._instance.live,
@@ -237,6 +243,18 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             waiting=waiting,
             notes=notes,
         )
+
+    def _after_failure(self, *, own: bool) -> str:
+        """Return what can be done after the open turn failed, for the person who reads the error."""
+        progress = self._ledger.progress
+        hint = f"resume() tries turn {progress.turn} again, discard() gives it up."
+        if progress.open == "waiting":
+            hint = f"answer() continues turn {progress.turn} with the next answer, discard() gives it up."
+        elif own and not progress.is_unfinished:
+            hint = f"run() starts another task, {hint}"
+        if not own:
+            hint = f"Your task was not accepted: run() it again, {hint}"
+        return hint
 
     def _limit(self, turn: int, halt: Stop) -> None:
         """Stop this attempt at a turn when its timeout is over, if it has one and ``halt`` is not done before."""
@@ -340,8 +358,11 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             notes=tuple(notes),
         )
 
-    async def _abort(self, status: Ended, error: BaseException) -> None:
+    async def _abort(self, status: Ended, error: BaseException, *, waits: bool) -> None:
         """Record that the open turn ended without a checkpoint; drop its instance, or restore it if it was given.
+
+        If people have answered it, no other turn may replace it. It stays interrupted if it was cancelled, and goes
+        back to waiting if it ``waits`` for another answer.
 
         Raises:
             HistoryLost: the turn failed, and the store has lost it or what was before it.
@@ -358,11 +379,15 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             calls=calls_made(progress),
             attempts=progress.attempts,
         )
+        opened: Opened = status
+        if progress.answers and (waits or status == "cancelled"):
+            opened = "waiting" if waits else "running"
+        ended = status in ("failed", opened)
         try:
             write = self._ledger.write(
-                status=status,
-                progress=replace(progress, failures=progress.failures + 1, open=status),
-                rows=[_row(Kind.FAILURE, progress.failures, failure)],
+                status=opened,
+                progress=replace(progress, failures=progress.failures + ended, open=opened),
+                rows=[_row(Kind.FAILURE, progress.failures, failure)] if ended else (),
                 release=True,
             )
             await settled(write)
@@ -386,19 +411,49 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             is_open = turn == progress.turn and progress.open is not None
-            if not is_open and not await has_failed(self._ledger, turn):
+            if not is_open and await last_failure(self._ledger, turn) is None:
                 raise self._ledger.missing(Kind.CHECKPOINT, turn)  # to run it again would repeat what it did
             return None
-        messages = await PickedBodies(self._ledger, row.bodies).messages(row.messages)
-        outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
-        try:
-            return self._known(turn, outcome, row.notes)
-        except StateInvalid:  # messages of types that only the agent or team itself knows
-            await self._instance.load(self._ledger)
-            return self._known(turn, outcome, row.notes)
+        return await result_of(
+            row, self._ledger, turn, self._framework, live=self._instance.live, another=self._known_types
+        )
 
-    def _known(self, turn: int, outcome: Outcome, notes: Sequence[str]) -> ResultT_co:
-        return self._framework.result(self._instance.live, turn=turn, checkpoint=turn, outcome=outcome, notes=notes)
+    async def _known_types(self) -> Any:
+        await self._instance.load(self._ledger)
+        return self._instance.live
+
+
+async def recorded_result(
+    ledger: Ledger,
+    turn: int,
+    framework: Framework[EventT_co, ResultT_co],
+    live: Callable[[], Awaitable[Any]],
+) -> ResultT_co:
+    """Return the recorded result of a turn that is done."""
+    row = await ledger.demand(Kind.CHECKPOINT, CheckpointRow, turn)
+    return await result_of(row, ledger, turn, framework, live=None, another=live)
+
+
+async def result_of(
+    row: CheckpointRow,
+    ledger: Ledger,
+    turn: int,
+    framework: Framework[EventT_co, ResultT_co],
+    *,
+    live: Any,
+    another: Callable[[], Awaitable[Any]],
+) -> ResultT_co:
+    """Return the result in a record; ``another`` returns an agent or team that knows the types of its messages."""
+    messages = await PickedBodies(ledger, row.bodies).messages(row.messages)
+    outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
+
+    def known(live: Any) -> ResultT_co:
+        return framework.result(live, turn=turn, checkpoint=turn, outcome=outcome, notes=row.notes)
+
+    try:
+        return known(live)
+    except StateInvalid:  # messages of types that only the agent or team itself knows
+        return known(await another())
 
 
 async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.record.head import check_labels
 from midturn.versions.blueprint import check_timeout
 from midturn.versions.loading import OnDrift, check_policy
@@ -26,7 +26,7 @@ class Options:
     """The options of a session.
 
     Raises:
-        StateInvalid: an option has a wrong value; ``path`` names the option.
+        InvalidArgument: an option has a wrong value; ``path`` names the option.
     """
 
     labels: Mapping[str, str] | None = None
@@ -40,13 +40,13 @@ class Options:
     def __post_init__(self) -> None:
         check_policy(self.on_drift)
         if self.busy not in get_args(Busy):
-            raise StateInvalid(f"is {self.busy!r}; it can be 'wait' or 'raise'", path="busy")
+            raise InvalidArgument(f"is {self.busy!r}; it can be 'wait' or 'raise'", path="busy")
         if self.durability not in get_args(Durability):
-            raise StateInvalid(f"is {self.durability!r}; it can be 'call' or 'turn'", path="durability")
+            raise InvalidArgument(f"is {self.durability!r}; it can be 'call' or 'turn'", path="durability")
         if type(self.journals) is not int or self.journals < 0:
-            raise StateInvalid(f"is {self.journals!r}; give a number of turns, 0 or more", path="journals")
+            raise InvalidArgument(f"is {self.journals!r}; give a number of turns, 0 or more", path="journals")
         if type(self.timeout) not in (int, float) or not self.timeout >= 0:
-            raise StateInvalid(f"is {self.timeout!r}; give a number of seconds, 0 or more", path="timeout")
+            raise InvalidArgument(f"is {self.timeout!r}; give a number of seconds, 0 or more", path="timeout")
         check_timeout(self.turn_timeout, "turn_timeout")
         if self.labels is not None:
             check_labels(self.labels)
