@@ -20,14 +20,13 @@ def questions(cli, session):
 def test_a_turn_that_waits_says_what_it_asks_and_how_to_answer(cli):
     result = cli("chat", "app:desk", "case-42", "hello")
     asked = questions(cli, "case-42")[0]["id"]
-    assert result.out.splitlines() == [
+    assert result.out == ""
+    assert result.err.splitlines() == [
         "helper: 1 said, the last: hello",
         "turn 1 of case-42 waits for an answer",
         f"{asked} human, agent person",
         "  1 said, the last: hello",
         "  answer: TEXT",
-    ]
-    assert result.err.splitlines() == [
         "answer: midturn answer case-42 TEXT --app app:desk",
         "give the turn up: midturn discard case-42",
     ]
@@ -103,7 +102,7 @@ def test_the_history_has_who_decided(cli, monkeypatch):
     cli("resume", "app:cashier", "case-42")
     cli("chat", "app:cashier", "case-42", "refund")
     cli("discard", "case-42", "--yes")
-    turns = cli("show", "case-42", "--json").json["turns"]
+    turns = cli("show", "case-42", "--json").json["history"]
     made = [(made["kind"], made["by"]) for turn in turns for made in turn["decisions"]]
     assert made == [("approval", "ann@desk"), ("discard", "bob")]
     assert "approve (ann@desk)" in cli("show", "case-42@1").out
@@ -172,7 +171,7 @@ def test_a_denial_has_a_reason(cli, done):
 def test_of_several_questions_one_has_to_be_named_and_the_turn_asks_on(cli, done):
     cli("chat", "app:cashier", "case-42", "both")
     first, second = questions(cli, "case-42")
-    result = cli("answer", "case-42", "approve", "--app", "app:cashier", code=1)
+    result = cli("answer", "case-42", "approve", "--app", "app:cashier", code=2)
     assert first["id"] in result.err
     assert second["id"] in result.err
     result = cli("answer", "case-42", "approve", "--question", second["id"], "--app", "app:cashier")
@@ -212,15 +211,15 @@ def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["maybe"], 1, "it can be 'approve'"),
+        (["maybe"], 2, "it can be 'approve'"),
         (["approve", "--question", "00000000"], 1, "waits for no answer to question '00000000'"),
         (["approve", "--arguments", "[1]"], 2, "not a JSON object"),
         (["approve", "--arguments", "{"], 2, "not JSON"),
         (["approve", "--arguments", '{"a": NaN}'], 2, "NaN"),
         (["approve", "--arguments", '{"a": "\ud800"}'], 2, "surrogate"),
-        (["deny", "--arguments", "{}"], 1, "can only be changed together with 'approve'"),
-        (["approve", "--arguments", '{"oder": "B2"}'], 1, "the call has no oder; it has order"),
-        (["a\ud800"], 1, "surrogate"),
+        (["deny", "--arguments", "{}"], 2, "can only be changed together with 'approve'"),
+        (["approve", "--arguments", '{"oder": "B2"}'], 2, "the call has no oder; it has order"),
+        (["a\ud800"], 2, "surrogate"),
         (["--question", "00000000"], 2, "need an ANSWER"),
         (["--app", "app:cashier"], 2, "need an ANSWER"),
         (["approve", "--app", "app:nothing"], 2, "app has no 'nothing'"),
@@ -253,26 +252,26 @@ def test_a_session_that_is_not_there_is_exit_code_3(cli):
 
 
 def test_another_task_meanwhile_is_refused_with_both_ways_out(cli):
-    cli("chat", "app:desk", "case-42", "hello")
-    result = cli("chat", "app:desk", "case-42", "more", code=4)
-    assert result.err.startswith("error: turn 1 of session 'case-42' waits for an answer to: 1 said, the last: hello")
+    cli("chat", "app:cashier", "case-42", "refund")
+    result = cli("chat", "app:cashier", "case-42", "more", code=4)
+    assert result.err.startswith("error: turn 1 of session 'case-42' waits for an answer to: May refund")
     assert result.err.splitlines()[1:] == [
         "Your task was not accepted.",
         "see what is asked: midturn answer case-42",
         "give the turn up: midturn discard case-42",
     ]
     assert "--timeout" not in result.err
-    error = cli("chat", "app:desk", "case-42", "more", "--json", code=4).error
+    error = cli("chat", "app:cashier", "case-42", "more", "--json", code=4).error
     assert error["type"] == "SessionBusy"
     assert "midturn answer case-42" in error["hint"]
-    result = cli("chat", "app:desk", "case-43", stdin="hello\nmore\n", code=4)
+    result = cli("chat", "app:cashier", "case-43", stdin="refund\nmore\n", code=4)
     assert "turn 1 of session 'case-43' waits" in result.err
 
 
 def test_a_key_of_a_turn_that_waits_gives_its_question(cli):
     cli("chat", "app:desk", "case-42", "hello", "--key", "k")
     again = cli("chat", "app:desk", "case-42", "hello", "--key", "k")
-    assert again.out.startswith("turn 1 of case-42 waits for an answer\n")
+    assert again.err.startswith("turn 1 of case-42 waits for an answer\n")
     assert cli("chat", "app:desk", "case-42", "hello", "--key", "k", "--json").json["waiting"][0]["kind"] == "human"
 
 
@@ -315,7 +314,7 @@ def test_a_turn_that_is_given_up_is_no_more(cli, done):
     assert "type midturn discard other --yes" in cli("discard", "other", code=2).err
     assert cli("discard", "other", "--yes").out == "gave up turn 1 of other; the session is as it was before it\n"
     assert cli("answer", "other", "--json").json["waiting"] == []
-    assert [turn["status"] for turn in cli("show", "other", "--json").json["turns"]] == ["cancelled"]
+    assert [turn["status"] for turn in cli("show", "other", "--json").json["history"]] == ["cancelled"]
     assert cli("resume", "app:cashier", "other").out == "nothing to finish: no turn of other is open\n"
     assert done() == []
     assert cli("discard", "case-42").out == "nothing to give up: no turn of case-42 is open\n"

@@ -70,4 +70,4 @@ def test_a_bug_of_ours_is_not_blamed_on_the_app(cli, monkeypatch):
 
 
 def test_a_factory_of_something_else_is_an_error(cli):
-    assert "returned a dict, not an agent or a team" in cli("chat", "builtins:dict", "case-42", "hello", code=1).err
+    assert "returned a dict, not an agent or a team" in cli("chat", "builtins:dict", "case-42", "hello", code=2).err

@@ -9,23 +9,24 @@ import midturn
 
 def test_a_turn_prints_the_answer_and_the_line_that_continues_it(cli):
     result = cli("chat", "app:support", "case-42", "hello")
-    assert result.out == "helper: 1 said, the last: hello\n"
+    assert result.out == "1 said, the last: hello\n"
     assert result.err == "saved as checkpoint 1; continue: midturn chat app:support case-42\n"
 
 
 def test_the_next_turn_remembers(cli):
     cli("chat", "app:support", "case-42", "one")
-    assert cli("chat", "app:support", "case-42", "two").out == "helper: 2 said, the last: two\n"
+    assert cli("chat", "app:support", "case-42", "two").out == "2 said, the last: two\n"
 
 
 @pytest.mark.parametrize("app", ["support", "build", "agent", "build_streaming"])
 def test_an_app_is_a_blueprint_a_factory_or_an_agent(cli, app):
-    assert cli("chat", f"app:{app}", "case-42", "hello").out.rstrip(" \n") == "helper: 1 said, the last: hello"
+    assert cli("chat", f"app:{app}", "case-42", "hello").out.rstrip(" \n") == "1 said, the last: hello"
 
 
-def test_a_team_answers_with_all_its_voices(cli):
+def test_the_last_voice_of_a_team_is_its_answer(cli):
     result = cli("chat", "app:build_team", "case-42", "hello")
-    assert result.out == "first: 1 said, the last: hello\nsecond: 2 said, the last: 1 said, the last: hello\n"
+    assert result.out == "2 said, the last: 1 said, the last: hello\n"
+    assert result.err.startswith("first: 1 said, the last: hello\nsaved as")
 
 
 def test_the_line_that_continues_names_a_store_that_is_not_the_default_and_quotes(cli, monkeypatch):
@@ -58,19 +59,37 @@ def test_json_has_the_whole_turn(cli):
 
 
 def test_tool_calls_are_shown_beside_the_answer(cli):
-    assert cli("chat", "app:support", "case-42", "tool").out.splitlines() == [
+    result = cli("chat", "app:support", "case-42", "tool")
+    assert result.out == "A1 is on its way\n"
+    assert result.err.splitlines()[:2] == [
         'helper: look_up({"order": "A1"})',
         "helper: look_up returned A1 is on its way",
-        "helper: A1 is on its way",
     ]
+
+
+def test_a_question_is_no_answer_and_the_next_task_answers_it(cli):
+    asked = cli("chat", "app:desk", "case-42", "hello")
+    assert asked.out == ""
+    assert asked.err.startswith("helper: 1 said, the last: hello\nturn 1 of case-42 waits for an answer\n")
+    answered = cli("chat", "app:desk", "case-42", "fine", "--by", "ann")
+    assert answered.out == "fine\n"
+    assert "hello" not in answered.err, "it was shown before"
+    [turn] = cli("show", "case-42", "--json").json["history"]
+    assert [(made["answer"], made["by"]) for made in turn["decisions"]] == [("fine", "ann")]
+
+
+def test_a_task_does_not_approve_a_tool(cli, place):
+    cli("chat", "app:cashier", "case-42", "refund")
+    assert "waits for an answer to: May refund" in cli("chat", "app:cashier", "case-42", "approve", code=4).err
+    assert not (place / "done").exists()
 
 
 def test_the_same_key_runs_once_and_another_task_for_it_is_refused(cli):
     cli("chat", "app:support", "case-42", "hello", "--key", "k")
     again = cli("chat", "app:support", "case-42", "hello", "--key", "k")
-    assert again.out == "helper: 1 said, the last: hello\n"
+    assert again.out == "1 said, the last: hello\n"
     assert again.err.startswith("this was checkpoint 1; ")
-    assert len(cli("show", "case-42", "--json").json["turns"]) == 1
+    assert len(cli("show", "case-42", "--json").json["history"]) == 1
     error = cli("chat", "app:support", "case-42", "other", "--key", "k", "--json", code=1).error
     assert error["type"] == "Conflict"
 
@@ -122,7 +141,7 @@ def test_an_error_is_an_object_with_json(cli):
 
 def test_each_line_of_a_pipe_is_a_task(cli):
     result = cli("chat", "app:support", "case-42", stdin="one\n\n  \ntwo\n")
-    assert result.out == "helper: 1 said, the last: one\nhelper: 2 said, the last: two\n"
+    assert result.out == "1 said, the last: one\n2 said, the last: two\n"
 
 
 def test_a_pipe_with_json_gives_a_line_for_each_turn(cli):
@@ -132,8 +151,8 @@ def test_a_pipe_with_json_gives_a_line_for_each_turn(cli):
 
 def test_a_pipe_ends_with_the_first_turn_that_fails(cli):
     result = cli("chat", "app:support", "case-42", stdin="one\nfail\ntwo\n", code=1)
-    assert result.out == "helper: 1 said, the last: one\n"
-    assert len(cli("show", "case-42", "--json").json["turns"]) == 2
+    assert result.out == "1 said, the last: one\n"
+    assert len(cli("show", "case-42", "--json").json["history"]) == 2
 
 
 def test_a_pipe_that_is_not_text_is_refused(cli):
@@ -153,7 +172,7 @@ def test_a_session_that_is_busy_has_an_exit_code_of_its_own(cli, start, place, u
     assert "error: session 'case-42' is held by another worker: " in result.err
     (place / "go").touch()
     assert holder.end().code == 0
-    assert cli("chat", "app:support", "case-42", "hello").out == "helper: 2 said, the last: hello\n"
+    assert cli("chat", "app:support", "case-42", "hello").out == "2 said, the last: hello\n"
 
 
 def test_a_deleted_session_is_not_found(cli):
@@ -173,7 +192,7 @@ def test_a_deleted_session_is_not_found(cli):
     ],
 )
 def test_a_value_that_cannot_be_stored_is_an_error_and_no_traceback(cli, words, said):
-    assert said in cli("chat", "app:support", *words, code=1).err
+    assert said in cli("chat", "app:support", *words, code=2).err
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_sessions_move_with_all_they_have(cli, way):
     [listed] = cli("ls", "--label", "team=claims", "--store", target, "--json").json
     assert (listed["id"], listed["turns"], listed["problem"]) == ("case-42", 3, None)
     answer = cli("chat", "app:support", "case-42", "again", "--store", target)
-    assert answer.out == "helper: 3 said, the last: again\n"
-    assert len(facts(cli, "case-42", source)["turns"]) == 3
+    assert answer.out == "3 said, the last: again\n"
+    assert len(facts(cli, "case-42", source)["history"]) == 3
 
 
 def test_only_the_named_sessions_are_copied(cli):

@@ -32,7 +32,7 @@ def test_an_imported_session_goes_on_where_it_was(cli, saved):
     result = cli("import", "state.json", "case-42")
     assert result.out == "imported as checkpoint 1 of case-42\n"
     assert result.err == "continue: midturn chat APP case-42\n"
-    assert cli("chat", "app:support", "case-42", "again").out == "helper: 2 said, the last: again\n"
+    assert cli("chat", "app:support", "case-42", "again").out == "2 said, the last: again\n"
     assert "imported" in cli("show", "case-42").out
 
 

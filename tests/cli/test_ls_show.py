@@ -2,11 +2,13 @@
 
 import json
 import sqlite3
-import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from midturn.cli.output import ago
+import midturn
+from midturn.cli.ls import _print_sessions
+from midturn.cli.output import ago, console
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_the_last_turns_are_enough(cli):
     assert "user: one" not in result.out
     assert "user: three" in result.out
     assert result.err == "1 earlier turns are not shown\n"
-    assert [turn["number"] for turn in cli("show", "case-42", "--limit", "9", "--json").json["turns"]] == [1, 2, 3]
+    assert [turn["number"] for turn in cli("show", "case-42", "--limit", "9", "--json").json["history"]] == [1, 2, 3]
 
 
 def test_a_turn_is_shown_in_full(cli):
@@ -123,7 +125,7 @@ def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
     assert turn["messages"] == answer["messages"]
     assert turn["session"] == "case-42"
     assert turn["usage"] == answer["usage"]
-    assert cli("show", "case-42", "--json").json["turns"] == [
+    assert cli("show", "case-42", "--json").json["history"] == [
         {name: value for name, value in turn.items() if name not in ("session", "beside", "calls", "questions")}
     ]
 
@@ -268,8 +270,10 @@ def test_a_store_that_cannot_be_opened_is_an_error_and_no_traceback(cli, place, 
     (place / "folder").mkdir()
     (place / "folder" / "file").write_text("not ours")
     before = (place / "app.py").read_bytes()
-    assert cli("ls", "--store", url, code=1).err.startswith("error: ")
-    assert cli("ls", "--store", url, "--json", code=1).error["type"] == "StoreUnavailable"
+    wrong = url in ("nothing://x", "sqlite://", "file://")
+    code, kind = (2, "InvalidArgument") if wrong else (1, "StoreUnavailable")
+    assert cli("ls", "--store", url, code=code).err.startswith("error: ")
+    assert cli("ls", "--store", url, "--json", code=code).error["type"] == kind
     assert (place / "app.py").read_bytes() == before
 
 
@@ -288,17 +292,35 @@ def test_stored_text_cannot_drive_the_terminal(cli):
     assert cli("show", "evil\x1b[2J@1", "--json").out.isascii()
 
 
+@pytest.mark.parametrize("length", [10, 40, 60, 120])
+def test_an_id_can_be_copied_from_a_narrow_terminal(monkeypatch, length):
+    id_ = ("case-" + "0123456789" * 20)[:length]
+    at = datetime.now(UTC)
+    labels = {"team": "claims", "tier": "x" * 60}
+    info = midturn.SessionInfo(
+        id=id_, status="idle", seq=1, turns=1234, checkpoint=1, labels=labels, created=at, updated=at
+    )
+    monkeypatch.setattr(console(), "width", 80)
+    with console().capture() as printed:
+        _print_sessions([info], "sqlite:///midturn.db")
+    lines = printed.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = [line.split("  ")[0].strip() for line in lines[2:]]
+    assert "".join(cells) == id_, "on one line if there is room, and never cut"
+    assert len(list(filter(None, cells))) == 1 or length > 60
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(-5, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7200, "2 h ago"), (6 * 86400, "6 d ago")],
 )
 def test_times_are_told_as_people_do(seconds, text):
-    now = time.time()
-    assert ago(now - seconds, now) == text
+    now = datetime.now(UTC)
+    assert ago(now - timedelta(seconds=seconds), now) == text
 
 
 def test_a_time_long_ago_is_a_date():
-    assert ago(86400.0 * 365, time.time()).startswith("1971-01-01 ")
+    assert ago(datetime.fromtimestamp(86400.0 * 365, UTC), datetime.now(UTC)).startswith("1971-01-01 ")
 
 
 def test_messages_of_every_kind_can_be_shown(cli, place):

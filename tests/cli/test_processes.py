@@ -23,7 +23,7 @@ def test_a_signal_in_a_turn_leaves_a_session_that_can_be_resumed(cli, start, unt
         f"try it again: midturn resume app:support case-42 --store {url}",
     ]
     shown = cli("show", "case-42", "--json", *where).json
-    assert [turn["status"] for turn in shown["turns"]] == ["done", "cancelled"]
+    assert [turn["status"] for turn in shown["history"]] == ["done", "cancelled"]
     assert shown["owner"] is None
     Path("go").touch()
     assert cli("resume", "app:support", "case-42", *where).out.endswith("helper: 2 said, the last: wait\n")
@@ -132,10 +132,10 @@ def test_the_version_and_the_help(cli):
     assert "No such command" in cli("nothing", "--json", code=2).error["message"]
 
 
-def test_a_reader_that_goes_away_in_a_turn_stops_it_without_a_word(cli, start):
+def test_a_reader_that_goes_away_in_a_turn_ends_the_command_without_a_word(cli, start):
     process = start("chat", "app:build_streaming", "case-42", "hello")
     process.stop_reading()
     result = process.end()
     assert result.code == 1
     assert result.err == ""
-    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["cancelled"]
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["history"]] == ["done"]

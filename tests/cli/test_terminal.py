@@ -5,7 +5,7 @@ CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
     chat = terminal("chat", "app:support", "case-42", new=True)
-    chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends\n> ")
+    chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends, /help helps\n> ")
     chat.type("one\n")
     chat.wait_for("helper: 1 said, the last: one\n")
     chat.wait_for("saved as checkpoint 1; continue: midturn chat app:support case-42\n> ")
@@ -17,7 +17,7 @@ def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
     chat.type("/exit\n")
     chat.wait_for("continue: midturn chat app:support case-42")
     assert chat.end() == 0
-    assert len(cli("show", "case-42", "--json").json["turns"]) == 2
+    assert len(cli("show", "case-42", "--json").json["history"]) == 2
 
 
 def test_the_end_of_input_ends_it(terminal):
@@ -26,6 +26,46 @@ def test_the_end_of_input_ends_it(terminal):
     chat.type(CTRL_D)
     chat.wait_for("\ncontinue: midturn chat app:support case-42")
     assert chat.end() == 0
+
+
+def test_commands_are_not_sent_to_the_agent_unless_it_is_asked_for(terminal, cli):
+    chat = terminal("chat", "app:support", "case-42")
+    chat.wait_for("> ")
+    chat.type("/help\n")
+    chat.wait_for("/history     show what was said so far\n/exit /quit")
+    chat.wait_for("> ")
+    chat.type("/histori\n")
+    chat.wait_for("/histori is not a command; /help lists them. Send the line to the agent? [y/N] ")
+    chat.type("\n")
+    chat.wait_for("> ")
+    chat.type("/think about it\n")
+    chat.wait_for("[y/N] ")
+    chat.type("y\n")
+    chat.wait_for("helper: 1 said, the last: /think about it\n")
+    chat.wait_for("> ")
+    chat.type("/etc/hosts is a path\n")
+    chat.wait_for("helper: 2 said, the last: /etc/hosts is a path\n")
+    chat.wait_for("> ")
+    chat.type("/history\n")
+    chat.wait_for("2 said, the last: /etc/hosts")
+    chat.wait_for("> ")
+    chat.type("/quit\n")
+    chat.wait_for("continue: midturn chat app:support case-42")
+    assert chat.end() == 0
+    assert len(cli("show", "case-42", "--json").json["history"]) == 2
+
+
+def test_lines_break_between_words(terminal):
+    text = "a word after a word and " + "x" * 50 + " and the end"
+    for app in ("support", "build_streaming"):
+        chat = terminal("chat", f"app:{app}", app, text, columns=40)
+        assert chat.end() == 0
+        shown = chat.plain.replace("\r", "").partition("saved as")[0]
+        lines = shown.splitlines()
+        assert lines[0].rstrip() == "helper: 1 said, the last: a word after a"
+        assert lines[1].rstrip() == "word and"
+        assert lines[2].rstrip() == "x" * 50, "the terminal breaks it"
+        assert lines[-1].strip().endswith("and the end")
 
 
 def test_text_is_shown_while_the_model_writes_it_and_only_once(terminal):
@@ -54,7 +94,7 @@ def test_an_interrupted_turn_comes_back_to_the_prompt(terminal, until_begun, cli
     chat.type(CTRL_C)
     chat.wait_for("\ncontinue: midturn chat app:support case-42")
     assert chat.end() == 130
-    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["cancelled", "done"]
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["history"]] == ["cancelled", "done"]
 
 
 def test_a_failed_turn_comes_back_to_the_prompt(terminal):
@@ -93,7 +133,7 @@ def test_a_question_of_the_agent_that_is_interrupted_ends_the_chat(terminal):
 def test_colours_are_left_out_when_nobody_wants_them(terminal, monkeypatch):
     chat = terminal("chat", "app:support", "case-42", "hello")
     assert chat.end() == 0
-    assert "\x1b[1;36mhelper: \x1b[0m" in chat.screen
+    assert "\x1b[1;36mhelper:\x1b[0m" in chat.screen
     monkeypatch.setenv("NO_COLOR", "1")
     chat = terminal("chat", "app:support", "case-42", "hello")
     assert chat.end() == 0
@@ -121,14 +161,16 @@ def test_rm_asks_first(terminal, cli):
 
 
 def test_tables_fit_a_narrow_terminal(terminal, cli):
-    cli("chat", "app:support", "case-" + "4" * 100, "hello " * 50, "--label", "team=claims")
-    for words in (["ls"], ["show", "case-" + "4" * 100]):
+    name = "case-" + "4" * 100
+    cli("chat", "app:support", name, "hello " * 50, "--label", "team=claims")
+    lines = {}
+    for words in (["ls"], ["show", name]):
         table = terminal(*words, columns=60)
         assert table.end() == 0
-        lines = table.plain.splitlines()
-        assert lines
-        assert max(map(len, lines)) <= 60
-        assert "…" in table.plain
+        lines[words[0]] = table.plain.splitlines()
+        assert max(map(len, lines[words[0]])) <= 60
+    assert name in "".join(lines["ls"])  # it is there to be copied
+    assert "…" in "".join(lines["show"])
 
 
 def test_many_sessions_are_resumed_with_a_bar(terminal, crash, place):
@@ -157,7 +199,7 @@ def test_a_question_of_a_turn_is_asked_at_the_prompt(terminal, cli):
     chat.wait_for("\n> ")
     chat.type("/exit\n")
     assert chat.end() == 0
-    [turn] = cli("show", "case-42", "--json").json["turns"]
+    [turn] = cli("show", "case-42", "--json").json["history"]
     assert turn["messages"][-1]["content"] == "fine"
 
 
@@ -200,7 +242,7 @@ def test_a_question_that_is_left_open_is_asked_again_later(terminal, cli):
     chat.type(CTRL_C)
     chat.wait_for(f"continue: midturn chat app:desk case-42\n{ways}")
     assert chat.end() == 130
-    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["turns"]] == ["waiting"]
+    assert [turn["status"] for turn in cli("show", "case-42", "--json").json["history"]] == ["waiting"]
     chat = terminal("chat", "app:desk", "case-42", "more")
     chat.wait_for("answer> ")
     chat.type("fine\n")

@@ -12,6 +12,7 @@ import gzip
 import json
 import sys
 from dataclasses import asdict
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,7 +61,7 @@ async def read(store):
             "tree": await case.at(info.checkpoint).tree(),
             "waiting": None if waiting is None else asdict(waiting),
         }
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(found, default=datetime.isoformat))
 
 
 def main(folder):

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from midturn.cli.app_argument import load_app
-from midturn.cli.calls import calls_json, print_calls
+from midturn.cli.calls import print_calls
 from midturn.cli.conversation import Conversation
 from midturn.cli.options import busy_option, by_option, command_line, common, timeout_option, traceback_option
 from midturn.cli.output import clean, note, print_json, say
-from midturn.cli.questions import open_questions, print_questions, print_ways, questions_json, waits
+from midturn.cli.questions import open_questions, print_questions, print_ways, waits
 from midturn.cli.session_argument import existing, find_session, reader
 from midturn.cli.signals import run, stoppable
-from midturn.errors import Conflict, StateInvalid
+from midturn.errors import Conflict, InvalidArgument, StateInvalid
+from midturn.history.json_view import calls_json, questions_json
 from midturn.record.codec import decode_foreign, is_object
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def answer(
                     conversation = Conversation(store, case, app=app, url=url, as_json=as_json, by=by)
                     conversation.announce(info, timeout if busy == "wait" else 0.0)
                     await conversation.answer(text, question=question, arguments=arguments)
-            except (StateInvalid, Conflict) as error:
+            except (InvalidArgument, Conflict) as error:
                 if (isinstance(error, Conflict) or error.path in ("question", "answer", "arguments")) and not as_json:
                     error.add_note(f"see what is asked: {command_line('answer', session, url=url)}")
                 raise
@@ -161,7 +162,7 @@ def _look(session: str, *, url: str, as_json: bool) -> None:
     questions = turn.questions if turn is not None else ()
     if as_json:
         asked = {"turn": turn.number if turn is not None else None, "waiting": questions_json(questions)}
-        print_json({"session": session} | asked | {"calls": calls_json(turn)})
+        print_json({"session": session} | asked | {"calls": calls_json(turn.calls if turn is not None else ())})
     elif turn is None:
         say(f"nothing is asked: no turn of {session} waits for an answer")
     else:

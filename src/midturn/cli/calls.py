@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from midturn.cli.messages import Said, text_of
-from midturn.cli.output import iso, say
+from midturn.cli.output import say
 from midturn.questions import decided
 from midturn.record.codec import is_object
 
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
 
 PEOPLE = ("human", "approval", "doubt")
 """Kinds of calls that people answer."""
-
-
-def calls_json(turn: Turn | None) -> list[dict[str, Any]] | None:
-    """Return the calls of a turn for scripts; ``None`` if they were not recorded."""
-    calls = turn.calls if turn is not None else ()
-    return None if calls is None else [dataclasses.asdict(call) | {"at": iso(call.at)} for call in calls]
 
 
 def print_calls(turn: Turn) -> None:
@@ -36,7 +29,7 @@ def print_calls(turn: Turn) -> None:
 
 
 def _line(call: Call) -> Text:
-    who = call.kind if call.kind in PEOPLE else call.agent or call.kind
+    who = call.kind if call.kind in PEOPLE else call.path or call.kind
     result = _result(call.kind, call.result)
     return Said(who, f"{call.name}: {result}" if call.name else result, aside=True).as_line()
 

@@ -10,10 +10,12 @@ from midturn.cli.errors import AppInvalid, Stopped
 from midturn.cli.messages import Live
 from midturn.cli.options import command_line
 from midturn.cli.output import note, print_json, say
-from midturn.cli.questions import answer_line, open_questions, print_questions, questions_json, waits
+from midturn.cli.questions import answer_line, open_questions, print_questions, waits
 from midturn.cli.session_argument import look_up
+from midturn.cli.show import print_history
 from midturn.cli.signals import stoppable
-from midturn.errors import MidturnError, StateInvalid
+from midturn.errors import MidturnError, Misfit
+from midturn.history.json_view import questions_json
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from midturn.turns.runner import Diverged
 
 T = TypeVar("T")
+
+HISTORY = 20
+"""Number of turns that ``/history`` shows."""
 
 
 class Conversation:
@@ -39,8 +44,12 @@ class Conversation:
         as_json: bool,
         by: str | None,
         asks: bool = False,
+        alone: bool = False,
     ) -> None:
-        """Prepare to run a session for the person ``by``, who answers questions at the terminal if ``asks`` is true."""
+        """Prepare to run a session for the person ``by``, who answers questions at the terminal if ``asks`` is true.
+
+        ``alone`` is true if stdout gets nothing but the answers.
+        """
         self._store = store
         self._case = case
         self._app = app
@@ -48,9 +57,10 @@ class Conversation:
         self._as_json = as_json
         self._by = by
         self._asks = asks
+        self._alone = alone
         self._waits = False
         """True if the open turn waited for an answer when it was last read."""
-        self.live = Live()
+        self.live = Live(alone=alone)
 
     async def asked(self) -> tuple[Question, ...]:
         """Return the questions of the open turn; none if nobody is there to answer them."""
@@ -96,7 +106,7 @@ class Conversation:
         if info.status == "interrupted" or (info.status == "waiting" and self._asks):
             result = await self._resume()
             if result is not None and not self._as_json:
-                self._show(result)
+                self._show(result, answers=False)
 
     async def finish(self, patience: float, *, diverged: Diverged = "raise") -> None:
         """Finish or repeat the open turn and print it. It raises the same errors as :meth:`turn`."""
@@ -113,17 +123,13 @@ class Conversation:
         """Run a turn and print it.
 
         Raises:
-            Stopped: a signal came. The turn was cancelled, and the session is as it was before.
+            Stopped: a signal came. The turn was cancelled, and the session is as it was before. If people have
+                answered the turn, it stays interrupted.
             AppInvalid: the agent or team could not be built.
         """
-        from autogen_agentchat.messages import TextMessage
-
-        message = TextMessage(content=task, source="user")
-        self.live = Live(message.id)
-        result = await self._watch(self._run(message, key))
+        self.live = Live(task=task, alone=self._alone)
+        result = await self._watch(self._say(task, key))
         recorded = key is not None and not self.live.heard and result.waiting is None
-        if recorded:
-            self.live = Live(result.messages[0].id)  # the recorded task, which has another id
         self._show(result, "this was" if recorded else "saved as")
 
     async def answer(
@@ -133,7 +139,7 @@ class Conversation:
         self.live.again()
         try:
             result = await self._watch(self._case.answer(text, question=question, arguments=arguments, by=self._by))
-        except (StateInvalid, AppInvalid) as error:
+        except (Misfit, AppInvalid) as error:
             info = await look_up(self._store, self._case.id)
             if info is not None and info.status == "interrupted":  # the answer is recorded
                 error.add_note(f"continue turn {info.turns}: {self._resume_line}")
@@ -147,38 +153,43 @@ class Conversation:
             self._note(f"another worker holds the session ({info.owner}); waiting up to {patience:g} s")
 
     async def _resume(self, diverged: Diverged = "raise") -> TurnResult | None:
-        self.live = Live()
+        self.live = Live(alone=self._alone)
         return await self._watch(self._case.resume(diverged=diverged, by=self._by))
 
-    def _show(self, result: TurnResult, kept: str = "saved as") -> None:
-        """Print the part of a result that was not printed yet."""
+    def _show(self, result: TurnResult, kept: str = "saved as", *, answers: bool = True) -> None:
+        """Print the part of a result that was not printed yet. ``answers`` is true if it is what was asked for."""
         self._waits = result.waiting is not None
         if self._as_json:
             print_json(result_json(self._case.id, result))
             return
         for message in result.messages:
             self.live.show(message.dump())
-        self.live.end()
+        self.live.conclude(done=answers and result.waiting is None)
         if result.waiting is None:
             note(f"{kept} checkpoint {result.checkpoint}; {self.next_line}")
             return
         self.live.asks = False  # the turn is stored, and nothing reads the terminal
         questions = result.waiting.questions
-        say(f"turn {result.turn} of {self._case.id} waits for {waits(questions)}")
-        print_questions(questions)
+        say(f"turn {result.turn} of {self._case.id} waits for {waits(questions)}", err=self._alone)
+        print_questions(questions, err=self._alone)
         for way in () if self._asks else self.ways(questions):
             note(way)
 
-    async def _run(self, message: Any, key: str | None) -> TurnResult:
-        if self._as_json:
-            return await self._case.run(message, key=key)
-        from midturn.autogen.adapter import TurnResult
+    async def history(self) -> None:
+        """Print the turns of the session so far."""
+        turns = [turn async for turn in self._case.history(last=HISTORY + 1)]
+        print_history(turns[-HISTORY:], hidden=turns[-1].number - HISTORY if len(turns) > HISTORY else 0)
 
-        async with aclosing(self._case.run_stream(message, key=key)) as stream:
+    async def _say(self, task: str, key: str | None) -> TurnResult:
+        if self._as_json:
+            return await self._case.say(task, key=key, by=self._by)
+        from midturn.autogen.adapter import TurnResult, replayed
+
+        async with aclosing(self._case.say_stream(task, key=key, by=self._by)) as stream:
             async for item in stream:
                 if isinstance(item, TurnResult):
                     return item
-                self.live.show(item.dump())
+                self.live.hide(item.dump()) if replayed(item) else self.live.show(item.dump())
         raise RuntimeError("a turn ended without a result")
 
     async def _watch(self, work: Coroutine[Any, Any, T]) -> T:
@@ -202,6 +213,9 @@ class Conversation:
         message, hint = "stopped", self.next_line
         if info is not None and info.status == "cancelled":
             message, hint = f"turn {info.turns} was cancelled; the session is as it was before it", self._again
+        elif info is not None and info.status in ("interrupted", "waiting"):
+            self._waits = info.status == "waiting"
+            message, hint = f"turn {info.turns} was stopped; it keeps what people answered", self._again
         stop = Stopped(number, message, session=self._case.id)
         stop.add_note(hint)
         return stop

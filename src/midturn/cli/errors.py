@@ -18,13 +18,14 @@ from midturn.errors import (
     Conflict,
     HistoryLost,
     InDoubt,
+    InvalidArgument,
     MidturnError,
     MigrationFailed,
+    Misfit,
     NotFound,
     ReplayDiverged,
     SessionBusy,
     SessionDeleted,
-    StateInvalid,
     TurnFailed,
     TurnTimeout,
 )
@@ -65,7 +66,7 @@ def report(error: BaseException, *, as_json: bool, trace: bool = False) -> int:
     if cause := _trace(error, trace=trace):
         click.echo(clean(hidden(cause)), err=True)
     first, _, more = message.partition("\n")
-    others = error.differences[1:] if isinstance(error, StateInvalid) else ()
+    others = error.differences[1:] if isinstance(error, Misfit) else ()
     lines = [*more.splitlines(), *map(": ".join, others), *_hints(error)]
     complain(hidden(first), *map(hidden, lines), title="" if isinstance(error, Stopped) else "error: ")
     return code
@@ -80,7 +81,7 @@ def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
     """Return an error for scripts."""
     found: dict[str, Any] = {"type": type(error).__name__, "message": _meaning(error)[1]}
     found |= {name: value for name in FACTS if (value := getattr(error, name, None))}
-    if isinstance(error, StateInvalid):
+    if isinstance(error, Misfit):
         found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
     found |= {"hint": "; ".join(hints)} if (hints := _hints(error)) else {}
     found |= {"traceback": cause} if (cause := _trace(error, trace=trace)) else {}
@@ -114,6 +115,8 @@ def _exit_code(error: MidturnError) -> int:
             return 4
         case NotFound() | SessionDeleted():
             return 3
+        case InvalidArgument():
+            return 2
         case _:
             return 1
 
@@ -125,7 +128,7 @@ def _sentence(error: MidturnError) -> str:
             return f"session {error.session!r} is held by another worker: {error.owner}"
         case TurnFailed() | TurnTimeout() | ReplayDiverged():
             return text.partition("\n")[0]  # more lines may be a traceback of the agent's
-        case StateInvalid():
+        case Misfit():
             return ": ".join(error.differences[0])
         case _:
             return text
@@ -162,7 +165,7 @@ def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # 
         case ReplayDiverged():
             anyway = command_line("resume", given.app, session, url=given.url, flags=["--continue"])
             return [f"continue all the same, knowing that this is done: {anyway}", discard]
-        case StateInvalid(path="question") if error.hint:
+        case InvalidArgument(path="question") if error.hint:
             line = command_line("answer", session, "ANSWER", url=given.url, flags=["--question", "ID"])
             return [f"name one: {line}"]
         case Conflict() if error.hint:

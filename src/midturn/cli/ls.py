@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 import click
+from rich.cells import cell_len
 from rich.text import Text
 
 from midturn.cli.options import command_line, common, label_option
-from midturn.cli.output import ago, cell, clean, iso, line, note, print_json, print_table, say, status_text, table_of
+from midturn.cli.output import (
+    ago,
+    cell,
+    clean,
+    console,
+    line,
+    note,
+    print_json,
+    print_table,
+    say,
+    status_text,
+    table_of,
+)
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
+from midturn.history.json_view import session_json
 from midturn.history.session_info import SessionStatus
 
 if TYPE_CHECKING:
@@ -62,7 +75,7 @@ def ls(
 
     found = run(read())
     if as_json:
-        print_json([dataclasses.asdict(info) | times_json(info) for info in found])
+        print_json([session_json(info) for info in found])
     elif found:
         _print_sessions(found, url)
     elif statuses or labels or prefix:
@@ -72,26 +85,31 @@ def ls(
         note(f"start one: {command_line('chat', 'APP', 'SESSION', url=url)}")
 
 
-def times_json(info: SessionInfo) -> dict[str, str | None]:
-    """Return the times of a session for scripts."""
-    return {"created": iso(info.created), "updated": iso(info.updated)}
+_COLUMNS = {"status": ("left", 13), "turns": ("right", 7), "updated": ("left", 18), "labels": ("flexible", 8)}
+"""The columns beside the id: their kind, and the room that each needs."""
 
 
 def _print_sessions(found: list[SessionInfo], url: str) -> None:
-    table = table_of(session="flexible", status="", turns="right", updated="", labels="flexible")
-    now = time.time()
+    now = datetime.now(UTC)
+    ids = [clean(info.id).replace("\n", "\\n") for info in found]
+    left, columns = console().width - max(map(cell_len, ids)), {"session": "whole"}
+    for name, (kind, room) in _COLUMNS.items():  # an id is there to be copied: the other columns give way to it
+        if (left := left - room) >= 0:
+            columns[name] = kind
+    table = table_of(**columns)
     shown: set[str] = set()
-    for info in found:
+    for id_, info in zip(ids, found, strict=True):
         status = status_text("unusable" if info.problem else info.status)
         shown.add(status.plain)
         labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
-        table.add_row(
-            cell(Text(clean(info.id).replace("\n", "\\n"), style="bold")),
-            status,
-            str(info.turns),
-            ago(info.updated, now),
-            cell(Text(line(labels), style="dim")),
-        )
+        cells: dict[str, Text | str] = {
+            "session": Text(id_, style="bold"),
+            "status": status,
+            "turns": str(info.turns),
+            "updated": ago(info.updated, now),
+            "labels": cell(Text(line(labels), style="dim")),
+        }
+        table.add_row(*(cells[name] for name in columns))
     print_table(table)
     for info in found:
         if info.problem:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box
@@ -14,7 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from midturn.record.odd import stored
 from midturn.record.readable import visible
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 WIDE = 10_000
 """Columns of an output that is not a terminal: no line is wrapped or cut."""
@@ -42,9 +45,9 @@ def line(text: str, limit: int = 200) -> str:
     return short if len(short) <= limit else short[: limit - 1] + "…"
 
 
-def say(text: str | Text, *, style: str = "") -> None:
-    """Print a line on stdout."""
-    console().print(text if isinstance(text, Text) else Text(clean(text), style=style), soft_wrap=True)
+def say(text: str | Text, *, style: str = "", err: bool = False) -> None:
+    """Print a line on stdout, or on stderr."""
+    console(err=err).print(text if isinstance(text, Text) else Text(clean(text), style=style), soft_wrap=True)
 
 
 def note(text: str) -> None:
@@ -67,10 +70,15 @@ def status_text(status: str) -> Text:
 
 
 def table_of(**columns: str) -> Table:
-    """Return a table whose flexible columns shrink when the terminal is narrow."""
+    """Return a table whose flexible columns shrink when the terminal is narrow; a whole column is never cut."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for name, kind in columns.items():
-        table.add_column(name, justify="right" if kind == "right" else "left", no_wrap=kind != "flexible")
+        table.add_column(
+            name,
+            justify="right" if kind == "right" else "left",
+            no_wrap=kind not in ("flexible", "whole"),
+            overflow="fold" if kind == "whole" else "ellipsis",
+        )
     return table
 
 
@@ -86,7 +94,10 @@ def print_table(table: Table) -> None:
 
 def dump_json(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON in ASCII, which is safe in every terminal and locale."""
-    return json.dumps(value, indent=indent)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, default=lambda odd: stored(odd, "$"))
+    except (TypeError, ValueError):  # NaN, or a key that is no text
+        return json.dumps(stored(value, "$"), indent=indent)
 
 
 def print_json(value: object, *, err: bool = False) -> None:
@@ -95,19 +106,14 @@ def print_json(value: object, *, err: bool = False) -> None:
     click.echo(dump_json(value, indent=2 if stream.isatty() else None), err=err)
 
 
-def iso(at: float | None) -> str | None:
-    """Return a time for scripts."""
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-
-
-def moment(at: float) -> str:
+def moment(at: datetime) -> str:
     """Return a time for people, in their time zone."""
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return at.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def ago(at: float, now: float) -> str:
+def ago(at: datetime, now: datetime) -> str:
     """Return how long ago a time was; after a week, return its date."""
-    seconds = max(0, int(now - at))
+    seconds = max(0, int((now - at).total_seconds()))
     for unit, size, limit in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 86400), ("d", 86400, 7 * 86400)):
         if seconds < limit:
             return f"{seconds // size} {unit} ago"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from midturn.cli.options import command_line
 from midturn.cli.output import clean, line, note, say
+from midturn.history.json_view import ANSWERS
 from midturn.record.readable import readable
 
 if TYPE_CHECKING:
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from midturn.questions import Question
     from midturn.sessions.reader import SessionReader
 
-ANSWERS = {
-    "human": ("TEXT",),
-    "approval": ("approve", "deny: REASON"),
-    "doubt": ("retry", "done: RESULT", "fail"),
-}
-"""The possible answers to each kind of question."""
-
 
 async def open_questions(case: SessionReader) -> tuple[Question, ...]:
     """Return the questions of the open turn, oldest first; none if the turn does not wait."""
@@ -32,26 +25,20 @@ async def open_questions(case: SessionReader) -> tuple[Question, ...]:
     return waiting.questions if waiting is not None else ()
 
 
-def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
-    """Return questions for scripts."""
-    return [
-        {name: value for name, value in dataclasses.asdict(question).items() if value is not None}
-        | {"answers": list(ANSWERS[question.kind])}
-        for question in questions
-    ]
-
-
-def print_questions(questions: Sequence[Question]) -> None:
-    """Print questions with all their details, and the possible answers to each."""
+def print_questions(questions: Sequence[Question], *, err: bool = False) -> None:
+    """Print questions with all their details, and the possible answers to each, on stdout or on stderr."""
     for question in questions:
         facts = [f"agent {question.agent}"] if question.agent else []
         facts += [f"tool {question.tool}"] if question.tool else []
         title = Text.assemble((question.id, "bold"), f" {question.kind}")
-        say(title.append(line("".join(f", {fact}" for fact in facts)), style="dim"))
-        say(_indented(question.question.strip()))
+        say(title.append(line("".join(f", {fact}" for fact in facts)), style="dim"), err=err)
+        say(_indented(question.question.strip()), err=err)
         if question.arguments:
-            say(_indented("\n".join(f"{name}: {readable(value)}" for name, value in question.arguments.items())))
-        say(_indented(f"answer: {', '.join(ANSWERS[question.kind])}"))
+            say(
+                _indented("\n".join(f"{name}: {readable(value)}" for name, value in question.arguments.items())),
+                err=err,
+            )
+        say(_indented(f"answer: {', '.join(ANSWERS[question.kind])}"), err=err)
 
 
 def print_ways(session: str, questions: Sequence[Question], *, url: str, app: str | None = None) -> None:

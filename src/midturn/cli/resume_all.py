@@ -13,10 +13,11 @@ from midturn.cli.conversation import result_json
 from midturn.cli.errors import Stopped, facts, report
 from midturn.cli.options import command_line
 from midturn.cli.output import console, note, print_json, say
-from midturn.cli.questions import open_questions, questions_json, summary
+from midturn.cli.questions import open_questions, summary
 from midturn.cli.session_argument import existing, reader
 from midturn.cli.signals import handling
 from midturn.errors import HistoryLost, MidturnError, SessionBusy, SessionDeleted, UnknownVersion
+from midturn.history.json_view import questions_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import midturn
 from midturn.cli.options import command_line
-from midturn.errors import NotFound, SessionDeleted, StateInvalid
+from midturn.errors import Misfit, NotFound, SessionDeleted
 from midturn.sessions.reader import SessionReader
 from midturn.stores.registry import exists, locate
 
@@ -87,5 +87,5 @@ async def look_up(store: midturn.OpenStore, session: str) -> SessionInfo | None:
 async def _exists(store: midturn.OpenStore, session: str) -> bool:
     try:
         return await look_up(store, session) is not None
-    except (SessionDeleted, StateInvalid):  # also an id that is too long with its @N
+    except (SessionDeleted, Misfit):  # also an id that is too long with its @N
         return False

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
-from midturn.cli.calls import calls_json, print_calls
-from midturn.cli.ls import times_json
+from midturn.cli.calls import print_calls
 from midturn.cli.messages import said
 from midturn.cli.options import common
-from midturn.cli.output import cell, iso, line, moment, note, print_json, print_table, say, status_text, table_of
-from midturn.cli.questions import print_questions, print_ways, questions_json
+from midturn.cli.output import cell, line, moment, note, print_json, print_table, say, status_text, table_of
+from midturn.cli.questions import print_questions, print_ways
 from midturn.cli.session_argument import existing, find, reader
 from midturn.cli.signals import run
 from midturn.errors import StateInvalid, UnknownVersion
+from midturn.history.json_view import calls_json, questions_json, session_json, turn_json
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -56,15 +55,15 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
 
     (info, number), turns, called, beside = run(read())
     if as_json:
-        about = {"calls": calls_json(called), "questions": questions_json(called.questions if called else ())}
+        calls, questions = (called.calls, called.questions) if called else ((), ())
+        about = {"calls": calls_json(calls), "questions": questions_json(questions)}
         if number is None:
-            facts = dataclasses.asdict(info) | times_json(info)
-            print_json(facts | {"turns": [_turn_json(turn) for turn in turns]} | about)
+            print_json(session_json(info) | {"history": [turn_json(turn) for turn in turns]} | about)
         else:
-            print_json({"session": info.id} | _turn_json(turns[0]) | {"beside": beside} | about)
+            print_json({"session": info.id} | turn_json(turns[0]) | {"beside": beside} | about)
         return
     if number is None:
-        _print_history(turns, hidden=info.turns - len(turns))
+        print_history(turns, hidden=info.turns - len(turns))
     else:
         _print_turn(info.id, turns[0], beside)
     if called is not None and called.status != "done":
@@ -85,19 +84,14 @@ async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionIn
         return None
 
 
-def _turn_json(turn: Turn) -> dict[str, Any]:
-    prompt, completion = turn.usage
-    found = dataclasses.asdict(turn)
-    del found["calls"], found["questions"]  # they are printed beside the turn
-    return found | {
-        "decisions": [dataclasses.asdict(made) | {"at": iso(made.at)} for made in turn.decisions],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
-        "started": iso(turn.started),
-        "ended": iso(turn.ended),
-    }
+def _tokens(turn: Turn) -> str:
+    """Return the tokens of a turn as prompt+completion; an empty text if no model was asked."""
+    used = turn.usage
+    return f"{used.prompt_tokens}+{used.completion_tokens}" if used.prompt_tokens or used.completion_tokens else ""
 
 
-def _print_history(turns: list[Turn], *, hidden: int) -> None:
+def print_history(turns: list[Turn], *, hidden: int) -> None:
+    """Print a line or two for each turn; ``hidden`` is the number of earlier ones."""
     table = table_of(turn="right", when="", status="", said="flexible", tokens="right")
     for turn in turns:
         table.add_row(
@@ -105,7 +99,7 @@ def _print_history(turns: list[Turn], *, hidden: int) -> None:
             moment(turn.started),
             status_text(turn.status),
             cell(*_summary(turn)),
-            f"{turn.usage[0]}+{turn.usage[1]}" if any(turn.usage) else "",
+            _tokens(turn),
         )
     print_table(table)
     if hidden:
@@ -131,8 +125,9 @@ def _summary(turn: Turn) -> list[Text]:
 
 def _print_turn(session: str, turn: Turn, beside: dict[str, Any]) -> None:
     facts = [moment(turn.started)]
-    facts += [f"{turn.ended - turn.started:.1f} s"] if turn.ended is not None and turn.origin == "run" else []
-    facts += [f"{turn.usage[0]}+{turn.usage[1]} tokens"] if any(turn.usage) else []
+    if turn.ended is not None and turn.origin == "run":
+        facts.append(f"{(turn.ended - turn.started).total_seconds():.1f} s")
+    facts += [f"{tokens} tokens"] if (tokens := _tokens(turn)) else []
     facts += [f"key {line(turn.key)}"] if turn.key is not None else []
     facts += [line(turn.stop_reason)] if turn.stop_reason else []
     title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), status_text(turn.status))

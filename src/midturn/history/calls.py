@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from midturn.record.rows import moment
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from midturn.record.codec import Json
     from midturn.record.rows import CallRow, Effect, What
 
@@ -15,7 +19,9 @@ class Call:
     """One completed call of a turn: of a model, a tool, code, a memory, or a question that somebody answered."""
 
     agent: str
-    """The path of the agent: ``participants/ann``; empty for a single agent."""
+    """The name of the agent in its team; empty for an agent that runs alone."""
+    path: str
+    """The place of the agent: ``participants/ann``; empty for an agent that runs alone."""
     kind: What
     name: str | None = None
     """The name of the tool."""
@@ -24,7 +30,7 @@ class Call:
     effect: Effect
     result: Json
     """The recorded result."""
-    at: float
+    at: datetime
     """The time at which the call was complete."""
     attempt: int
     """The number of the attempt that made the call; 0 if an earlier turn with the same key made it."""
@@ -32,14 +38,15 @@ class Call:
 
 def call_of(row: CallRow, value: Json) -> Call:
     """Return the call that a row records."""
-    agent, _, _ = row.path.rpartition("/")
+    path, _, _ = row.path.rpartition("/")
     return Call(
-        agent=agent,
+        agent=path.rpartition("/")[2],
+        path=path,
         kind=row.what,
         name=row.name or None,
         arguments=row.about,
         effect=row.effect,
         result=value,
-        at=row.at,
+        at=moment(row.at),
         attempt=row.attempt,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import NotFound, StateInvalid
+from midturn.framework import Input
 from midturn.lease.ledger import consistent
 from midturn.record.bodies import gc_paused
 from midturn.record.codec import is_object
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from midturn.lease.ledger import Ledger
     from midturn.record.bodies import Bodies, BodyReader
     from midturn.record.codec import Json
+    from midturn.record.rows import TurnRow
     from midturn.store import Store
 
 MANY = 4000
@@ -135,6 +137,12 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
         del found  # the next read, and the caller, need not have room for both
         await asyncio.sleep(0)  # a long session takes seconds, and other sessions have leases to renew
     return bodies
+
+
+def input_of(turn: TurnRow, bodies: BodyReader) -> Input:
+    """Return the input that a turn accepted."""
+    task = messages_of(bodies, turn.task)
+    return Input(task=task, streamed=turn.streamed, output_task_messages=turn.output_task_messages)
 
 
 def messages_of(bodies: BodyReader, numbers: Sequence[int] | None) -> list[Json] | None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from midturn.lease.ledger import holder
-from midturn.record.rows import Progress, progress_of
+from midturn.record.rows import Progress, moment, progress_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from midturn.record.head import Head, Status
 
@@ -46,8 +47,8 @@ class SessionInfo:
     version: int = 1
     """The latest version of the blueprint that has worked on the session."""
     forked_from: Fork | None = None
-    created: float
-    updated: float
+    created: datetime
+    updated: datetime
     problem: str | None = None
     """The reason why the record cannot be read. Its fields then have defaults. Only lists contain such items."""
 
@@ -77,8 +78,8 @@ def describe(head: Head, progress: Progress, *, problem: str | None = None) -> S
         blueprint=progress.blueprint or None,
         version=progress.version,
         forked_from=fork,
-        created=head.created,
-        updated=head.updated,
+        created=moment(head.created),
+        updated=moment(head.updated),
         problem=problem,
     )
 

@@ -14,10 +14,11 @@ from midturn.history.picked_bodies import PickedBodies
 from midturn.lease.ledger import holder
 from midturn.questions import Decision
 from midturn.record.head import Kind
-from midturn.record.rows import CallRow, CheckpointRow, DecisionRow, FailureRow, TurnRow, decode_record
+from midturn.record.rows import CallRow, CheckpointRow, DecisionRow, FailureRow, TurnRow, decode_record, moment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
+    from datetime import datetime
 
     from midturn.history.calls import Call
     from midturn.lease.ledger import Ledger
@@ -32,6 +33,17 @@ TurnStatus: TypeAlias = Literal["done", "running", "interrupted", "waiting", "fa
 
 PAGE = 200
 """Turns read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The tokens that models used, by the names that AutoGen's ``RequestUsage`` has."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +74,9 @@ class Turn:
     """The version of the blueprint that made the checkpoint; without a checkpoint, the one that accepted the input."""
     error: str | None = None
     stop_reason: str | None = None
-    usage: tuple[int, int] = (0, 0)
-    started: float
-    ended: float | None = None
+    usage: Usage = NO_USAGE
+    started: datetime
+    ended: datetime | None = None
 
 
 async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
@@ -87,12 +99,13 @@ async def read_turn(ledger: Ledger, number: int) -> Turn:
     return replace(found.turn, calls=await _calls(ledger, picked, found))
 
 
-async def has_failed(ledger: Ledger, turn: int) -> bool:
-    """Return whether a turn has ended without a result, at least once."""
-    async with aclosing(
-        _of_turns(ledger, Kind.FAILURE, FailureRow, ledger.progress.failures, range(turn, turn + 1))
-    ) as failures:
-        return await anext(failures, None) is not None
+async def last_failure(ledger: Ledger, turn: int) -> FailureRow | None:
+    """Return the record of the last time that a turn has ended without a result, if there is one."""
+    failures = _of_turns(ledger, Kind.FAILURE, FailureRow, ledger.progress.failures, range(turn, turn + 1))
+    last = None
+    async for failure in failures:
+        last = failure
+    return last
 
 
 def missing_turn(ledger: Ledger, number: int) -> NotFound:
@@ -193,9 +206,9 @@ def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReade
         drift=done.drift,
         version=done.version,
         stop_reason=done.stop_reason,
-        usage=(done.usage[0], done.usage[1]),
-        started=turn.at,
-        ended=done.at,
+        usage=Usage(prompt_tokens=done.usage[0], completion_tokens=done.usage[1]),
+        started=moment(turn.at),
+        ended=moment(done.at),
     )
 
 
@@ -219,8 +232,8 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
         attempts=failure.attempts if failure is not None else max(ledger.progress.attempts, 1),
         version=turn.version,
         error=failure.error if failure is not None else None,
-        started=turn.at,
-        ended=failure.at if failure is not None else None,
+        started=moment(turn.at),
+        ended=moment(failure.at) if failure is not None else None,
     )
 
 
@@ -259,5 +272,5 @@ def _decision(row: DecisionRow) -> Decision:
         answer=row.answer,
         changed=row.changed,
         by=row.by or None,
-        at=row.at,
+        at=moment(row.at),
     )

@@ -1,0 +1,71 @@
+"""The JSON form of what readers return: the same keys on the command line, over HTTP and on the page.
+
+Times are ISO 8601 strings in UTC. A key has one meaning everywhere: ``agent`` is a name, ``path`` is the place of that
+agent in its team, ``turn`` and ``turns`` are numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from midturn.history.calls import Call
+    from midturn.history.session_info import SessionInfo
+    from midturn.history.turns import Turn
+    from midturn.questions import Decision, Question
+
+ANSWERS = {
+    "human": ("TEXT",),
+    "approval": ("approve", "deny: REASON"),
+    "doubt": ("retry", "done: RESULT", "fail"),
+}
+"""The possible answers to each kind of question."""
+
+
+def session_json(info: SessionInfo) -> dict[str, Any]:
+    """Return the status and the facts of a session."""
+    fork = info.forked_from
+    return _plain(info) | {
+        "labels": dict(info.labels),
+        "forked_from": None if fork is None else {"session": fork.session, "checkpoint": fork.checkpoint},
+    }
+
+
+def turn_json(turn: Turn) -> dict[str, Any]:
+    """Return a turn, without its calls and its open questions."""
+    found = _plain(turn)
+    del found["calls"], found["questions"]
+    return found | {
+        "decisions": [decision_json(decision) for decision in turn.decisions],
+        "usage": _plain(turn.usage),
+    }
+
+
+def calls_json(calls: Iterable[Call] | None) -> list[dict[str, Any]] | None:
+    """Return calls; ``None`` if they were not recorded."""
+    return None if calls is None else [_plain(call) for call in calls]
+
+
+def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
+    """Return questions, each with its possible answers."""
+    return [_plain(question) | {"answers": list(ANSWERS[question.kind])} for question in questions]
+
+
+def decision_json(decision: Decision) -> dict[str, Any]:
+    """Return the answer to a question, or a decision about a turn."""
+    return _plain(decision)
+
+
+def time_json(at: datetime) -> str:
+    """Return a time as text."""
+    return at.isoformat(timespec="milliseconds")
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, with times as text."""
+    found = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: time_json(value) if isinstance(value, datetime) else value for name, value in found.items()}
