@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from midturn.errors import Drifted as Drifted
     from midturn.errors import HistoryLost as HistoryLost
     from midturn.errors import InDoubt as InDoubt
+    from midturn.errors import InvalidArgument as InvalidArgument
     from midturn.errors import LeaseLost as LeaseLost
     from midturn.errors import MidturnError as MidturnError
     from midturn.errors import MigrationFailed as MigrationFailed
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from midturn.errors import MissingMigration as MissingMigration
     from midturn.errors import NotFound as NotFound
     from midturn.errors import NotKept as NotKept
+    from midturn.errors import NotRecorded as NotRecorded
     from midturn.errors import OutcomeUnknown as OutcomeUnknown
     from midturn.errors import ReplayDiverged as ReplayDiverged
     from midturn.errors import SessionBusy as SessionBusy
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
     from midturn.history.turns import Turn as Turn
+    from midturn.history.turns import Usage as Usage
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
     from midturn.sessions.opening import OpenStore as OpenStore
     from midturn.sessions.opening import open as open
+    from midturn.sessions.runs import Run as Run
+    from midturn.sessions.runs import RunEvent as RunEvent
     from midturn.sessions.session import Session as Session
     from midturn.stores.registry import register_store as register_store
     from midturn.tools import CallInDoubt as CallInDoubt
@@ -58,16 +63,17 @@ __version__ = "0.1.0"
 _MODULES = {
     "autogen.adapter": "State TurnResult replayed",
     "errors": (
-        "Conflict Drifted HistoryLost InDoubt LeaseLost MidturnError MigrationFailed MissingExtra MissingMigration "
-        "NotFound NotKept OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted StateInvalid StoreFull "
-        "StoreUnavailable TurnFailed TurnTimeout UnknownVersion"
+        "Conflict Drifted HistoryLost InDoubt InvalidArgument LeaseLost MidturnError MigrationFailed MissingExtra "
+        "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted "
+        "StateInvalid StoreFull StoreUnavailable TurnFailed TurnTimeout UnknownVersion"
     ),
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
     "history.session_info": "Fork SessionInfo",
-    "history.turns": "Turn",
+    "history.turns": "Turn Usage",
     "questions": "Decision Question Waiting",
     "sessions.opening": "OpenStore open",
+    "sessions.runs": "Run RunEvent",
     "sessions.session": "Session",
     "stores.registry": "register_store",
     "tools": "CallInDoubt call_key human tool transaction",

@@ -4,6 +4,7 @@
     ├── SessionBusy         another worker holds the session
     ├── LeaseLost           this worker held the session and another has taken it over
     ├── Conflict            the session changed between reading and writing it
+    ├── InvalidArgument     an argument is wrong (``path`` says which; also a ``ValueError``)
     ├── NotFound            there is no such session, turn, checkpoint or store (also a ``LookupError``)
     ├── SessionDeleted      the session was deleted; it stays deleted
     ├── HistoryLost         the store no longer has what it had acknowledged
@@ -11,7 +12,7 @@
     ├── TurnTimeout         a turn took longer than its timeout; ``resume()`` continues it
     ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
     ├── ReplayDiverged      an interrupted turn cannot continue: its recorded calls do not fit the changed code
-    ├── StateInvalid        a value or record cannot be stored or restored (``path`` says which)
+    ├── StateInvalid        a state or record cannot be stored or restored (``path`` says which)
     │   └── Drifted         a state belongs to another agent or team than the one that was built
     ├── UnknownVersion      a record was written by a newer midturn, or a state by a newer version of the blueprint
     ├── MissingMigration    an older version of the blueprint wrote the state, and no migration leads to this version
@@ -21,7 +22,7 @@
     │   └── OutcomeUnknown  a write was interrupted, and it is not known whether it took effect
     └── MissingExtra        an optional package is needed (``str(error)`` has the pip line)
 
-``NotKept`` is a warning, not an error.
+``NotKept`` and ``NotRecorded`` are warnings, not errors.
 
 Messages say what happened, to which session, and what to do next.
 """
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
 MAX_DIFFERENCES = 20
 """Largest number of differences that a message lists after the first."""
@@ -163,8 +165,8 @@ class ReplayDiverged(MidturnError):
         self.now = now
 
 
-class StateInvalid(MidturnError):
-    """A value cannot be stored, or a stored value cannot be used; ``path`` names the value.
+class Misfit(MidturnError):
+    """Something is wrong with a value; ``path`` names the value. Common base of two errors, not raised itself.
 
     ``differences`` has a path and a message for each problem.
     """
@@ -174,18 +176,43 @@ class StateInvalid(MidturnError):
         self.path = path
         self.differences: tuple[tuple[str, str], ...] = ((path, message),)
 
-    @staticmethod
-    def together(errors: Sequence[StateInvalid]) -> StateInvalid:
+    @classmethod
+    def gathered(cls, errors: Sequence[Misfit]) -> Self:
         """Return one error that lists the differences of all errors."""
         differences = tuple(difference for error in errors for difference in error.differences)
         (path, message), *others = differences
         lines = [f"{path}: {message}" for path, message in others[:MAX_DIFFERENCES]]
         if len(others) > MAX_DIFFERENCES:
             lines.append(f"and {len(others) - MAX_DIFFERENCES} more")
-        cls = Drifted if all(isinstance(error, Drifted) for error in errors) else StateInvalid
         error = cls("\n".join([message, *lines]), path=path)
         error.differences = differences
         return error
+
+
+class InvalidArgument(Misfit, ValueError):
+    """An argument is wrong, or an option in a URL; ``path`` names it.
+
+    ``differences`` has a path and a message for each problem.
+    """
+
+    @classmethod
+    def of(cls, error: StateInvalid) -> InvalidArgument:
+        """Return an error about a value that came as an argument."""
+        found = cls(error.differences[0][1], path=error.path, session=error.session, hint=error.hint)
+        found.args, found.differences = error.args, error.differences
+        return found
+
+
+class StateInvalid(Misfit):
+    """A state or a record cannot be stored, or cannot be used as it is stored; ``path`` names the place.
+
+    ``differences`` has a path and a message for each problem.
+    """
+
+    @staticmethod
+    def together(errors: Sequence[StateInvalid]) -> StateInvalid:
+        """Return one error that lists the differences of all errors."""
+        return (Drifted if all(isinstance(error, Drifted) for error in errors) else StateInvalid).gathered(errors)
 
 
 class Drifted(StateInvalid):
@@ -211,6 +238,10 @@ class Drifted(StateInvalid):
 
 class NotKept(UserWarning):
     """An object of the user's own changed in a turn, and has no methods to save and load its state."""
+
+
+class NotRecorded(UserWarning):
+    """An object of the user's own calls tools, and midturn does not know how to record its calls."""
 
 
 class UnknownVersion(MidturnError):

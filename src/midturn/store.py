@@ -116,8 +116,8 @@ class Transaction(Protocol):
         transaction continues unless the database has ended it.
 
         Raises:
-            StateInvalid: the statement would begin, end or divide the transaction, or the transaction is over. SQLite
-                also rejects writes to midturn's tables; on Postgres, use the rights of the database for that.
+            InvalidArgument: the statement would begin, end or divide the transaction, or the transaction is over.
+                SQLite also rejects writes to midturn's tables; on Postgres, use the rights of the database for that.
         """
         ...
 

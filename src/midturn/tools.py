@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, overload
 
-from midturn.errors import StateInvalid
+from midturn.errors import InvalidArgument
 from midturn.record.rows import Effect
 
 if TYPE_CHECKING:
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from midturn.framework import Request
     from midturn.record.codec import Json
-    from midturn.store import Transaction
 
 MARK = "__midturn_tool__"
 
-F = TypeVar("F", bound="Callable[..., Any]")
+ToolT = TypeVar("ToolT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +37,8 @@ class CallInDoubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class tool:  # noqa: N801 - it is used as a decorator
-    """Declaration of what a tool does to the world.
-
-    Use it as a decorator of the tool's function, or as a value in ``Blueprint(effects={...})``. With ``approval``,
-    midturn asks a human before the tool acts. ``reconcile`` is a function that gets a :class:`CallInDoubt`. If that
-    call took effect, the function returns what the tool would have returned, otherwise ``None``.
-    """
+class Declaration:
+    """Declaration of what a tool does to the world, as :func:`midturn.tool` makes it."""
 
     effect: Effect = "unsafe"
     approval: bool = False
@@ -52,33 +46,67 @@ class tool:  # noqa: N801 - it is used as a decorator
 
     def __post_init__(self) -> None:
         if self.effect not in get_args(Effect):
-            raise StateInvalid(f"is {self.effect!r}; it can be {', '.join(get_args(Effect))}", path="effect")
+            raise InvalidArgument(f"is {self.effect!r}; it can be {', '.join(get_args(Effect))}", path="effect")
         if self.reconcile is not None and not callable(self.reconcile):
-            raise StateInvalid("must be a function", path="reconcile")
+            raise InvalidArgument("must be a function", path="reconcile")
 
-    def __call__(self, function: F) -> F:
-        """Mark a function with this declaration, and return the function."""
-        if not callable(function):
-            raise StateInvalid(f"must decorate a function, not a {type(function).__name__}", path="midturn.tool")
-        setattr(function, MARK, self)
-        return function
+    def __call__(self, marks: ToolT) -> ToolT:
+        """Mark a function, or a tool made of one, with this declaration; return what was marked."""
+        if not callable(marks) and not hasattr(marks, "run_json"):
+            kind = type(marks).__name__
+            raise InvalidArgument(f"must decorate a function or a tool, not a {kind}", path="midturn.tool")
+        setattr(marks, MARK, self)
+        return marks
 
 
-def marked(function: Any) -> tool | None:
-    """Return the declaration that a function is marked with, if there is one."""
+@overload
+def tool(marks: ToolT, /) -> ToolT: ...
+@overload
+def tool(
+    *, effect: Effect = "unsafe", approval: bool = False, reconcile: Callable[[CallInDoubt], Any] | None = None
+) -> Declaration: ...
+def tool(
+    marks: Any = None,
+    /,
+    *,
+    effect: Effect = "unsafe",
+    approval: bool = False,
+    reconcile: Callable[[CallInDoubt], Any] | None = None,
+) -> Any:
+    """Declare what a tool does to the world.
+
+    Use it as a decorator of the tool's function, on a ``FunctionTool``, or as a value in ``Blueprint(effects={...})``.
+    With ``approval``, midturn asks a human before the tool acts. ``reconcile`` is a function that gets a
+    :class:`CallInDoubt`. If that call took effect, the function returns what the tool would have returned, otherwise
+    ``None``.
+
+    Raises:
+        InvalidArgument: there is no such effect, ``reconcile`` is not a function, or this decorates something else.
+    """
+    declaration = Declaration(effect=effect, approval=approval, reconcile=reconcile)
+    return declaration if marks is None else declaration(marks)
+
+
+def marked(tool: Any) -> Declaration | None:
+    """Return the declaration that a tool or a function is marked with, if there is one."""
+    found = getattr(without_partials(tool), MARK, None)
+    return found if isinstance(found, Declaration) else None
+
+
+def without_partials(function: Any) -> Any:
+    """Return the function that a partial was made of; any other object as it is."""
     while isinstance(function, partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType] - of whatever type
-    found = getattr(function, MARK, None)
-    return found if isinstance(found, tool) else None
+    return function
 
 
-def declared(effects: Mapping[str, Effect | tool]) -> dict[str, tool]:
+def declared(effects: Mapping[str, Effect | Declaration]) -> dict[str, Declaration]:
     """Return the declarations of a blueprint's tools, by the names of the tools."""
-    found: dict[str, tool] = {}
+    found: dict[str, Declaration] = {}
     for name, effect in effects.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise StateInvalid("must have the names of tools as its keys", path="effects")
-        found[name] = effect if isinstance(effect, tool) else tool(effect=effect)
+            raise InvalidArgument("must have the names of tools as its keys", path="effects")
+        found[name] = effect if isinstance(effect, Declaration) else Declaration(effect=effect)
     return found
 
 
@@ -95,7 +123,11 @@ class Current:
     """The call that is running."""
 
     key: str
-    transaction: Transaction | None
+    transaction: Statements | None
+    calls: object
+    """The calls of the turn that the call belongs to."""
+    outer: Current | None
+    """The call of another turn, inside which this turn runs."""
 
 
 _CURRENT: ContextVar[Current | None] = ContextVar("midturn_call", default=None)
@@ -130,22 +162,28 @@ def transaction() -> Statements:
     return current.transaction
 
 
-def is_inside() -> bool:
-    """Return whether a call is running; everything that it calls belongs to it."""
-    return _CURRENT.get() is not None
+def is_inside(calls: object) -> bool:
+    """Return whether one of these ``calls`` is running; everything that it calls belongs to it.
+
+    A session may run inside a tool of another session. Its turn has calls of its own.
+    """
+    current = _CURRENT.get()
+    while current is not None and current.calls is not calls:
+        current = current.outer
+    return current is not None
 
 
 @contextmanager
-def inside(key: str, transaction: Transaction | None = None) -> Generator[None]:
-    """Run the block as a call with this key and, if given, this transaction."""
-    token = _CURRENT.set(Current(key, transaction))
+def inside(key: str, transaction: Statements | None = None, *, calls: object = None) -> Generator[None]:
+    """Run the block as a call with this key and, if given, this transaction: one of these ``calls``."""
+    token = _CURRENT.set(Current(key, transaction, calls, _CURRENT.get()))
     try:
         yield
     finally:
         _CURRENT.reset(token)
 
 
-def needs_journal(name: str, effect: Effect, *, approval: bool, session: str | None = None) -> StateInvalid | None:
+def needs_journal(name: str, effect: Effect, *, approval: bool, session: str | None = None) -> InvalidArgument | None:
     """Return the error for a tool that cannot be called where no call is recorded; ``None`` if it can be called."""
     if approval or effect == "transactional":
         return without_journal("needs a journal", name, session)
@@ -155,16 +193,16 @@ def needs_journal(name: str, effect: Effect, *, approval: bool, session: str | N
     return None
 
 
-def without_journal(why: str, path: str, session: str | None = None) -> StateInvalid:
+def without_journal(why: str, path: str, session: str | None = None) -> InvalidArgument:
     """Return the error for a call that needs a journal."""
     hint = "Record calls: session(..., durability='call')."
-    return StateInvalid(why, path=path, session=session, hint=hint)
+    return InvalidArgument(why, path=path, session=session, hint=hint)
 
 
-def inside_a_tool(request: Request, session: str) -> StateInvalid:
+def inside_a_tool(request: Request, session: str) -> InvalidArgument:
     """Return the error for a question to a human inside a call; a call cannot wait for an answer."""
     what = "a human cannot be asked inside a tool; put the agent in an AgentTool or a TeamTool"
-    return StateInvalid(what, path=request.name or request.path, session=session)
+    return InvalidArgument(what, path=request.name or request.path, session=session)
 
 
 async def human(prompt: str, cancellation_token: object = None) -> NoReturn:

@@ -7,7 +7,7 @@ import pytest
 from tools.servers import PgBouncer, Postgres
 
 import midturn
-from midturn.errors import StoreUnavailable
+from midturn.errors import InvalidArgument, StoreUnavailable
 from midturn.record.head import Kind
 from midturn.stores.postgres.store import PostgresStore
 from midturn.testing import a_row, a_write
@@ -194,13 +194,13 @@ async def test_a_schema_in_which_strangers_may_create_is_refused(server, url, sc
 
 @pytest.mark.parametrize("name", ["pg_catalog", "information_schema", "pg_toast", "pg_temp", "pg_mine", "PG_Catalog"])
 async def test_a_schema_of_postgres_itself_is_refused(server, name):
-    with pytest.raises(StoreUnavailable, match="schema= in the URL names a schema of Postgres itself"):
+    with pytest.raises(InvalidArgument, match="schema= in the URL names a schema of Postgres itself"):
         await PostgresStore.open(f"{server.url}?schema={name}")
 
 
 @pytest.mark.parametrize("name", ["", "a%00b", "x" * 64])
 async def test_an_owner_is_the_name_of_a_role(server, name):
-    with pytest.raises(StoreUnavailable, match="owner= in the URL must be the name of a role"):
+    with pytest.raises(InvalidArgument, match="owner= in the URL must be the name of a role"):
         await PostgresStore.open(f"{server.url}?owner={name}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import midturn
-from midturn.errors import StateInvalid, StoreUnavailable
+from midturn.errors import InvalidArgument, StoreUnavailable
 from midturn.stores import registry
 from midturn.stores.memory import MemoryStore
 from midturn.stores.registry import locate, split_lease, without_secrets
@@ -30,7 +30,7 @@ from midturn.stores.registry import locate, split_lease, without_secrets
     ],
 )
 def test_a_slip_in_a_url_is_not_a_file(url):
-    with pytest.raises(StoreUnavailable, match="neither a path nor a URL") as caught:
+    with pytest.raises(InvalidArgument, match="neither a path nor a URL") as caught:
         locate(url)
     assert "kanari" not in str(caught.value)
 
@@ -44,7 +44,7 @@ def test_a_path_is_a_file(path):
     ("scheme", "instead"), [("postgress", "postgres"), ("redi", "redis"), ("SQLite", "sqlite"), (" file", "file")]
 )
 def test_a_scheme_that_is_nearly_right_is_recognised(scheme, instead):
-    with pytest.raises(StoreUnavailable, match=f"did you mean {instead}://"):
+    with pytest.raises(InvalidArgument, match=f"did you mean {instead}://"):
         locate(f"{scheme}://host")
 
 
@@ -115,7 +115,7 @@ WRONG = {
 @pytest.mark.parametrize("url", WRONG)
 async def test_a_wrong_url_says_what_to_write_and_makes_no_file(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreUnavailable, match=re.escape(WRONG[url])) as caught:
+    with pytest.raises(InvalidArgument, match=re.escape(WRONG[url])) as caught:
         await registry.open_store(url)
     assert "kanari" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -142,10 +142,10 @@ def test_a_password_is_not_shown(url, shown):
 
 
 async def test_options_may_be_given_by_name():
-    with pytest.raises(StoreUnavailable, match="replicas= is part of strict mode"):
+    with pytest.raises(InvalidArgument, match="replicas= is part of strict mode"):
         async with midturn.open("redis://127.0.0.1:1/0", replicas=1):
             pass
-    with pytest.raises(StoreUnavailable, match="strict= must be true or false"):
+    with pytest.raises(InvalidArgument, match="strict= must be true or false"):
         async with midturn.open("redis://127.0.0.1:1/0?prefix=x", strict="yes"):
             pass
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -156,7 +156,7 @@ async def test_options_may_be_given_by_name():
 @pytest.mark.parametrize("url", ["sqlite:///x.db", "x.db", "memory://", "file://./x"])
 def test_a_store_without_options_refuses_them(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreUnavailable, match="has no option strict"):
+    with pytest.raises(InvalidArgument, match="has no option strict"):
         midturn.open(url, strict=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -188,21 +188,21 @@ async def test_a_registered_scheme_opens_what_its_opener_returns(schemes):
 
 @pytest.mark.parametrize("scheme", ["sqlite", "memory", "file", "postgres", "redis+cluster"])
 def test_a_scheme_that_is_taken_is_refused(schemes, scheme):
-    with pytest.raises(StateInvalid, match="is taken"):
+    with pytest.raises(InvalidArgument, match="is taken"):
         midturn.register_store(scheme, registry.open_store)
 
 
 @pytest.mark.parametrize("scheme", ["", "Drawer", "my_drawer", "drawer://", "2drawers"])
 def test_what_cannot_stand_in_a_url_is_no_scheme(schemes, scheme):
-    with pytest.raises(StateInvalid, match="cannot come before ://"):
+    with pytest.raises(InvalidArgument, match="cannot come before ://"):
         midturn.register_store(scheme, registry.open_store)
 
 
 def test_a_registered_scheme_is_known_to_hints(schemes):
     midturn.register_store("drawer", registry.open_store)
-    with pytest.raises(StoreUnavailable, match="did you mean drawer://"):
+    with pytest.raises(InvalidArgument, match="did you mean drawer://"):
         locate("drawr://top")
-    with pytest.raises(StoreUnavailable, match="name, drawer://"):
+    with pytest.raises(InvalidArgument, match="name, drawer://"):
         locate("nothing-like-it://top")
 
 
@@ -211,22 +211,22 @@ async def test_an_opener_that_returns_no_store_is_told_what_is_missing(schemes):
         return {}
 
     midturn.register_store("drawer", opener)
-    with pytest.raises(StateInvalid, match=r"a dict is not a midturn\.store\.Store: it lacks profile, head, heads"):
+    with pytest.raises(InvalidArgument, match=r"a dict is not a midturn\.store\.Store: it lacks profile, head, heads"):
         async with midturn.open("drawer://"):
             pass
 
 
 def test_a_store_is_an_instance_that_keeps_the_contract():
-    with pytest.raises(StateInvalid, match="MemoryStore is a class"):
+    with pytest.raises(InvalidArgument, match="MemoryStore is a class"):
         midturn.open(store=MemoryStore)
-    with pytest.raises(StateInvalid, match=r"a str is not a midturn\.store\.Store"):
+    with pytest.raises(InvalidArgument, match=r"a str is not a midturn\.store\.Store"):
         midturn.open(store="sqlite:///x.db")
 
 
 def test_a_store_takes_the_place_of_a_url_and_of_its_options(monkeypatch):
-    with pytest.raises(StateInvalid, match="not both"):
+    with pytest.raises(InvalidArgument, match="not both"):
         midturn.open("memory://", store=MemoryStore())
-    with pytest.raises(StateInvalid, match="takes no option strict"):
+    with pytest.raises(InvalidArgument, match="takes no option strict"):
         midturn.open(store=MemoryStore(), strict=True)
     monkeypatch.setenv("MIDTURN_URL", "nothing-like-it://")
     assert repr(midturn.open(store=MemoryStore())) == "midturn.open(store=MemoryStore)"
@@ -255,7 +255,7 @@ def test_the_lease_is_taken_out_of_a_url(url, rest, lease):
 
 @pytest.mark.parametrize("lease", ["", "x", "nan", "inf", "2.9", "3601", 2, 3601, -1, True, None])
 def test_a_lease_has_limits(lease):
-    with pytest.raises(StateInvalid, match=r"lease: is .*; give a number of seconds from 3 to 3600"):
+    with pytest.raises(InvalidArgument, match=r"lease: is .*; give a number of seconds from 3 to 3600"):
         midturn.open("memory://?lease=x" if lease is None else "memory://", lease=lease)
-    with pytest.raises(StateInvalid, match="lease"):
+    with pytest.raises(InvalidArgument, match="lease"):
         midturn.open(store=MemoryStore(), lease=lease or "x")

@@ -16,10 +16,10 @@ from tools.servers.shared import store_url
 
 from midturn.errors import (
     Conflict,
+    InvalidArgument,
     MidturnError,
     OutcomeUnknown,
     SessionDeleted,
-    StateInvalid,
     StoreFull,
     StoreUnavailable,
 )
@@ -177,9 +177,9 @@ async def test_a_block_that_ends_without_the_write_is_rolled_back(at, store, how
                 assert how == "left" or 1 / 0
         assert at.orders() == []
     assert await store.head("case-42") is None
-    with pytest.raises(StateInvalid, match="it is over"):
+    with pytest.raises(InvalidArgument, match="it is over"):
         await transaction.execute(at.insert, (1, "pump"))
-    with pytest.raises(StateInvalid, match="it is over"):
+    with pytest.raises(InvalidArgument, match="it is over"):
         await transaction.write(a_write())
     at.sql(f"INSERT INTO {at.table} VALUES (1, 'nobody holds a lock')")
 
@@ -240,7 +240,7 @@ async def test_a_conflict_rolls_the_statements_back(at, store, seq):
         await transaction.execute(at.insert, (1, "pump"))
         with pytest.raises(Conflict):
             await transaction.write(a_write(seq=seq))
-        with pytest.raises(StateInvalid, match="it is over"):
+        with pytest.raises(InvalidArgument, match="it is over"):
             await transaction.execute(at.insert, (1, "pump"))
     assert at.orders() == []
 
@@ -289,7 +289,7 @@ async def test_a_statement_cannot_end_the_transaction(at, store, statement):
     async with store.transaction() as transaction:
         await transaction.execute(at.insert, (1, "pump"))
         if not (at.kind == "sqlite" and statement.lstrip().startswith(";")):  # which is an empty statement there
-            with pytest.raises(StateInvalid, match="midturn itself begins and ends"):
+            with pytest.raises(InvalidArgument, match="midturn itself begins and ends"):
                 await transaction.execute(statement)
         with pytest.raises((at.error, sqlite3.Warning)):
             await transaction.execute(f"SELECT 1; {statement.replace('-- why', '')}")
@@ -422,7 +422,7 @@ async def test_a_statement_that_takes_too_long_ends_the_transaction(at):
 def suppress_over():
     try:
         yield
-    except StateInvalid as error:
+    except InvalidArgument as error:
         assert "over" in str(error) or "rolled" in str(error)  # noqa: PT017 - it may also go on
 
 
@@ -484,7 +484,7 @@ async def test_the_tables_of_midturn_are_not_written(file):
                 "DROP TABLE sessions",
                 "ALTER TABLE rows RENAME TO lost",
             ):
-                with pytest.raises(StateInvalid, match="midturn's own"):
+                with pytest.raises(InvalidArgument, match="midturn's own"):
                     await transaction.execute(statement)
             assert await transaction.execute("SELECT count(*) FROM sessions") == [(1,)]
             await transaction.execute("CREATE TABLE sessions_of_mine (n)")

@@ -111,5 +111,5 @@ async def test_a_transactional_tool_works_through_it(tmp_path):
 
 async def test_a_transactional_tool_is_refused_around_a_store_without_transactions():
     async with midturn.open(store=wrap(Counting, MemoryStore())) as store:
-        with pytest.raises(midturn.StateInvalid, match="transaction"):
+        with pytest.raises(midturn.InvalidArgument, match="transaction"):
             await store.session("case", booking).run(task="Book A1.")

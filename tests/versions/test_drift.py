@@ -9,7 +9,7 @@ from autogen_agentchat.teams import DiGraphBuilder, GraphFlow, RoundRobinGroupCh
 from scripted import Scripted, calls
 
 import midturn
-from midturn.errors import Drifted, StateInvalid
+from midturn.errors import Drifted, InvalidArgument
 
 
 def agent(name="support_agent", *, prompt="Be kind.", tools=(), answer=None):
@@ -93,7 +93,7 @@ async def test_a_policy_may_be_a_function(memory, is_async):
 
 @pytest.mark.parametrize("policy", ["shout", None, 3])
 async def test_a_policy_that_is_none(memory, policy):
-    with pytest.raises(StateInvalid, match=r"on_drift: is .*'warn', 'raise', 'ignore' or a function"):
+    with pytest.raises(InvalidArgument, match=r"on_drift: is .*'warn', 'raise', 'ignore' or a function"):
         memory.session("case", agent, on_drift=policy)
 
 

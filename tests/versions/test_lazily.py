@@ -8,7 +8,7 @@ from desk import A1, Desk
 from scripted import Scripted, calls
 
 import midturn
-from midturn.errors import MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
+from midturn.errors import InvalidArgument, MigrationFailed, MissingMigration, UnknownVersion
 
 
 async def seq(store):
@@ -109,7 +109,7 @@ async def test_a_gap_is_found_when_a_session_is_made(memory):
 
 @pytest.mark.parametrize(("start", "end"), [(1, 1), (2, 1), (0, 2), (1, 9), ("1", 2), (1, 2.0), (True, 2)])
 def test_a_migration_leads_from_a_version_to_a_later_one(start, end):
-    with pytest.raises(StateInvalid, match="must lead from a version to a later one"):
+    with pytest.raises(InvalidArgument, match="must lead from a version to a later one"):
         support(3, "ann").migration(start, end)
 
 
@@ -118,7 +118,7 @@ def test_there_is_one_way_from_each_version_to_the_next(start, end):
     blueprint = support(4, "ann")
     blueprint.migration(1, 3)(lambda state: state)
     declare = blueprint.migration(start, end)
-    with pytest.raises(StateInvalid, match="covers the same versions; remove one"):
+    with pytest.raises(InvalidArgument, match="covers the same versions; remove one"):
         declare(lambda state: state)
 
 
@@ -126,15 +126,15 @@ def test_a_migration_waits_for_nothing():
     async def later(state):
         return state
 
-    with pytest.raises(StateInvalid, match="not an async one"):
+    with pytest.raises(InvalidArgument, match="not an async one"):
         support(2, "ann").migration(1, 2)(later)
-    with pytest.raises(StateInvalid, match="must be a function, not a str"):
+    with pytest.raises(InvalidArgument, match="must be a function, not a str"):
         support(2, "ann").migration(1, 2)("later")
 
 
 @pytest.mark.parametrize("name", [3, None, b"desk"])
 def test_a_blueprint_has_a_name(name):
-    with pytest.raises(StateInvalid, match="must be a string, not a"):
+    with pytest.raises(InvalidArgument, match="must be a string, not a"):
         midturn.Blueprint(name, Crew("ann"))
 
 
@@ -360,7 +360,7 @@ async def test_a_finished_turn_is_replayed_on_a_migrated_state(memory):
     replay = await memory.session("case", new).replay(turn=2)
     assert not replay.same, "it has another name now"
     assert "'router'" in str(replay.messages) or "router" in str(replay.differences)
-    with pytest.raises(StateInvalid, match="belongs to the blueprint"):
+    with pytest.raises(InvalidArgument, match="belongs to the blueprint"):
         await memory.session("case", midturn.Blueprint("other", Crew("triage", "clerk"))).replay(turn=2)
     await memory.session("case", new).run(task="three")
     await memory.session("case", new).run(task="four")

@@ -137,7 +137,7 @@ async def test_agents_and_teams_inside_a_team_are_renamed(store, world):
 
 async def test_two_agents_of_the_same_name_are_told_apart_by_their_paths(store, world):
     state = await ran(store, nested(world, inner="ann bob", outer="ann"))
-    with pytest.raises(midturn.StateInvalid, match="'crew/ann'"):
+    with pytest.raises(midturn.InvalidArgument, match="'crew/ann'"):
         state.rename_agent("zed", "x")
     renamed = state.rename_agent("crew/ann", "amy")
     assert renamed.messages("ann")[1]["source"] == "ann"
@@ -174,7 +174,7 @@ async def test_an_agent_of_a_team_in_a_tool_is_renamed(store, world):
     assert state.agents == ["boss", "crew", "crew/amy", "crew/bob"]
     asked, _ = await go_on(store, state, team_tool(world, inner="amy bob"), world)
     assert "look it up" in text(request(asked, "bob"))
-    with pytest.raises(midturn.StateInvalid, match="rename_tool"):
+    with pytest.raises(midturn.InvalidArgument, match="rename_tool"):
         state.rename_agent("crew", "squad")
 
 
@@ -203,7 +203,7 @@ def _sharing(world, names):
 
 async def test_a_memory_that_was_shared_stays_with_those_who_stay(store, world):
     state = (await ran(store, _sharing(world, "ann bob cid"), "hello")).seed_memory("ann", FACT, "The PIN is 77.")
-    with pytest.raises(midturn.StateInvalid, match="those of 'ann'"):
+    with pytest.raises(midturn.InvalidArgument, match="those of 'ann'"):
         state.seed_memory("bob", "x")
     gone = state.remove_agent("ann").redact("77")
     assert "77" not in str(gone.tree["beside"])
@@ -436,10 +436,10 @@ async def test_agents_that_are_not_there_or_cannot_be_are_refused(store, world):
         lambda: single.add_agent("b"),
         lambda: single.rename_agent("b", "c"),
     ):
-        with pytest.raises(midturn.StateInvalid) as caught:
+        with pytest.raises(midturn.InvalidArgument) as caught:
             verb()
         assert caught.value.path
-    with pytest.raises(midturn.StateInvalid, match="'lead', 'crew', 'crew/ann', 'crew/bob'"):
+    with pytest.raises(midturn.InvalidArgument, match="'lead', 'crew', 'crew/ann', 'crew/bob'"):
         state.remove_agent("nobody")
 
 

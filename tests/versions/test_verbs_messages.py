@@ -345,9 +345,9 @@ async def test_one_of_several_memories_is_seeded(store, world):
 
     state = await ran(store, build)
     assert state.seed_memory("ann", "x", memory="b").tree["beside"]["memory/a"] == []
-    with pytest.raises(midturn.StateInvalid, match="'a', 'b'"):
+    with pytest.raises(midturn.InvalidArgument, match="'a', 'b'"):
         state.seed_memory("ann", "x")
-    with pytest.raises(midturn.StateInvalid, match="ListMemory"):
+    with pytest.raises(midturn.InvalidArgument, match="ListMemory"):
         (await ran(store, round_robin(world), session="other")).seed_memory("ann", "x")
 
 
@@ -400,7 +400,7 @@ async def test_what_is_no_state_or_makes_no_sense_is_refused(store, world):
         lambda: state.seed_memory("ann", ""),
         lambda: state.map_messages(dict, agent="nobody"),
     ):
-        with pytest.raises(midturn.StateInvalid) as caught:
+        with pytest.raises(midturn.InvalidArgument) as caught:
             verb()
         assert caught.value.path
 

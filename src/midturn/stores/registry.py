@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import quote, unquote, urlencode
 
 from midturn import store as contract
-from midturn.errors import MissingExtra, StateInvalid, StoreUnavailable
+from midturn.errors import InvalidArgument, MissingExtra, StoreUnavailable
 from midturn.stores import path_urls
 from midturn.stores.secrets import scheme_of
 
@@ -50,12 +50,12 @@ def register_store(scheme: str, opener: Opener) -> None:
     the top of a module that every worker imports. A command such as ``midturn resume app:support`` imports your app.
 
     Raises:
-        StateInvalid: the scheme is taken, or is not a scheme: lower-case letters, then also digits and ``+ . -``.
+        InvalidArgument: the scheme is taken, or is not a scheme: lower-case letters, then also digits and ``+ . -``.
     """
     if not _SCHEME.fullmatch(scheme):
-        raise StateInvalid(f"{scheme!r} cannot come before :// in a URL; write it like 'mystore'", path="scheme")
+        raise InvalidArgument(f"{scheme!r} cannot come before :// in a URL; write it like 'mystore'", path="scheme")
     if scheme in _openers:
-        raise StateInvalid(f"{scheme}:// is taken; choose another name", path="scheme")
+        raise InvalidArgument(f"{scheme}:// is taken; choose another name", path="scheme")
     _openers[scheme] = opener
 
 
@@ -74,29 +74,33 @@ def locate(url: str) -> tuple[str, Path | None]:
     """Return the scheme of a URL, and the path of its store if it has one.
 
     Raises:
-        StoreUnavailable: no store is registered for the URL.
+        InvalidArgument: the URL is wrong, or no store is registered for the URL.
     """
     scheme, sep, rest = split_lease(url)[0].partition("://")
     if not url.strip():
-        raise StoreUnavailable(f"the URL of the store is empty; use one of {_known()}")
+        raise InvalidArgument(f"the URL of the store is empty; use one of {_known()}", path="url")
     if not sep:
         if url == ":memory:" or not _LIKE_A_URL.search(url):
             return "sqlite", path_urls.bare_path(url)
         # The message does not repeat the URL: there may be a password in it.
-        raise StoreUnavailable(f"this is neither a path nor a URL with ://; use one of {_known()}, or ./ and a path")
+        raise InvalidArgument(
+            f"this is neither a path nor a URL with ://; use one of {_known()}, or ./ and a path", path="url"
+        )
     if scheme not in _openers:
         near = get_close_matches(scheme.strip().lower(), _openers, n=1)
         instead = f"did you mean {near[0]}://?" if near else f"use one of {_known()}"
         shown = f"like {scheme}://" if scheme_of(url) == scheme else "that begins like this one"
-        raise StoreUnavailable(f"no store is known for a URL {shown}; {instead}")
+        raise InvalidArgument(f"no store is known for a URL {shown}; {instead}", path="url")
     if "\0" in rest:
-        raise StoreUnavailable("the URL has a NUL character; no file and no server can have such a name")
+        raise InvalidArgument("the URL has a NUL character; no file and no server can have such a name", path="url")
     if scheme not in WITHOUT_OPTIONS:
         return scheme, None
     if rest != rest.strip() or not rest.isprintable():
-        raise StoreUnavailable("the URL has a space at its end or a control character; remove it, or write a %-escape")
+        raise InvalidArgument(
+            "the URL has a space at its end or a control character; remove it, or write a %-escape", path="url"
+        )
     if _LIKE_A_LOGIN.match(unquote(rest)):  # The message does not repeat it, as above.
-        raise StoreUnavailable(f"a {scheme}:// store has no user, password and host; use one of {_known()}")
+        raise InvalidArgument(f"a {scheme}:// store has no user, password and host; use one of {_known()}", path="url")
     return scheme, path_urls.parse(scheme, rest)
 
 
@@ -104,7 +108,7 @@ def with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
     """Return the URL with more options. A bare path becomes a URL.
 
     Raises:
-        StoreUnavailable: a store on this machine has no such option.
+        InvalidArgument: a store on this machine has no such option.
     """
     if "://" not in url and not _LIKE_A_URL.search(url):
         path_urls.bare_path(url)  # raises if it is none
@@ -153,14 +157,14 @@ def check_store(store: Store) -> Store:
     """Return the store, if it has all methods of the contract.
 
     Raises:
-        StateInvalid: it lacks a method, or is a class or a URL.
+        InvalidArgument: it lacks a method, or is a class or a URL.
     """
     kind = type(store).__name__
     if isinstance(store, type):
-        raise StateInvalid(f"{store.__name__} is a class; pass an instance of it", path="store")
+        raise InvalidArgument(f"{store.__name__} is a class; pass an instance of it", path="store")
     asked = ["profile", *(name for name in vars(contract.Store) if not name.startswith("_"))]
     if missing := [name for name in asked if not hasattr(store, name)]:
-        raise StateInvalid(f"a {kind} is not a midturn.store.Store: it lacks {', '.join(missing)}", path="store")
+        raise InvalidArgument(f"a {kind} is not a midturn.store.Store: it lacks {', '.join(missing)}", path="store")
     return store
 
 

@@ -6,7 +6,7 @@ import inspect
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from midturn.errors import MissingMigration, StateInvalid
+from midturn.errors import InvalidArgument, MissingMigration
 from midturn.record import codec
 from midturn.tools import declared
 from midturn.versions.drift import variable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from midturn.framework import Framework
     from midturn.record.codec import Json
     from midturn.record.rows import Effect
-    from midturn.tools import tool
+    from midturn.tools import Declaration
 
 MigrationT = TypeVar("MigrationT", bound="Callable[[Any], Any]")
 
@@ -39,15 +39,15 @@ class Blueprint:
         factory: Callable[[], Any],
         *,
         version: int = 1,
-        effects: Mapping[str, Effect | tool] | None = None,
+        effects: Mapping[str, Effect | Declaration] | None = None,
         timeout: float | None = None,
     ) -> None:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise StateInvalid(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
+            raise InvalidArgument(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
         if not callable(factory):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
-            raise StateInvalid(f"needs a function that builds an agent, not a {type(factory).__name__}", path=name)
+            raise InvalidArgument(f"needs a function that builds an agent, not a {type(factory).__name__}", path=name)
         if not _is_version(version):
-            raise StateInvalid(f"version {version!r} must be a whole number from 1 on", path=name)
+            raise InvalidArgument(f"version {version!r} must be a whole number from 1 on", path=name)
         self.name = name
         self.version = version
         self.effects = declared(effects or {})
@@ -73,22 +73,22 @@ class Blueprint:
         numbers. midturn checks the input and the result of the function, not its other actions.
 
         Raises:
-            StateInvalid: the versions are not in order, or another migration covers them already.
+            InvalidArgument: the versions are not in order, or another migration covers them already.
         """
         at = f"{variable(self.name)}.migration({start!r}, {end!r})"
         if not (_is_version(start) and _is_version(end) and start < end <= self.version):
-            raise StateInvalid(
+            raise InvalidArgument(
                 f"must lead from a version to a later one, and this blueprint has version {self.version}", path=at
             )
 
         def add(function: MigrationT) -> MigrationT:
             for other in self._migrations.values():
                 if other.start < end and start < other.end:
-                    raise StateInvalid(f"{other} covers the same versions; remove one of the two", path=at)
+                    raise InvalidArgument(f"{other} covers the same versions; remove one of the two", path=at)
             if not callable(function):
-                raise StateInvalid(f"must be a function, not a {type(function).__name__}", path=at)
+                raise InvalidArgument(f"must be a function, not a {type(function).__name__}", path=at)
             if inspect.iscoroutinefunction(function):
-                raise StateInvalid("must be an ordinary function, not an async one: remove `async`", path=at)
+                raise InvalidArgument("must be an ordinary function, not an async one: remove `async`", path=at)
             self._migrations[start] = Migration(start, end, function)
             return function
 
@@ -130,10 +130,10 @@ def check_timeout(seconds: float | None, path: str) -> float | None:
     """Return the timeout of a turn; ``None`` for no timeout.
 
     Raises:
-        StateInvalid: it is not a positive, finite number.
+        InvalidArgument: it is not a positive, finite number.
     """
     if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < inf):
-        raise StateInvalid(f"is {seconds!r}; give a number of seconds above 0, or None", path=path)
+        raise InvalidArgument(f"is {seconds!r}; give a number of seconds above 0, or None", path=path)
     return seconds
 
 
@@ -145,13 +145,13 @@ async def build(blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
     """Return a fresh agent or team of the blueprint.
 
     Raises:
-        StateInvalid: the factory returned something else.
+        InvalidArgument: the factory returned something else.
     """
     live = await blueprint.build()
     if live is None:
-        raise StateInvalid("returned None; is its return statement missing?", path="factory")
+        raise InvalidArgument("returned None; is its return statement missing?", path="factory")
     if not framework.is_live(live):
-        raise StateInvalid(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
+        raise InvalidArgument(f"returned a {type(live).__name__}, not an agent or a team", path="factory")
     return live
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from midturn.errors import Drifted, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
+from midturn.errors import Drifted, InvalidArgument, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 from midturn.versions.drift import MORE, Drift, compare, migration_code, more
 from midturn.versions.migrations import migrate
 
@@ -47,10 +47,10 @@ def check_policy(policy: object) -> None:
     """Check that this is a policy for drift.
 
     Raises:
-        StateInvalid: it is not.
+        InvalidArgument: it is not.
     """
     if not callable(policy) and policy not in get_args(Policy):
-        raise StateInvalid(f"is {policy!r}; it can be 'warn', 'raise', 'ignore' or a function", path="on_drift")
+        raise InvalidArgument(f"is {policy!r}; it can be 'warn', 'raise', 'ignore' or a function", path="on_drift")
 
 
 def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
@@ -60,10 +60,10 @@ def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
     runs many sessions without naming them has to skip it.
 
     Raises:
-        StateInvalid: another blueprint began the session.
+        InvalidArgument: another blueprint began the session.
     """
     if stored and blueprint.name and stored != blueprint.name:
-        raise StateInvalid(
+        raise InvalidArgument(
             f"session {session!r} belongs to the blueprint {stored!r}; run it with that one, or choose another id",
             path=f"blueprint {blueprint.name!r}",
             session=session,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from midturn.errors import MidturnError, MigrationFailed
+from midturn.errors import MidturnError, MigrationFailed, StateInvalid
+from midturn.record.odd import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +60,7 @@ def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], sessi
 
     try:
         view = framework.view(tree)
-        before = orjson.dumps(view.tree)
+        before = as_bytes(view.tree)
     except Exception as error:  # a state that was stored by hand may be anything
         raise failed(f"cannot read the stored state: {type(error).__name__}: {error}") from error
     try:
@@ -72,8 +71,8 @@ def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], sessi
         hint = " (is its return statement missing?)" if found is None else ""
         raise failed(f"returned a {type(found).__name__}, not a state{hint}")
     try:
-        same = orjson.dumps(view.tree) == before
-    except (TypeError, ValueError):  # no longer JSON
+        same = as_bytes(view.tree) == before
+    except (TypeError, ValueError, StateInvalid):  # no longer JSON
         same = False
     if not same:
         raise failed("changed its input in place; use state.edit(function), which changes a copy")

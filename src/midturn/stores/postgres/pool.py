@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.rows import tuple_row
 from psycopg.waiting import wait_async
 
-from midturn.errors import MidturnError, StoreFull, StoreUnavailable
+from midturn.errors import InvalidArgument, MidturnError, StoreFull, StoreUnavailable
 from midturn.stores.postgres.private import PreparingConnection
 from midturn.stores.retrying import Slow, Tries, Unreached
 
@@ -297,11 +297,12 @@ def is_gone(error: psycopg.Error) -> bool:
     return isinstance(error, GONE) or (error.sqlstate or "").startswith("08")
 
 
-def not_a_url() -> StoreUnavailable:
+def not_a_url() -> InvalidArgument:
     """Return the error for a URL that the driver cannot read; the driver's own message would quote the URL."""
-    return StoreUnavailable(
+    return InvalidArgument(
         "the URL of the Postgres store is wrong; write postgresql://user:password@host:port/database, with "
-        "@ / : ? # % in names and passwords written as %40 %2F %3A %3F %23 %25"
+        "@ / : ? # % in names and passwords written as %40 %2F %3A %3F %23 %25",
+        path="url",
     )
 
 

@@ -16,7 +16,7 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
-from midturn.errors import Conflict, SessionDeleted, StateInvalid, StoreUnavailable
+from midturn.errors import Conflict, InvalidArgument, SessionDeleted, StateInvalid, StoreUnavailable
 from midturn.record.codec import decode, encode
 from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, read_cursor
 from midturn.store import DEADLINE
@@ -255,17 +255,19 @@ def _split(url: str) -> tuple[str, str, str | None]:
         else:
             others.append(item)
     if not _SCHEMA_NAME.fullmatch(schema):
-        raise StoreUnavailable(
-            "schema= in the URL must be a name of up to 63 letters, digits and _ that begins with a letter"
+        raise InvalidArgument(
+            "schema= in the URL must be a name of up to 63 letters, digits and _ that begins with a letter", path="url"
         )
     if schema.lower().startswith("pg_") or schema.lower() == "information_schema":
-        raise StoreUnavailable("schema= in the URL names a schema of Postgres itself; choose another, such as midturn")
+        raise InvalidArgument(
+            "schema= in the URL names a schema of Postgres itself; choose another, such as midturn", path="url"
+        )
     return base + ("?" + "&".join(others) if others else ""), schema, owner
 
 
 def _role(name: str) -> str:
     if not name.isprintable() or not 0 < len(name.encode(errors="replace")) <= MAX_ROLE:
-        raise StoreUnavailable("owner= in the URL must be the name of a role, of up to 63 bytes")
+        raise InvalidArgument("owner= in the URL must be the name of a role, of up to 63 bytes", path="url")
     return name
 
 
@@ -279,7 +281,7 @@ def _address(conninfo: str) -> str:
         if name not in known and name.isidentifier():
             near = get_close_matches(name, {"schema", "owner", *known}, n=1)
             hint = f"; did you mean {near[0]}=?" if near else ""
-            raise StoreUnavailable(f"the URL has an option that Postgres does not know: {name}={hint}")
+            raise InvalidArgument(f"the URL has an option that Postgres does not know: {name}={hint}", path="url")
     try:
         parts = conninfo_to_dict(conninfo)
     except (psycopg.Error, UnicodeError):

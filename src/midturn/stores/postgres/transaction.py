@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from midturn.errors import Conflict, OutcomeUnknown, SessionDeleted, StateInvalid, StoreUnavailable
+from midturn.errors import Conflict, InvalidArgument, OutcomeUnknown, SessionDeleted, StoreUnavailable
 from midturn.stores.postgres.pool import LOCK_TIMEOUT, is_gone, message_of
 from midturn.stores.postgres.private import OneStatement
 from midturn.stores.postgres.write import apply
@@ -68,7 +68,7 @@ class PostgresTransaction:
         connection = self._usable()
         if first_word(sql) in DIVIDING:
             text = "midturn itself begins and ends the transaction; leave out BEGIN, COMMIT and SAVEPOINT"
-            raise StateInvalid(text, path="statement")
+            raise InvalidArgument(text, path="statement")
         self._over = True  # until the outcome is known
         try:
             async with self._asking(connection):
@@ -156,7 +156,7 @@ class PostgresTransaction:
 
     def _usable(self) -> Connection:
         if self._over or self._connection is None:
-            raise StateInvalid("it is over; begin another one", path="transaction")
+            raise InvalidArgument("it is over; begin another one", path="transaction")
         return self._connection
 
     def _final(self, error: psycopg.Error, session: str) -> Exception:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from redis import exceptions as failures
 from redis.asyncio.connection import Connection, parse_url
 
-from midturn.errors import MidturnError, StoreFull, StoreUnavailable
+from midturn.errors import InvalidArgument, MidturnError, StoreFull, StoreUnavailable
 from midturn.stores.redis.url import FORMS
 
 if TYPE_CHECKING:
@@ -91,14 +91,16 @@ class Connector:
         except TypeError as error:
             unknown = re.findall(r"'(\w+)'", str(error))
             names = ", ".join(name for name in unknown if name in options) or "one"
-            raise StoreUnavailable(f"the URL of the Redis store has an unknown option: {names}; remove it") from None
+            raise InvalidArgument(
+                f"the URL of the Redis store has an unknown option: {names}; remove it", path="url"
+            ) from None
         except (
             ValueError,
             LookupError,
             AttributeError,
             failures.RedisError,
         ):  # not chained: the message may quote a password
-            raise StoreUnavailable(f"the URL of the Redis store cannot be read; use {FORMS}") from None
+            raise InvalidArgument(f"the URL of the Redis store cannot be read; use {FORMS}", path="url") from None
         self._options = options
         self.address: Address = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
 
@@ -189,7 +191,10 @@ async def _exchange(connection: Any, commands: Sequence[Command], *, asking: boo
     if asking:
         commands = [part for command in commands for part in (("ASKING",), command)]
     for piece in _pieces(connection.pack_commands(commands)):
-        await connection.send_packed_command(piece)
+        try:
+            await connection.send_packed_command(piece)
+        except AttributeError as error:  # Python 3.12's asyncio, if the connection was lost while it was idle
+            raise failures.ConnectionError("the connection was lost before the request") from error
     replies: list[Any] = []
     for _ in commands:
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from midturn.errors import StoreUnavailable
+from midturn.errors import InvalidArgument
 
 Layout: TypeAlias = Literal["server", "cluster", "sentinel"]
 
@@ -45,11 +45,11 @@ def parse(url: str) -> Target:
     """Parse a URL; no error repeats a part of it that may be a password.
 
     Raises:
-        StoreUnavailable: the URL is wrong.
+        InvalidArgument: the URL is wrong.
     """
     name, _, rest = url.partition("://")
     if name not in _SCHEMES:
-        raise StoreUnavailable(f"this is not the URL of a Redis store; use {FORMS}")
+        raise InvalidArgument(f"this is not the URL of a Redis store; use {FORMS}", path="url")
     scheme, layout = _SCHEMES[name]
     place, _, query = rest.partition("?")
     authority, _, path = place.partition("/")
@@ -79,7 +79,7 @@ def parse(url: str) -> Target:
     strict, replicas = _strictness(values)
     prefix = values.get("prefix", "midturn")
     if not prefix or len(prefix) > 200 or not prefix.isprintable():  # noqa: PLR2004
-        raise StoreUnavailable("prefix= must be 1 to 200 printable characters, such as prefix=claims")
+        raise InvalidArgument("prefix= must be 1 to 200 printable characters, such as prefix=claims", path="url")
     return Target(
         layout=layout,
         urls=urls,
@@ -94,11 +94,11 @@ def parse(url: str) -> Target:
 def _strictness(values: dict[str, str]) -> tuple[bool, int]:
     strict, replicas = values.get("strict", "false").lower(), values.get("replicas", "0")
     if strict not in {"true", "false"}:
-        raise StoreUnavailable("strict= must be true or false")
+        raise InvalidArgument("strict= must be true or false", path="url")
     if not re.fullmatch(r"\d{1,3}", replicas, re.ASCII):
-        raise StoreUnavailable("replicas= must be a number from 0 to 999")
+        raise InvalidArgument("replicas= must be a number from 0 to 999", path="url")
     if int(replicas) and strict == "false":
-        raise StoreUnavailable("replicas= is part of strict mode; add strict=true")
+        raise InvalidArgument("replicas= is part of strict mode; add strict=true", path="url")
     return strict == "true", int(replicas)
 
 
@@ -107,7 +107,7 @@ def _ttl(text: str | None) -> int | None:
         return None
     match = re.fullmatch(r"(\d{1,10})([smhd]?)", text, re.ASCII)
     if match is None or int(match[1]) == 0:
-        raise StoreUnavailable("ttl= must be a number of seconds, or one with s, m, h or d, such as ttl=30d")
+        raise InvalidArgument("ttl= must be a number of seconds, or one with s, m, h or d, such as ttl=30d", path="url")
     return int(match[1]) * _SECONDS[match[2]] * 1_000
 
 
@@ -125,5 +125,5 @@ def _port(host: str) -> int | None:
     raise _wrong("a host or port cannot be read; write special characters of a password as %-escapes (/ as %2F)")
 
 
-def _wrong(reason: str) -> StoreUnavailable:
-    return StoreUnavailable(f"the URL of the Redis store is wrong: {reason}; use {FORMS}")
+def _wrong(reason: str) -> InvalidArgument:
+    return InvalidArgument(f"the URL of the Redis store is wrong: {reason}; use {FORMS}", path="url")

@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from midturn.errors import StateInvalid, StoreUnavailable
+from midturn.errors import InvalidArgument, StoreUnavailable
 from midturn.record.codec import encode
 from midturn.stores.scripts import named
 from midturn.stores.sqlite.store import STEPS, SqliteStore
@@ -45,7 +45,7 @@ class SqliteTransaction:
         self._over = True  # until the outcome is known
         try:
             found = await self._own.execute(sql, parameters)
-        except StateInvalid:
+        except InvalidArgument:
             self._over = False
             raise
         self._over = False
@@ -73,7 +73,7 @@ class SqliteTransaction:
 
     def _check(self) -> None:
         if self._over:
-            raise StateInvalid("it is over; begin another one", path="transaction")
+            raise InvalidArgument("it is over; begin another one", path="transaction")
 
 
 class _Own(SqliteStore):
@@ -116,7 +116,7 @@ class _Own(SqliteStore):
         db = self._db
         self._refused = "" if db.in_transaction else "the database has rolled the transaction back"
         if self._refused:
-            raise StateInvalid(self._refused, path="transaction")
+            raise InvalidArgument(self._refused, path="transaction")
         db.set_authorizer(self._authorize)
         db.set_progress_handler(self._caller_has_gone, STEPS)
         try:
@@ -125,7 +125,7 @@ class _Own(SqliteStore):
             if self._caller_has_gone():
                 raise self._late() from None
             if self._refused:
-                raise StateInvalid(self._refused, path="statement") from None
+                raise InvalidArgument(self._refused, path="statement") from None
             return error
         finally:
             db.set_progress_handler(None, 0)  # the handler would also stop a ROLLBACK
