@@ -15,6 +15,7 @@ import signal
 import socket
 import sqlite3
 import sys
+import tempfile
 import time
 import traceback
 import uuid
@@ -33,6 +34,8 @@ import midturn
 import midturn.autogen.adapter
 import midturn.lease.ledger
 import midturn.stores.files.store
+import midturn.stores.postgres.store
+import midturn.stores.redis.store
 import midturn.stores.sqlite.store
 from midturn.record.head import Kind
 from midturn.record.rows import CallRow, decode_record
@@ -421,12 +424,25 @@ def work(end):
             channel.say("broken", text=traceback.format_exc())
 
 
+class Silence:
+    """A line to nobody."""
+
+    def say(self, what, **more):
+        pass
+
+
 async def warm_up():
     """Have all done that is done once in a process, so that it is not done again in each worker."""
-    spec = {"agent": "desk", "ledger": os.devnull}
-    async with midturn.open("memory://") as store:
-        for agent in (blueprint(spec, Faults(None, {})), lambda: build({}, Faults(None, {}))):
-            await store.session(str(agent), agent).run(task="errands")
+    channel, spec = Silence(), {"agent": "desk", "ledger": os.devnull}
+    with tempfile.TemporaryDirectory() as folder:
+        for url in ("memory://", f"file://{folder}/store", f"sqlite:///{folder}/store.db"):
+            async with midturn.open(url) as store:
+                for agent in (blueprint(spec, Faults(channel, {})), lambda: build({}, Faults(channel, {}))):
+                    for _ in range(2):  # the second one loads what the first one has left
+                        case = store.session(str(agent), agent)
+                        for step in ({"run": "errands"}, {"run": "bad"}, {"resume": True}):
+                            await take(channel, case, step, Faults(channel, {}))
+                    await look(channel, store.store, str(agent), "desk")
 
 
 def main():

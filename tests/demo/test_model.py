@@ -7,8 +7,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
-from autogen_core import CancellationToken, FunctionCall
-from autogen_core.models import CreateResult, RequestUsage, UserMessage
+from autogen_core.models import UserMessage
 
 from midturn.demo import local_server, model
 from midturn.demo.model import FACT, QUESTION, SECOND_FACT, SYSTEM_MESSAGE, URGENT_QUESTION
@@ -64,51 +63,6 @@ async def test_the_scripted_model_remembers_what_an_agent_restores():
     assert "email" in await converse(client, FACT, QUESTION)
     assert "SMS" in await converse(client, FACT, SECOND_FACT, URGENT_QUESTION)
     assert await converse(client, QUESTION) == UNKNOWN
-
-
-async def test_a_scripted_stream_is_the_answer_word_by_word():
-    client = ScriptedChatCompletionClient(lambda _: "one two\nthree")
-    *words, result = [part async for part in client.create_stream(said("Go."))]
-    assert words == ["one ", "two\n", "three"]
-    assert isinstance(result, CreateResult)
-    assert result.content == "one two\nthree"
-
-
-async def test_only_completed_scripted_calls_are_counted():
-    client = ScriptedChatCompletionClient(lambda _: "one two three")
-    await client.create(said("Count to three."))
-    await anext(client.create_stream(said("Count to three.")))
-    assert client.total_usage() == RequestUsage(prompt_tokens=3, completion_tokens=3)
-
-
-async def test_a_script_can_call_a_tool():
-    def answer(messages):
-        if isinstance(messages[-1], UserMessage):
-            call = FunctionCall(id="1", name="look_up", arguments="{}")
-            usage = RequestUsage(prompt_tokens=1, completion_tokens=1)
-            return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
-        return f"It is {messages[-1].content[0].content}."
-
-    async def look_up() -> str:
-        """Look it up."""
-        return "42"
-
-    client = ScriptedChatCompletionClient(answer)
-    agent = AssistantAgent("agent", client, tools=[look_up], reflect_on_tool_use=True)
-    assert (await agent.run(task="What is it?")).messages[-1].content == "It is 42."
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_slow_scripted_call_can_be_cancelled(stream):
-    client, token = ScriptedChatCompletionClient(delay=60), CancellationToken()
-    call = (
-        anext(client.create_stream(said(FACT), cancellation_token=token))
-        if stream
-        else client.create(said(FACT), cancellation_token=token)
-    )
-    asyncio.get_running_loop().call_later(0.05, token.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await call
 
 
 @pytest.fixture

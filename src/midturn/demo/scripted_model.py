@@ -1,31 +1,19 @@
-"""A scripted model: it derives its answers from the messages by rule."""
+"""The demo's scripted model: it derives its answers from the messages by rule."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from autogen_core.models import (
-    ChatCompletionClient,
-    CreateResult,
-    LLMMessage,
-    ModelFamily,
-    ModelInfo,
-    RequestUsage,
-    UserMessage,
-)
+from autogen_core.models import LLMMessage, UserMessage
+
+from midturn.testing.scripted_model import ScriptedModel, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-
-    from autogen_core import CancellationToken
-    from autogen_core.tools import Tool, ToolSchema
-    from pydantic import BaseModel
+    from collections.abc import Sequence
 
 UNKNOWN = "I do not know: nothing in this conversation says so."
 
-_CONTEXT = 32_768
 _PREFIX = re.compile(r"^(?:please )?(?:remember|noted)\b(?: that)?[:,]?\s*", re.IGNORECASE)
 _PREFERENCE = re.compile(r"^(?P<who>.+?) (?:also )?prefers (?P<what>.+)$", re.IGNORECASE)
 _NO_TOPIC = frozenset(
@@ -35,7 +23,7 @@ _NO_TOPIC = frozenset(
 
 def recall(messages: Sequence[LLMMessage]) -> str:
     """Answer a question from the facts that the user stated before, and acknowledge anything else."""
-    said = [_text(message) for message in messages if isinstance(message, UserMessage)]
+    said = [text_of(message) for message in messages if isinstance(message, UserMessage)]
     last = said[-1].strip() if said else ""
     if not last.endswith("?"):
         return f"Noted: {'; '.join(_facts(last)) or last.rstrip('.')}."
@@ -44,109 +32,11 @@ def recall(messages: Sequence[LLMMessage]) -> str:
     return _sentences(found) or UNKNOWN
 
 
-class ScriptedChatCompletionClient(ChatCompletionClient):
-    """Answers with ``answer(messages)`` after ``delay`` seconds. A stream spreads the delay over its words."""
+class ScriptedChatCompletionClient(ScriptedModel):
+    """A scripted model that answers by :func:`recall`."""
 
-    def __init__(
-        self, answer: Callable[[Sequence[LLMMessage]], str | CreateResult] = recall, *, delay: float = 0.0
-    ) -> None:
-        self._answer = answer
-        self._delay = delay
-        self._used = RequestUsage(prompt_tokens=0, completion_tokens=0)
-
-    async def create(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = [],
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
-    ) -> CreateResult:
-        await _sleep(self._delay, cancellation_token)
-        return self._count(self._result(messages))
-
-    async def create_stream(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[Tool | ToolSchema] = [],
-        tool_choice: Tool | Literal["auto", "required", "none"] = "auto",
-        json_output: bool | type[BaseModel] | None = None,
-        extra_create_args: Mapping[str, Any] = {},
-        cancellation_token: CancellationToken | None = None,
-    ) -> AsyncGenerator[str | CreateResult, None]:
-        result = self._result(messages)
-        words: list[str] = re.findall(r"\s*\S+\s*", result.content) if isinstance(result.content, str) else []
-        pause = self._delay / (len(words) + 1)
-        for word in words:
-            await _sleep(pause, cancellation_token)
-            yield word
-        await _sleep(pause, cancellation_token)
-        yield self._count(result)
-
-    async def close(self) -> None:
-        pass
-
-    def actual_usage(self) -> RequestUsage:
-        return self._used
-
-    def total_usage(self) -> RequestUsage:
-        return self._used
-
-    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = []) -> int:
-        return sum(_tokens(message.content) for message in messages)
-
-    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = []) -> int:
-        return _CONTEXT - self.count_tokens(messages)
-
-    @property
-    def capabilities(self) -> ModelInfo:
-        return self.model_info
-
-    @property
-    def model_info(self) -> ModelInfo:
-        return ModelInfo(
-            vision=True,
-            function_calling=True,
-            json_output=True,
-            structured_output=True,
-            family=ModelFamily.UNKNOWN,
-        )
-
-    def _result(self, messages: Sequence[LLMMessage]) -> CreateResult:
-        answer = self._answer(messages)
-        if isinstance(answer, CreateResult):
-            return answer
-        usage = RequestUsage(prompt_tokens=self.count_tokens(messages), completion_tokens=_tokens(answer))
-        return CreateResult(finish_reason="stop", content=answer, usage=usage, cached=False)
-
-    def _count(self, result: CreateResult) -> CreateResult:
-        """Count the tokens of a completed call."""
-        self._used = RequestUsage(
-            prompt_tokens=self._used.prompt_tokens + result.usage.prompt_tokens,
-            completion_tokens=self._used.completion_tokens + result.usage.completion_tokens,
-        )
-        return result
-
-
-async def _sleep(seconds: float, token: CancellationToken | None) -> None:
-    pause = asyncio.ensure_future(asyncio.sleep(seconds))
-    if token is not None:
-        token.link_future(pause)
-    await pause
-
-
-def _text(message: UserMessage) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    return " ".join(part for part in message.content if isinstance(part, str))
-
-
-def _tokens(content: object) -> int:
-    """Count words as tokens, which is good enough when nobody pays."""
-    return len(str(content).split())
+    def __init__(self, *, delay: float = 0.0) -> None:
+        super().__init__(recall, delay=delay)
 
 
 def _facts(text: str) -> list[str]:
