@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check bench bench-quick picture lock clean
+.PHONY: help demo test chaos compat check bench bench-quick picture lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -15,7 +15,7 @@ help: ## list the targets
 demo: .venv/.installed ## kill an agent mid-turn and watch another process finish the turn
 	$(BIN)/midturn demo
 
-# Three at a time: with two, more than a quarter of the time of two cores is spent waiting for servers and disks.
+# Three at a time: with two, two cores often wait for servers.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
 # tests/conftest.py says which tests that are: those that touch what can differ there.
 test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
@@ -30,11 +30,15 @@ chaos: .venv/.installed ## run the long versions of the tests that kill, cut off
 		tests/versions/test_chains.py tests/versions/test_verbs_chains.py tests/journal/test_order.py tests/docs/test_app_server.py \
 		tests/hostile/test_bad_input.py tests/hostile/test_damaged_records.py tests/lease/test_load.py tests/journal/test_redelivery.py
 
+compat: .venv/.installed ## run AutoGen's own tests plain and through sessions, and compare with the known differences
+	$(BIN)/python -m tools.compat
+
 check: .venv/.installed ## lint, format, types, layers, tree, words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pyright
+	$(BIN)/pyright -p examples
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_tree.py
 	$(BIN)/python tools/check_words.py

@@ -1,4 +1,4 @@
-"""Check the tracked files: no long source files, and no trace of the machine that a file was written on."""
+"""Check the tracked files: no long source files, no marks of a merge, and no trace of the machine of their author."""
 
 import re
 import subprocess
@@ -19,6 +19,7 @@ INSTALL_SOURCE = re.compile(
     r"|pypi\.or[g]|pythonhosted\.or[g]|registry\.npmj[s]",
     re.IGNORECASE,
 )
+MERGE_MARK = re.compile(r"[<>]{7} ")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:roo[t]/|hom[e]/[a-z]|User[s]/[A-Za-z]|wor[k]/|op[t]/)")
 
 # Stores are opened by URL and examples show paths, so prose, code and tests may contain such words.
@@ -49,6 +50,9 @@ def problems(name: str) -> Iterator[str]:
         return  # a picture or another binary file
     if name.startswith("src/") and len(lines) > MAX_LINES and name not in LONG_FILES:
         yield f"{name}: {len(lines)} lines; split it, or give the reason in LONG_FILES (limit {MAX_LINES})"
+    for number, line in enumerate(lines, start=1):
+        if MERGE_MARK.match(line):
+            yield f"{name}:{number}: has a mark of an unfinished merge"
     if name.startswith(PROSE):
         return
     for number, line in enumerate(lines, start=1):

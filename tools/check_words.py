@@ -29,13 +29,13 @@ NO_VERBS = (
 
 # What only we understand, and what to write instead. A space also stands for the end of a line.
 IDIOM = {
-    "(?:go|goes|going|gone|went) on (?:with|from|where|after|until)": "continue",
+    "(?:goes|gone|went) on|(?:go|going) on (?:with|from|where|after|until|when)": "continue",
     "left off": "stopped, interrupted or omitted",
     "is said": "name who says it: the error, the log, midturn",
     r"(?<!there\s)(?-i:is none)": "say what is missing",
     "of (?:which|whom) (?:is|are|was|were)": "split the sentence",
     "thereof|whereof|wherein|whereby": "name the thing",
-    "(?:is|are|was|were) told (?:that|with|of|in|once)": "reported",
+    "(?:is|are|was|were) told (?:that|with|of|in|once|when|what|each)": "reported",
     "(?:can|could|cannot) be had": "available",
 }
 PATTERNS = {re.compile(rf"\b(?:{words})\b".replace(" ", r"\s+"), re.IGNORECASE): say for words, say in IDIOM.items()}

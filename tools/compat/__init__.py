@@ -1,0 +1,1 @@
+"""AutoGen's own tests, run plain and through sessions."""

@@ -1,0 +1,278 @@
+"""A pytest plugin that runs the agents and teams of AutoGen's own tests through sessions.
+
+It replaces ``run`` and ``run_stream`` of AutoGen's agents and teams. A call that AutoGen itself makes inside a run
+stays plain. ``MIDTURN_COMPAT`` names the mode, and ``MIDTURN_COMPAT_REPORT`` the file for the outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from autogen_agentchat.agents import BaseChatAgent
+from autogen_agentchat.base import TerminationCondition
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.model_context import ChatCompletionContext
+
+import midturn
+from midturn.autogen.adapter import AutoGen
+from midturn.autogen.calls import interception
+from midturn.autogen.parts.kinds import traits_of
+from midturn.autogen.parts.walk import walk
+from midturn.record.codec import class_of
+from midturn.record.packing import as_json
+from midturn.stores.memory import MemoryStore
+from midturn.stores.wrapper import wrap
+from midturn.testing.crashing_store import Crashed, CrashingStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from midturn.testing.crashing_store import CrashPoint
+
+MODE = os.environ.get("MIDTURN_COMPAT", "plain")
+DYING = {"dying before each commit": ("before", {"commit"}), "dying after every call": ("after", None)}
+REBUILT = {"rebuilt", "replayed"}
+LONGEST = 60.0
+"""Seconds after which a turn counts as one that hangs."""
+
+NO_CALLS = {"task", "commit", "failure", "question", "answer"}
+"""Writes that are not the end of a call."""
+
+_inside: ContextVar[bool] = ContextVar("inside a run", default=False)
+_busy: Counter[int] = Counter()
+"""The ``id()`` of each agent and team inside a run: a runtime of the test's own has tasks without the variable."""
+_built: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
+"""Each object that a test has built, and the arguments."""
+deaths = 0
+
+
+class CannotRebuild(Exception):
+    """An object of a test cannot be built a second time."""
+
+
+@dataclass
+class Place:
+    """The session and the store of one object."""
+
+    live: Any
+    name: str
+    store: MemoryStore = field(default_factory=MemoryStore)
+    session: Any = None
+    keys: count[int] = field(default_factory=lambda: count(1))
+
+
+_places: dict[int, Place] = {}
+
+
+def _place(live: Any) -> Place:
+    return _places.setdefault(id(live), Place(live, f"case-{len(_places) + 1}"))
+
+
+def _options() -> dict[str, Any]:
+    return {"durability": "turn"} if MODE == 'durability="turn"' else {}
+
+
+async def _session(place: Place, store: Any = None) -> Any:
+    if place.session is None or store is not None or MODE != "as is":
+        what = (lambda: rebuilt(place.live)) if MODE in REBUILT else place.live
+        opened = await midturn.open(store=store or place.store).__aenter__()
+        place.session = opened.session(place.name, what, **_options())
+    return place.session
+
+
+@asynccontextmanager
+async def _working(live: Any) -> AsyncGenerator[None]:
+    """Let the agents and teams inside an object run plainly."""
+    inside = [id(part.live) for part in walk(live) if traits_of(part.live).is_agent_or_team]
+    _busy.update(inside)
+    try:
+        async with asyncio.timeout(LONGEST):
+            yield
+    finally:
+        _busy.subtract(inside)
+
+
+async def _items(live: Any, options: dict[str, Any], *, streamed: bool) -> AsyncGenerator[Any]:
+    """Yield what a session yields, through as many deaths as the mode has."""
+    global deaths  # noqa: PLW0603 - a figure for the report
+    place, seen = _place(live), 0
+    item: Any = None
+    key = f"turn-{next(place.keys)}" if MODE in DYING else None
+    framework = AutoGen()
+    before = as_json(await framework.capture(live)) if MODE in DYING else None
+    while True:
+        store = wrap(CrashingStore, place.store, trigger=_trigger, closes=False) if MODE in DYING else None
+        session = await _session(place, store)
+        skip, number = seen, 0
+        try:
+            stream = session.run_stream(key=key, **options) if streamed else _one(session.run(key=key, **options))
+            async with aclosing(stream) as items:
+                async for item in items:
+                    number += 1
+                    if number > skip:
+                        seen = number
+                        yield item
+            break
+        except Crashed:
+            deaths += 1
+            await framework.renew(live)
+            await framework.load(live, await framework.fit(live, before))
+        finally:
+            if store is not None:
+                await store.close()
+    if MODE in REBUILT:
+        tree = {"state": await session.at(item.checkpoint).state(), **await _beside(session, item.checkpoint)}
+        await framework.load(live, await framework.fit(live, tree))
+    if MODE == "replayed":
+        replay = await session.replay(item.turn)
+        if not replay.same:
+            raise AssertionError(replay.differences)
+
+
+async def _beside(session: Any, checkpoint: int) -> dict[str, Any]:
+    stored = await session.at(checkpoint).read()
+    return {name: value for name, value in stored.tree.items() if name != "state"}
+
+
+async def _one(result: Any) -> AsyncGenerator[Any]:
+    yield await result
+
+
+def _trigger(points: Sequence[CrashPoint], _number: int) -> bool:
+    when, names = DYING[MODE]
+    wanted = any(point.write in names if names else _is_a_call(point.write) for point in points)
+    return points[0].when == when and wanted
+
+
+def _is_a_call(name: str) -> bool:
+    return name not in NO_CALLS and not name.startswith("start of ")
+
+
+def rebuilt(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Return a new object, built with the arguments of the old one; what only talks to the world is shared."""
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)]
+    cls: Any = class_of(value)
+    if cls in (list, tuple):
+        return cast("Any", cls(rebuilt(item, memo) for item in value))
+    if cls is dict:
+        return {name: rebuilt(item, memo) for name, item in value.items()}
+    known = _built.get(id(value))
+    if known is None or known[0] is not value:
+        if traits_of(value).is_agent_or_team:
+            raise CannotRebuild(type(value).__name__)
+        return value
+    _, args, options = known
+    made = type(value)(*rebuilt(list(args), memo), **rebuilt(options, memo))
+    memo[id(value)] = made
+    return made
+
+
+def _plainly(live: Any) -> bool:
+    return MODE == "plain" or _inside.get() or _busy[id(live)] > 0
+
+
+def _through_sessions(cls: type[Any]) -> None:
+    run, run_stream = cls.run, cls.run_stream
+
+    @wraps(run)
+    async def our_run(self: Any, **options: Any) -> Any:
+        if _plainly(self):
+            return await run(self, **options)
+        token = _inside.set(True)
+        try:
+            async with _working(self), aclosing(_items(self, options, streamed=False)) as items:
+                return [item async for item in items][-1]
+        except midturn.TurnFailed as error:
+            raise (error.__cause__ or error) from None
+        finally:
+            _inside.reset(token)
+
+    @wraps(run_stream)
+    async def our_stream(self: Any, **options: Any) -> AsyncGenerator[Any]:
+        if _plainly(self):
+            async with aclosing(run_stream(self, **options)) as plain:
+                async for item in plain:
+                    yield item
+            return
+        async with _working(self), aclosing(_items(self, options, streamed=True)) as items:
+            while True:
+                token = _inside.set(True)
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    return
+                except midturn.TurnFailed as error:
+                    raise (error.__cause__ or error) from None
+                finally:
+                    _inside.reset(token)
+                yield item
+
+    cls.run, cls.run_stream = our_run, our_stream
+
+
+def _remember_arguments(cls: type[Any]) -> None:
+    def new(made: type[Any], *args: Any, **options: Any) -> Any:
+        live = object.__new__(made)
+        _built[id(live)] = (live, args, options)
+        return live
+
+    setattr(cls, "__new__", staticmethod(new))  # noqa: B010 - type checkers know it as a method
+
+
+def pytest_configure() -> None:
+    """Replace what the mode replaces."""
+    if "anthropic" not in sys.modules:  # its tests need a key, and are skipped without one
+        module: Any = ModuleType("autogen_ext.models.anthropic")
+        module.AnthropicChatCompletionClient = None
+        sys.modules.setdefault(module.__name__, module)
+    if MODE in REBUILT:
+        for cls in (BaseChatAgent, BaseGroupChat, TerminationCondition, ChatCompletionContext):
+            _remember_arguments(cls)
+    if MODE == 'durability="turn"':  # as if each tool of the tests were declared
+        interception.__dict__["UNSAFE"] = midturn.tool(effect="idempotent")
+    if MODE != "plain":
+        _through_sessions(BaseChatAgent)
+        _through_sessions(BaseGroupChat)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Any:
+    yield
+    _places.clear()
+    _built.clear()
+    _busy.clear()
+
+
+_outcomes: dict[str, str] = {}
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Note the outcome of a test."""
+    name = report.nodeid.rpartition("/")[2]
+    if report.failed:
+        _outcomes[name] = "failed"
+    elif report.when == "call":
+        _outcomes.setdefault(name, report.outcome)
+    elif report.skipped:
+        _outcomes[name] = "skipped"
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Write the outcomes."""
+    if (path := os.environ.get("MIDTURN_COMPAT_REPORT")) and not hasattr(session.config, "workerinput"):
+        Path(path).write_text(json.dumps({"outcomes": _outcomes, "deaths": deaths}))
