@@ -65,8 +65,9 @@ class Instance:
         raise NotStarted(f"instance {self.name} did not start; its output is above")
 
     async def kill(self) -> None:
-        self._process.kill()
-        await self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
 
     async def stop(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -87,6 +88,8 @@ class Books:
     cut: set[str] = field(default_factory=set)
     retries: int = 0
     kills: int = 0
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after ``MIN_KILLS`` kills, when both instances are up again."""
 
 
 class Client:
@@ -100,8 +103,10 @@ class Client:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def talk(self, session: str, turns: int, first: int) -> None:
-        """Hold one conversation. Each turn goes to the next instance."""
+        """Hold one conversation. Each turn goes to the next instance; the last one comes when enough kills were."""
         for number in range(1, turns + 1):
+            if number == turns:
+                await self._books.enough.wait()
             key, task = f"{session}/{number}", _task(session, number)
             self._books.tasks[key] = task
             self._books.answers[key] = await self._deliver(session, task, key, first + number)
@@ -146,6 +151,8 @@ async def kill_in_turn(instances: list[Instance], every: float, books: Books) ->
         await instance.kill()
         books.kills += 1
         await instance.start()
+        if books.kills >= MIN_KILLS:
+            books.enough.set()
 
 
 async def drive(names: list[str], turns: int, every: float, ledger: Path, bar: Progress) -> tuple[Books, float]:
@@ -268,7 +275,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sessions", type=int, default=50, help="number of conversations")
     parser.add_argument("--turns", type=int, default=10, help="turns in each session")
     parser.add_argument(
@@ -291,7 +298,7 @@ def main() -> int:
             books, seconds = asyncio.run(drive(names, given.turns, given.every, ledger, bar))
         except NotStarted as error:
             sys.exit(str(error))
-        result = audit(books, ledger, given.turns) | {"seconds": round(seconds, 1)}
+        result = {**audit(books, ledger, given.turns), "seconds": round(seconds, 1)}
     if given.json:
         print(json.dumps(result))
     else:

@@ -67,23 +67,28 @@ def build() -> RoundRobinGroupChat:
 
 
 def agent(name: str, tools: list[Callable[..., Any]], system_message: str) -> AssistantAgent:
-    return AssistantAgent(name, model_client(name), tools=tools, system_message=system_message, max_tool_iterations=4)
+    return AssistantAgent(
+        name, model_client(name), tools=[*tools], system_message=system_message, max_tool_iterations=4
+    )
 
 
 # 3. A worker. The same key means the same turn: it is started, continued, or its recorded result is returned.
 
 
 async def work() -> int:
+    waits = False
     async with midturn.open() as store:
         async for item in store.session(CLAIM, build).run_stream(task=TASK, key=CLAIM):
             if not isinstance(item, midturn.TurnResult):
                 show(item)
-            elif item.waiting:
+                continue
+            waits = bool(item.waiting)
+            if item.waiting:
                 print(f"It waits: {item.waiting.question}\nNo process needs to run now. To continue: claims.py approve")
             else:
                 print(f"It is done: {item.messages[-1].to_text()}")
     print("The bank has made {1} payout(s), and has {0} reservation(s).".format(*bank.books()))
-    return WAITS if item.waiting else 0
+    return WAITS if waits else 0
 
 
 def show(event: Any) -> None:

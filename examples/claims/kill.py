@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import chdir
@@ -177,7 +176,8 @@ async def transcript() -> list[Any]:
     """Return all messages, without the fields that differ in each run."""
     async with midturn.open() as store:
         [turn] = [turn async for turn in store.session(claims.CLAIM).history()]
-    return [{**message, "id": None, "created_at": None} for message in turn.messages]
+    messages: Any = turn.messages
+    return [{**message, "id": None, "created_at": None} for message in messages]
 
 
 # 3. The table.
@@ -186,7 +186,7 @@ async def transcript() -> list[Any]:
 def main(*words: str) -> int:
     os.environ.pop("MIDTURN_URL", None)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    began, wrong, again, processes = time.monotonic(), 0, 0, 0
+    wrong, again, processes = 0, 0, 0
     attempt = partial(settle, blind="--blind" in words)
     called = [word for word in words if word != "--blind"]
     whole = attempt(None)
@@ -208,10 +208,8 @@ def main(*words: str) -> int:
                 again += outcome.model_calls() - whole.model_calls()
                 processes += outcome.processes
             console.print()
-    seconds = round(time.monotonic() - began)
     console.print(
-        f"{len(steps)} runs, each killed once, in {processes} processes and {seconds} second{'s' * (seconds != 1)}: "
-        f"{len(steps) - wrong} ended with\n"
+        f"{len(steps)} runs, each killed once, in {processes} processes: {len(steps) - wrong} ended with\n"
         "one reservation, one payout and the transcript of the run that was not killed.\n"
         f"{again} of {len(steps) * whole.model_calls()} model calls were made again: those whose answers had not been "
         "recorded."

@@ -1,21 +1,17 @@
 """The models of the claims team: OpenAI's if OPENAI_API_KEY is set, else a script that needs no key."""
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from autogen_core import FunctionCall
 from autogen_core.models import (
     AssistantMessage,
     ChatCompletionClient,
-    CreateResult,
     FunctionExecutionResultMessage,
     LLMMessage,
-    RequestUsage,
 )
 
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.testing import ScriptedModel, ToolCall
 
 SCRIPT: dict[str, list[tuple[str, dict[str, Any]] | str]] = {
     "intake": [
@@ -44,7 +40,7 @@ def model_client(agent: str) -> ChatCompletionClient:
     return Scripted(agent, delay=float(os.environ.get("MODEL_SECONDS", "0.5")))
 
 
-class Scripted(ScriptedChatCompletionClient):
+class Scripted(ScriptedModel):
     """Answers with the next line of the script. It finds the line from the agent's earlier messages."""
 
     def __init__(self, agent: str, *, delay: float = 0.0) -> None:
@@ -55,11 +51,9 @@ class Scripted(ScriptedChatCompletionClient):
         """Return the number of calls that the agent has made before this one."""
         return sum(isinstance(message, AssistantMessage) for message in messages)
 
-    def _next(self, messages: Sequence[LLMMessage]) -> CreateResult:
+    def _next(self, messages: Sequence[LLMMessage]) -> str | ToolCall:
         line, last = SCRIPT[self.agent][self.number(messages)], messages[-1]
-        usage = RequestUsage(prompt_tokens=self.count_tokens(messages), completion_tokens=10)
         if isinstance(line, str):
             said = last.content[-1].content if isinstance(last, FunctionExecutionResultMessage) else ""
-            return CreateResult(finish_reason="stop", content=line.format(said), usage=usage, cached=False)
-        call = FunctionCall(id=f"call-{self.number(messages) + 1}", name=line[0], arguments=json.dumps(line[1]))
-        return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
+            return line.format(said)
+        return ToolCall(*line)

@@ -21,7 +21,8 @@ async def turn(task: str) -> None:
 
 def main() -> None:
     child = subprocess.Popen([sys.executable, __file__, FACT], stdout=subprocess.PIPE, text=True)
-    print(f"process {child.pid}: {child.stdout.readline().strip()}")
+    told = child.stdout.readline().strip() if child.stdout else ""
+    print(f"process {child.pid}: {told}")
     os.kill(child.pid, signal.SIGKILL)
     print(f"process {child.pid}: killed, exit code {child.wait()}")
     child = subprocess.run([sys.executable, __file__, QUESTION], stdout=subprocess.PIPE, text=True, check=True)

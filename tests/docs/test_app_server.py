@@ -3,15 +3,15 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from uvicorn_server import first_answer, started
+from websockets.asyncio.client import connect
 
 import midturn
 
@@ -50,17 +50,8 @@ def app():
         yield importlib.import_module("app")
 
 
-@contextmanager
 def instance(environment):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port), "--log-level", "warning"]
-    with subprocess.Popen(command, cwd=APP_SERVER, env=environment) as process:
-        try:
-            yield process, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False)
-        finally:
-            process.kill()
+    return started(APP_SERVER, "app:app", environment)
 
 
 async def until(true):
@@ -68,13 +59,6 @@ async def until(true):
     while not await true():
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
-
-
-async def answers(client):
-    try:
-        return (await client.get("/health")).is_success
-    except httpx.TransportError:
-        return False
 
 
 def post(client, session, task, key):
@@ -88,7 +72,7 @@ async def in_the_middle_of_a_turn(client, session, tmp_path):
     async def asked():
         return ledger.exists()
 
-    await until(lambda: answers(client))
+    await first_answer(client, "/health")
     request = asyncio.create_task(post(client, session, "Enter this.", "k1"))
     await until(asked)
     assert not request.done()
@@ -119,23 +103,22 @@ def test_hundreds_of_turns_on_two_instances_survive_kill_after_kill(environment)
 
 
 async def test_an_instance_that_is_told_to_end_answers_first(environment, tmp_path):
-    with instance(environment) as (process, client):
-        async with client:
-            request = await in_the_middle_of_a_turn(client, "case-term", tmp_path)
-            process.terminate()
-            response = await request
-            assert response.status_code == 200, response.text
-            assert response.json()["reply"].startswith("Entry 1, receipt ")
-            assert process.wait(timeout=120) in (0, -signal.SIGTERM)
+    async with instance(environment) as (process, client):
+        request = await in_the_middle_of_a_turn(client, "case-term", tmp_path)
+        process.terminate()
+        response = await request
+        assert response.status_code == 200, response.text
+        assert response.json()["reply"].startswith("Entry 1, receipt ")
+        assert await asyncio.wait_for(process.wait(), 120) in (0, -signal.SIGTERM)
 
 
 async def test_a_turn_that_nobody_asks_for_again_is_finished_by_midturn_resume(environment, tmp_path):
-    with instance(environment) as (process, client):
-        async with client:
-            request = await in_the_middle_of_a_turn(client, "case-kill", tmp_path)
-            process.kill()
-            with pytest.raises(httpx.TransportError):
-                await request
+    async with instance(environment) as (process, client):
+        request = await in_the_middle_of_a_turn(client, "case-kill", tmp_path)
+        process.kill()
+        with pytest.raises(httpx.TransportError):
+            await request
+        await process.wait()
     command = [Path(sys.executable).with_name("midturn"), "resume", "app:support", "--all", "--json"]
     done = await asyncio.to_thread(
         subprocess.run, command, cwd=APP_SERVER, env=environment, check=True, capture_output=True, text=True
@@ -147,19 +130,118 @@ async def test_a_turn_that_nobody_asks_for_again_is_finished_by_midturn_resume(e
 
 
 async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
-    with instance({**environment, "MODEL_SECONDS": "0"}) as (_, client):
-        async with client:
-            await until(lambda: answers(client))
-            assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 200
-            other_task = await post(client, "case-http", "Enter that.", "k1")
-            assert (other_task.status_code, other_task.json()["error"]) == (409, "Conflict")
-            assert "Retry-After" not in other_task.headers
-            assert (await client.get("/sessions/nobody")).status_code == 404
-            assert (await post(client, "case-http", "Enter this.", "")).status_code == 422
-            assert (await post(client, "x" * 201, "Enter this.", "k1")).status_code == 422
-            async with midturn.open(environment["MIDTURN_URL"]) as store:
-                await store.delete("case-http")
-            assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 410
+    async with instance({**environment, "MODEL_SECONDS": "0"}) as (_, client):
+        await first_answer(client, "/health")
+        assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 200
+        other_task = await post(client, "case-http", "Enter that.", "k1")
+        assert (other_task.status_code, other_task.json()["error"]) == (409, "Conflict")
+        assert "Retry-After" not in other_task.headers
+        assert (await client.get("/sessions/nobody")).status_code == 404
+        assert (await post(client, "case-http", "Enter this.", "")).status_code == 422
+        assert (await post(client, "x" * 201, "Enter this.", "k1")).status_code == 422
+        async with midturn.open(environment["MIDTURN_URL"]) as store:
+            await store.delete("case-http")
+        assert (await post(client, "case-http", "Enter this.", "k1")).status_code == 410
+
+
+async def read(client, path, *, after=None, stop=None):
+    """The events of a stream, as kinds, ids and data; ``stop`` is how many before the client goes away."""
+    found, headers = [], {} if after is None else {"Last-Event-ID": after}
+    async with client.stream("GET", path, headers=headers) as response:
+        response.raise_for_status()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        event = {}
+        async for line in response.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name:
+                event[name] = value
+                continue
+            found.append((event["event"], event["id"], json.loads(event["data"])))
+            if len(found) == stop:
+                break
+            event = {}
+    return found
+
+
+def ids(events):
+    return [name for _, name, _ in events]
+
+
+async def say(client, session, text, key):
+    response = await client.post(f"/sessions/{session}/messages", json={"text": text, "key": key})
+    assert response.status_code == 202, response.text
+    return response.json()
+
+
+async def test_a_stream_that_is_cut_again_and_again_misses_no_event(environment):
+    slow = {**environment, "MODEL_SECONDS": "0.2"}
+    async with instance(slow) as (_, one), instance(environment) as (_, other):
+        await first_answer(one, "/health")
+        await first_answer(other, "/health")
+        path = (await say(one, "case-cut", "Enter this.", "k1"))["events"]
+        seen, clients = await read(one, path, stop=2), [other, one]
+        while seen[-1][0] != "end":
+            seen += await read(clients[len(seen) % 2], path, after=seen[-1][1], stop=1)
+        again = await read(other, path)
+        assert [each[:2] for each in seen] == [each[:2] for each in again]
+        assert ids(seen)[:-1] == [f"1.{number}" for number in range(1, len(seen))]
+        *_, (kind, _, reply), (_, _, end) = seen
+        assert (kind, end) == ("TextMessage", {"status": "done", "questions": []})
+        assert reply["content"].startswith("Entry 1, receipt ")
+        assert [kind for kind, _, _ in seen].count("ModelClientStreamingChunkEvent") == len(reply["content"].split())
+        assert (await other.get("/sessions/case-cut/turns/2/events")).status_code == 404
+
+
+async def test_a_stream_continues_on_another_instance_when_its_own_is_killed(environment, tmp_path):
+    async with instance(environment) as (process, one), instance(environment) as (_, other):
+        await first_answer(one, "/health")
+        await first_answer(other, "/health")
+        path = (await say(one, "case-stream", "Enter this.", "k1"))["events"]
+        first = await read(one, path, stop=1)
+        ledger = tmp_path / "ledger.jsonl"
+
+        async def asked():
+            return ledger.exists()
+
+        await until(asked)
+        process.kill()
+        await process.wait()
+        rest = await read(other, path, after=first[-1][1])
+        assert rest[-1][2] == {"status": "done", "questions": []}
+        assert ids(first + rest)[:-1] == [f"1.{number}" for number in range(1, len(rest) + 1)]
+        assert len(ledger.read_text().splitlines()) == 2  # the call that the kill cut off, and the one that counts
+        known = await say(other, "case-stream", "Enter this.", "k1")
+        assert known["turn"] == 1
+        [turn] = (await other.get("/sessions/case-stream")).json()["turns"]
+        assert (turn["status"], turn["reply"]) == ("done", rest[-2][2]["content"])
+
+
+async def test_a_websocket_that_is_cut_continues_where_it_was(environment):
+    async with instance({**environment, "MODEL_SECONDS": "0.2"}) as (_, client):
+        await first_answer(client, "/health")
+        url = f"ws://{client.base_url.host}:{client.base_url.port}/sessions/case-ws/socket"
+        async with connect(url, proxy=None) as socket:
+            await socket.send(json.dumps({"text": "Enter this.", "key": "k1"}))
+            first = [json.loads(await socket.recv()) for _ in range(2)]
+        async with connect(url, proxy=None) as socket:
+            turn, after = map(int, first[-1]["id"].split("."))
+            await socket.send(json.dumps({"turn": turn, "after": after}))
+            seen = [*first, *[event async for event in until_its_end(socket)]]
+            assert [event["id"] for event in seen[:-1]] == [f"1.{number}" for number in range(1, len(seen))]
+            await socket.send(json.dumps({"text": "Enter that.", "key": "k2"}))
+            seen = [event async for event in until_its_end(socket)]
+            assert (seen[0]["id"], seen[-1]["data"]["status"]) == ("2.1", "done")
+            assert seen[-2]["data"]["content"].startswith("Entry 2, receipt ")
+            await socket.send(json.dumps({"text": "Enter more.", "key": "k2"}))
+            assert json.loads(await socket.recv())["data"]["error"] == "Conflict"
+            await socket.send(json.dumps({"turn": "x"}))
+            assert json.loads(await socket.recv())["data"]["error"] == "ValidationError"
+
+
+async def until_its_end(socket):
+    while (event := json.loads(await socket.recv()))["kind"] != "end":
+        yield event
+    yield event
 
 
 @pytest.mark.parametrize(
@@ -168,6 +250,8 @@ async def test_what_a_request_cannot_have_is_said_by_the_status(environment):
         (midturn.SessionBusy("is busy", session="s", owner="o"), 409, True),
         (midturn.LeaseLost("is lost"), 409, True),
         (midturn.Conflict("is another task's"), 409, False),
+        (midturn.NotFound("is not there"), 404, False),
+        (midturn.InvalidArgument("is wrong", path="p"), 422, False),
         (midturn.SessionDeleted("is deleted"), 410, False),
         (midturn.TurnFailed("has failed", session="s", turn=1), 502, False),
         (midturn.TurnTimeout("took too long", session="s", turn=1, timeout=1.0), 504, False),

@@ -62,12 +62,15 @@ Y = 2
     [
         "is gone on with",
         "goes\non with it",
+        "the turn goes on",
+        "go on when",
         "where it left off",
         "and is said.",
         "the answer is none",
         "one of which is stopped",
         "the end thereof",
         "you are told that",
+        "it is told when",
         "as can be had",
     ],
 )

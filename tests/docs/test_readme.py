@@ -32,7 +32,7 @@ def test_the_example_remembers_in_the_next_process(support):
 
 def test_a_command_that_imports_the_example_runs_only_its_own_turn(script, tmp_path):
     (tmp_path / "support.py").write_text(WITHOUT_KEY)
-    assert script("-m", "midturn", "chat", "support:build", "case-42", "hello") == "support_agent: Noted: hello.\n"
+    assert script("-m", "midturn", "chat", "support:build", "case-42", "hello") == "Noted: hello.\n"
 
 
 def test_without_the_first_process_it_does_not_know(support):
