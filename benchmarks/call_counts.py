@@ -18,9 +18,9 @@ from autogen_core.models import CreateResult, RequestUsage
 
 import midturn
 from benchmarks.scripted import instant
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.stores.registry import open_store
 from midturn.stores.wrapper import StoreWrapper, wrap
+from midturn.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from midturn.sessions.opening import OpenStore
 
 PACKAGE = str(Path(midturn.__file__).parent)
-OUTSIDE = (str(Path(PACKAGE) / "demo"), str(Path(PACKAGE) / "stores" / "wrapper.py"))
+OUTSIDE = (str(Path(PACKAGE) / "testing"), str(Path(PACKAGE) / "stores" / "wrapper.py"))
 """Files of the package that stand for the user's own here: the scripted model, and the wrapper that counts."""
 WARM = 20
 """Turns before the one that is counted."""
@@ -193,7 +193,7 @@ def _asks(_: Any) -> CreateResult:
 
 
 def _clerk() -> AssistantAgent:
-    return AssistantAgent("clerk", ScriptedChatCompletionClient(answer=_asks), tools=[_refund])
+    return AssistantAgent("clerk", ScriptedModel(_asks), tools=[_refund])
 
 
 def _failing() -> AssistantAgent:

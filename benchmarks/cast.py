@@ -14,8 +14,8 @@ from autogen_core.models import CreateResult, RequestUsage
 
 import midturn
 from benchmarks.workload import AGENTS
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.record.codec import encode
+from midturn.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class Cast:
             assert self._call is not None
             return self._call.result
 
-        model = ScriptedChatCompletionClient(answer=lambda _: next(self._replies))
+        model = ScriptedModel(lambda _: next(self._replies))
         tools: list[Any] | None = [look_up] if self._shape == "tools" else None
         return AssistantAgent(
             name, model_client=model, description=f"The {name}.", tools=tools, reflect_on_tool_use=bool(tools)

@@ -31,7 +31,6 @@ from benchmarks.scripted import instant
 from benchmarks.texts import text
 from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.parts import walk as parts
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
 from midturn.framework import Answer, Request
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal
@@ -41,6 +40,7 @@ from midturn.record.packing import Archive
 from midturn.record.rows import Progress
 from midturn.stores.memory import MemoryStore
 from midturn.stores.registry import open_store
+from midturn.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
@@ -351,7 +351,7 @@ def stepping(steps: int, *, fails: bool = False, endless: bool = False) -> Assis
         return f"step {number} is taken"
 
     served = answers()
-    client = ScriptedChatCompletionClient(answer=lambda _: next(served))
+    client = ScriptedModel(lambda _: next(served))
     return AssistantAgent("walker", client, tools=[step], max_tool_iterations=STEPS + 1)
 
 

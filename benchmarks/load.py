@@ -27,7 +27,7 @@ from tools.servers.shared import store_url
 import midturn
 from benchmarks.long_session import SEED, SIZE
 from benchmarks.texts import text
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -120,7 +120,7 @@ def _run(what: str, size: int, url: str, code: int) -> str:
     return told.stdout
 
 
-class Asks(ScriptedChatCompletionClient):
+class Asks(ScriptedModel):
     """A model that asks for many tool calls at once, and then ends the turn, or its process."""
 
     def __init__(self, wanted: int, *, dies: bool) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core.models import CreateResult, ModelInfo, RequestUsage
 
-from midturn.demo.scripted_model import ScriptedChatCompletionClient
+from midturn.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _Instant(ScriptedChatCompletionClient):
+class _Instant(ScriptedModel):
     """Answers with prepared texts, with or without vision."""
 
     def __init__(self, answers: Iterator[str], *, vision: bool) -> None:
@@ -28,6 +28,6 @@ class _Instant(ScriptedChatCompletionClient):
         return {**super().model_info, "vision": self._vision}
 
 
-def instant(answers: Iterator[str], *, vision: bool = True) -> ScriptedChatCompletionClient:
+def instant(answers: Iterator[str], *, vision: bool = True) -> ScriptedModel:
     """Return a model that answers at once."""
     return _Instant(answers, vision=vision)

@@ -1,16 +1,39 @@
-"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), what runs with another AutoGen, and how tests are shared out."""
+"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), what runs with another AutoGen, and how tests are shared out.
+
+It also puts the files of the tests into memory where there is enough of it.
+"""
 
 import asyncio
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
+IN_MEMORY = Path("/dev/shm")
+ENOUGH = 4 * 2**30
+"""Bytes; a whole run needs a small part of it."""
+
+
+def is_roomy(folder):
+    """Return whether files can be put there without filling it or the memory. Programs must run there, too."""
+    if not (folder.is_mount() and os.access(folder, os.W_OK)) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return min(shutil.disk_usage(folder).free, psutil.virtual_memory().available) > ENOUGH
+
+
+# Waiting for a disk takes a good part of the time, and no test is about one: they kill processes, not machines.
+# MIDTURN_LONG=1 and a TMPDIR of one's own leave the files on the disk.
+if not os.environ.keys() & {"MIDTURN_LONG", "TMPDIR"} and is_roomy(IN_MEMORY):
+    os.environ["TMPDIR"] = str(IN_MEMORY)
+    tempfile.tempdir = None  # something may have asked for it before
 
 # A shell that runs this in the background has it ignored, and so would have the processes that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,6 +73,12 @@ async def nothing_left(caplog):
     assert [record.getMessage() for record in caplog.get_records("call") if record.name == "asyncio"] == []
 
 
+def pytest_collection_finish():
+    """Leave what was imported and collected out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
 TOGETHER = (
     "tests/autogen/test_generated_bites.py",
     "tests/autogen/test_restart.py",
@@ -61,17 +90,30 @@ TOGETHER = (
 """Files whose tests share something that takes seconds to set up, and are worth a process of their own for that."""
 
 
+FIRST = ("tests/crash/", "tests/docs/", "tests/testing/test_state_machine", "tests/journal/test_order.py")
+"""What begins with these takes long: begun last, it would end alone, with the other processes waiting for it."""
+
+
+def pytest_collection_modifyitems(config, items):
+    """Begin with what takes long, if there are several processes."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
 OTHER_AUTOGEN = (
     "autogen",
     "golden/test_autogen.py",
     "journal",
-    *("sessions/test_cancel.py", "sessions/test_instances.py", "sessions/test_tasks.py", "sessions/test_turn.py"),
-    *("versions/test_drift_states.py", "versions/test_verbs_chains.py", "versions/test_verbs_teams.py"),
+    *("sessions/test_instances.py", "sessions/test_tasks.py"),
+    *("versions/test_drift_states.py", "versions/test_verbs_teams.py"),
 )
 """What runs with another AutoGen, too: it gives AutoGen's objects work, reads their state, or sees how they fail."""
 SAME_WITH_IT = (
+    "autogen/test_fuzz.py",  # our own checks of a state, of which test_exact.py and test_gaps_loading.py show the rest
     "autogen/test_generated_bites.py",  # that the tests of restarts can fail
+    "autogen/test_hiding.py",  # texts
     "journal/test_order.py",  # our own order, of hundreds of shuffles
+    "journal/test_redelivery.py",  # our own keys
     "journal/test_replay.py",  # reads what is stored
     "journal/test_transactions.py",  # our own stores
 )
