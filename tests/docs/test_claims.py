@@ -82,9 +82,10 @@ def test_killed_at_every_step_it_pays_once_and_says_the_same(claims):
     assert found == shown
     assert {cell for row in found.values() for cell in row} == {"1", "-"}
     kills = sum(row.count("1") for row in found.values())
-    assert f"\n{kills} runs, each killed once, in " in table
-    assert f" processes: {kills} ended with\none reservation, one payout and the transcript of the run that was not" in table
-    assert table.endswith("model calls were made again: those whose answers had not been recorded.\n")
+    for text in (table, SHOWN["kill.py"]):
+        assert f"\n{kills} runs, each killed once, in " in text
+        assert f" processes: {kills} ended with\none reservation, one payout and the transcript of the run that was not" in text
+        assert text.endswith("model calls were made again: those whose answers had not been recorded.\n")
 
 
 def test_the_control_pays_twice_and_is_found_out(claims):
