@@ -197,7 +197,7 @@ def run(items, *stops):
     agent = SimpleNamespace(run_stream=lambda **_: items)
     calls = SimpleNamespace(replaying=False, quiet=lambda: asyncio.sleep(0))
     intercepted = SimpleNamespace(live=agent, installed=nullcontext, calls=calls, handling=set(), ended=False)
-    return run_stream.stream(intercepted, Input(streamed=True), stops)
+    return run_stream.stream(intercepted, Input(streamed=True), None, stops)
 
 
 async def read(items, seen):

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Event: TypeAlias = BaseAgentEvent | BaseChatMessage
 
+NOTHING_CHECKED: tuple[Sequence[Json] | None, list[Any] | None] = None, None
+
 __all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
 
 
@@ -57,6 +59,8 @@ class AutoGen:
         """Digests of the requests to models, by the paths of the attributes that hold the clients."""
         self._stand_ins = WeakValueDictionary[str, Any]()
         """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that held them."""
+        self._checked = NOTHING_CHECKED
+        """The task that was checked last, and its messages, which the next run takes."""
 
     def another(self) -> AutoGen:
         return AutoGen()
@@ -121,7 +125,7 @@ class AutoGen:
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
         try:
-            conversion.load(live, task, "task")
+            self._checked = task, conversion.load(live, task, "task")
         except StateInvalid as error:
             raise InvalidArgument.of(error) from error.__cause__
 
@@ -137,8 +141,11 @@ class AutoGen:
         stops: Sequence[Stop],
     ) -> AsyncGenerator[Event | Outcome, None]:
         parts, self._parts = self._parts or walk(live), ()
+        (checked, messages), self._checked = self._checked, NOTHING_CHECKED
+        if given.task is not checked:
+            messages = None if given.task is None else conversion.load(live, given.task, "task")
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
-        return run_stream.stream(run, given, stops)
+        return run_stream.stream(run, given, messages, stops)
 
     def result(
         self,

@@ -206,13 +206,8 @@ def gc_paused() -> Generator[None]:
         gc.enable()
 
 
-def escape(key: str) -> str:
-    """Return the stored form of an object's key, which no reader mistakes for one of our markers."""
-    return f"${key}" if key.startswith("$") else key
-
-
 def unescape(key: str) -> str:
-    """Return the key that :func:`escape` was given."""
+    """Return the key of an object whose stored form this is: without the ``$`` that keeps it apart from a marker."""
     return key.removeprefix("$")
 
 

@@ -26,7 +26,7 @@ import orjson
 
 from midturn.errors import StateInvalid
 from midturn.record import codec
-from midturn.record.bodies import BODY, escape, unescape
+from midturn.record.bodies import BODY, unescape
 from midturn.record.codec import class_of, is_object
 from midturn.record.head import FORMAT, Kind, Row
 from midturn.record.odd import ODD, Stored, stored
@@ -223,7 +223,7 @@ class Archive:
                     raise StateInvalid(f"nested deeper than {codec.MAX_DEPTH} levels", path=_name(path))
                 if not codec.fits(dict.fromkeys(value)):
                     return stored(as_json(value), _name(path), codec.MAX_DEPTH + 1 - len(path))
-                return {escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
+                return {_escape(key): skeleton(item, (*path, key)) for key, item in value.items()}
             if isinstance(value, Grown) or _is_messages(value):
                 items = value.items if isinstance(value, Grown) else value
                 if not items:
@@ -299,7 +299,7 @@ class Archive:
         if kind is dict:
             if value and set(map(class_of, value.values())) <= NUMBERS:
                 return {BODY: [self._add(list(value), path), *value.values()]}
-            return {escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
+            return {_escape(key): self._short(item, f"{path}.{key}") for key, item in value.items()}
         if kind is list:
             return [self._short(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
@@ -420,6 +420,11 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
         if left != right:
             return index
     return min(len(one), len(other))
+
+
+def _escape(key: str) -> str:
+    """Return the stored form of an object's key, which no reader mistakes for one of our markers."""
+    return f"${key}" if key.startswith("$") else key
 
 
 def _name(path: Path) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic
 
 from midturn.errors import Conflict, InvalidArgument, NotFound
 from midturn.framework import EventT_co, Input, ResultT_co
@@ -221,13 +221,9 @@ class Background(SessionReader, Generic[EventT_co, ResultT_co]):
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Answer a question and continue the turn; note in ``run`` when the answer is durable."""
 
+    @abstractmethod
     async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
         """Return the last item of a turn's stream, which is the result of the turn."""
-        result: Any = None
-        async with aclosing(stream):
-            async for item in stream:
-                result = item
-        return cast("ResultT_co", result)
 
     def _digest(self, given: Input, key: str | None) -> str:
         """Return the digest of a task with a key: for a task of many megabytes, it takes time."""

@@ -413,6 +413,13 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             await self._ledger.refresh()
             return await self._instance.load_given(self._ledger)
 
+    async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
+        result: Any = None
+        async with aclosing(stream):
+            async for item in stream:
+                result = item
+        return cast("ResultT_co", result)
+
     async def _stream(
         self,
         given: Input,

@@ -13,7 +13,7 @@ from autogen_agentchat.base import Response, TaskResult, Team
 from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from midturn.autogen import private
-from midturn.autogen.messages.conversion import load, mark, outcome
+from midturn.autogen.messages.conversion import mark, outcome
 from midturn.autogen.parts.walk import teams, walk
 from midturn.record.codec import class_of
 from midturn.stopping import Escaped, Postponed, settled
@@ -52,13 +52,14 @@ class _Token(CancellationToken):
         return future
 
 
-async def stream(run: InterceptedRun, given: Input, stops: Sequence[Stop]) -> AsyncGenerator[Any, None]:
-    """Yield the events of a run, then its outcome.
+async def stream(
+    run: InterceptedRun, given: Input, messages: list[Any] | None, stops: Sequence[Stop]
+) -> AsyncGenerator[Any, None]:
+    """Yield the events of a run, then its outcome. ``messages`` are those of the task.
 
     After a stop, no call is made any more. This yields what was said before the stop, however slow the reader is, and
     then raises the error of the stop. Closing the stream ends the run, too. The instance cannot be used after either.
     """
-    messages = None if given.task is None else load(run.live, given.task, "task")
     with run.installed():
         driver = _Driver(run, given, messages, stops)
         complete = False

@@ -17,7 +17,7 @@ from autogen_core.tools import ToolResult, Workbench
 
 from midturn.autogen.parts import proxy
 from midturn.autogen.parts.abilities import is_elusive, kind_by_class, may_call_tools
-from midturn.record.codec import class_of, is_array, is_object
+from midturn.record.codec import class_of
 from midturn.stopping import settled
 
 if TYPE_CHECKING:
@@ -121,13 +121,16 @@ def put_back(owner: Any, attribute: str, real: Any, changed: Any) -> None:
     if found is not changed:
         attributes[attribute] = without_stand_ins(found)
         return
-    if is_array(real):
+    kind = class_of(real)
+    if kind is list:
         real[:] = without_stand_ins(changed)
-    elif is_object(real):
+    elif kind is dict:
         now = without_stand_ins(changed)
         real.clear()
         real.update(now)
-    attributes[attribute] = real if is_array(real) or is_object(real) else without_stand_ins(real)
+    else:
+        real = without_stand_ins(real)
+    attributes[attribute] = real
 
 
 @lru_cache(maxsize=1024)
