@@ -184,30 +184,35 @@ def test_a_damaged_file_is_not_missed_in_silence(cli, place):
 
 
 SLOW = """
-import sys
+import asyncio, sys
 from midturn.maintenance import copying
 from midturn.cli import main
 
 copying.CHUNK = 1
 write = copying._Transfer._write
 
+left = int(sys.argv[1])
+
 async def told(self, rows, **options):
+    global left
     head = await write(self, rows, **options)
-    print("w", end="", flush=True)
+    left -= 1
+    if not left:
+        print("w", end="", flush=True)
+        await asyncio.sleep(60)
     return head
 
 copying._Transfer._write = told
-main(["copy", *sys.argv[1:]])
+main(["copy", *sys.argv[2:]])
 """
 HALF = "only half copied; finish it: midturn copy SRC_URL DST_URL --session case-42"
 
 
 def copy_until(number, how, *words):
-    """A copy that gets a signal after so many writes."""
-    command = [sys.executable, "-c", SLOW, *words]
+    """A copy that gets a signal after so many writes, before it makes another."""
+    command = [sys.executable, "-c", SLOW, str(number), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for _ in range(number):
-            assert process.stdout.read(1) == "w"
+        assert process.stdout.read(1) == "w"
         process.send_signal(how)
         _, err = process.communicate(timeout=60)
     return process.returncode, err
