@@ -5,7 +5,7 @@ CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
 def test_a_conversation_goes_on_until_it_is_left(terminal, cli):
     chat = terminal("chat", "app:support", "case-42", new=True)
-    chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends, /help helps\n> ")
+    chat.wait_for("session case-42, 0 turns so far; /exit or Ctrl-D ends, /help lists the commands\n> ")
     chat.type("one\n")
     chat.wait_for("helper: 1 said, the last: one\n")
     chat.wait_for("saved as checkpoint 1; continue: midturn chat app:support case-42\n> ")

@@ -60,7 +60,7 @@ async def test_a_call_that_was_not_made_then_is_a_difference_and_is_not_made(mem
         return agent
 
     replay = await memory.session("case", with_a_memory).replay(1)
-    assert replay.differences == ["memory: calls update_context now, and called nothing then"]
+    assert replay.differences == ["memory: calls update_context now, and called nothing in the recorded turn"]
     assert desk.done == []
 
 

@@ -74,11 +74,11 @@ async def test_after_the_crash_the_process_can_do_nothing_more(url):
 
 async def test_a_crash_that_never_comes_is_told_with_what_was_written(url):
     with pytest.raises(
-        AssertionError, match=r'never came to before="refund"; it has written task, model, look, commit'
+        AssertionError, match=r'never reached before="refund"; it has written task, model, look, commit'
     ):
         async with crash_at(url, before="refund") as store:
             await store.session("case", build).run(task="Go.")
-    with pytest.raises(AssertionError, match=r'never came to after="task"; it has written nothing'):
+    with pytest.raises(AssertionError, match=r'never reached after="task"; it has written nothing'):
         async with crash_at(url, after="task"):
             pass
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 /history     show what was said so far
-/exit /quit  leave, as Ctrl-D does; the session continues later
+/exit /quit  leave, as Ctrl-D does; the session can continue later
 /help        show this"""
 COMMAND = re.compile(r"/[A-Za-z][\w-]*")
 """A word that looks like a command. A path has another slash."""
@@ -99,7 +99,7 @@ def chat(
             elif sys.stdin.isatty():
                 turns = info.turns if info is not None else 0
                 plural = "" if turns == 1 else "s"
-                note(f"session {session}, {turns} turn{plural} so far; /exit or Ctrl-D ends, /help helps")
+                note(f"session {session}, {turns} turn{plural} so far; /exit or Ctrl-D ends, /help lists the commands")
                 await _converse(conversation, patience, trace=trace)
             else:
                 await conversation.catch_up(patience)

@@ -39,7 +39,7 @@ class Source(Generic[EventT_co, ResultT_co]):
 class FollowedRun(Run[EventT_co, ResultT_co]):
     """A turn that this process does not run.
 
-    All readers of its events share one task, which makes the events again. It ends with the last reader.
+    All readers of its events share one task, which rebuilds the events. The task ends with the last reader.
     """
 
     def __init__(self, source: Source[EventT_co, ResultT_co], seen: Seen) -> None:
@@ -52,7 +52,7 @@ class FollowedRun(Run[EventT_co, ResultT_co]):
 
     @property
     def shared(self) -> bool:
-        """Return whether the task that makes the events runs now."""
+        """Return whether the task that rebuilds the events runs now."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -63,8 +63,8 @@ class FollowedRun(Run[EventT_co, ResultT_co]):
         check_after(after)
         if not self._source.instance.is_built:
             raise InvalidArgument(
-                "this process did not run the turn, so it needs a function that builds the agent or team to make the "
-                "events of the turn again",
+                "this process did not run the turn, so it needs a function that builds the agent or team to rebuild "
+                "the turn's events",
                 path="what",
                 session=self.session,
                 hint="Give the session a factory. open_turn() and turn() read a turn without one.",

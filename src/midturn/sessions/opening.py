@@ -47,11 +47,11 @@ def open(
 ) -> OpenStore:
     """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
 
-    In a notebook or a start-up hook, ``store = await midturn.open(...)``, and ``await store.aclose()`` at the end.
+    In a notebook or a start-up hook, use ``store = await midturn.open(...)``, and ``await store.aclose()`` at the end.
 
     Without a URL: ``$MIDTURN_URL``, else ``sqlite:///midturn.db``. A path without a scheme is a SQLite file.
     ``sqlite:///x.db`` and ``file://./x`` are relative, ``sqlite:////x.db`` and ``file:///x`` are absolute.
-    Instead of a URL, ``store`` gives an object that keeps the contract in :mod:`midturn.store`.
+    Instead of a URL, pass as ``store`` an object that keeps the contract in :mod:`midturn.store`.
     Give the options of a server's store in the URL or by name: ``open("redis://...", strict=True)`` is the same as
     ``open("redis://...?strict=true")``.
     ``lease`` is an option of every store: the number of seconds for which a worker holds a session without a sign of
@@ -69,7 +69,7 @@ def open(
             raise InvalidArgument("give a URL or a store, not both", path="store")
         if options:
             names = ", ".join(options)
-            raise InvalidArgument(f"a store of your own takes no option {names}; set it there", path="store")
+            raise InvalidArgument(f"a store of your own takes no option {names}; set it on the store", path="store")
         return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)

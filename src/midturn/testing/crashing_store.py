@@ -42,7 +42,7 @@ class CrashPoint:
     """Name of the write: ``task`` accepts the input, ``commit`` ends the turn, ``question`` and ``answer`` are those
     of people. The end of a call has the name of the tool, or is ``model``, ``code`` or ``memory``."""
     nth: int
-    """The number of the write among those of its name, from 1."""
+    """The number of this write among the writes with the same name, from 1."""
 
     def __str__(self) -> str:
         nth = f", nth={self.nth}" if self.nth > 1 else ""
@@ -50,11 +50,11 @@ class CrashPoint:
 
 
 Trigger: TypeAlias = "Callable[[Sequence[CrashPoint], int], bool]"
-"""A function that returns whether the process crashes at a write, from its names and its number, which counts all."""
+"""A function that gets the points and the number of a write, and returns whether the process crashes there."""
 
 
 class CrashingStore(StoreWrapper):
-    """A store as one process sees it. After the crash, every call fails, as nothing of a dead process is done."""
+    """A store as one process sees it. After the crash, every call fails, because a dead process does nothing."""
 
     def __init__(self, inner: Store, *, trigger: Trigger, closes: bool = True) -> None:
         super().__init__(inner)
@@ -123,7 +123,7 @@ class CrashingStore(StoreWrapper):
         return head
 
     async def close(self) -> None:
-        """End the process: whatever sessions it held are free, as those of a process that is gone."""
+        """End the process. Its sessions become free, like those of a process that is gone."""
         if self._owners:
             await self._release()
         if self._closes:
@@ -140,7 +140,7 @@ class CrashingStore(StoreWrapper):
             raise Crashed(f"the process crashed at {self.crashed}, as the test asked")
 
     async def _release(self) -> None:
-        """Take the leases from this process: it is not the one that this host would see die."""
+        """Give back the leases. This host cannot see that their process died, because the real process lives on."""
         owners, self._owners = self._owners, {}
         for session, mine in owners.items():
             head = await self.inner.head(session)
@@ -235,4 +235,4 @@ async def crash_at(
         return
     if store.crashed is None:
         came = ", ".join(dict.fromkeys(store.written)) or "nothing"
-        raise AssertionError(f"the process never came to {wanted}; it has written {came}")
+        raise AssertionError(f"the process never reached {wanted}; it has written {came}")

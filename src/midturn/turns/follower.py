@@ -1,4 +1,4 @@
-"""Following a turn that another process runs or has run: its events, made again from its record without any call.
+"""Following a turn that another process runs or has run: its events, rebuilt from its record without any call.
 
 Nothing is written, and no lease is taken. While the turn runs, the store is read again and again for further calls.
 """
@@ -66,14 +66,14 @@ class Watch:
         return await self.ledger.steady(lambda: self._look(turn, key))
 
     async def pause(self) -> None:
-        """Wait before the next look: the longer, the longer nothing has changed."""
+        """Wait before the next read. The wait grows while nothing changes."""
         seq = self.ledger.seq
         await asyncio.sleep(self._pause)
         await self.ledger.refresh()
         self._pause = SHORTEST if self.ledger.seq != seq else min(self._pause * SLOWER, LONGEST)
 
     async def settled(self, turn: int, seen: Callable[[Seen], None]) -> Seen:
-        """Wait until a turn runs no longer. ``seen`` gets the turn after each look."""
+        """Wait until a turn has stopped running. ``seen`` gets the turn after each read."""
         while True:
             found = await self.demand(turn)
             seen(found)
@@ -132,7 +132,7 @@ class Watch:
 
 
 class Follower(Generic[EventT_co, ResultT_co]):
-    """Makes the events of a turn again. ``seen`` gets the turn after each look."""
+    """Rebuilds the events of a turn. ``seen`` gets the turn after each read."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Follower(Generic[EventT_co, ResultT_co]):
             raise self._diverged(known, None)
 
     async def _grow(self, found: Seen, calls: RecordedCalls, halt: Stop) -> None:
-        """Give the calls that were recorded since to the turn that is made again."""
+        """Give the calls that were recorded since to the turn that runs again."""
         ledger = self._watch.ledger
         try:
             while True:
@@ -220,13 +220,14 @@ class Follower(Generic[EventT_co, ResultT_co]):
 
     def _unavailable(self, why: str) -> str:
         session = self._watch.ledger.session
-        return f"the events of turn {self._turn} of session {session!r} cannot be made again: it {why}"
+        return f"the events of turn {self._turn} of session {session!r} cannot be rebuilt: it {why}"
 
     def _diverged(self, known: Recorded, now: str | None) -> ReplayDiverged:
         session = self._watch.ledger.session
+        why = f": {now}" if now else ""
         return ReplayDiverged(
-            f"the events of turn {self._turn} of session {session!r} cannot be made again: the code has changed since "
-            f"{now or 'it made the recorded calls'}",
+            f"the events of turn {self._turn} of session {session!r} cannot be rebuilt, because the code has changed "
+            f"since then{why}",
             session=session,
             turn=self._turn,
             recorded=[shown_row(entry.row) for entry in known.left()],

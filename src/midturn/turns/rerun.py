@@ -86,7 +86,7 @@ class RecordedCalls:
                 if first <= nth:
                     return list(tools)
             if not self._growing:
-                return await self._miss(f"{path}: lists its tools, which it did not do then")
+                return await self._miss(f"{path}: lists its tools, which it did not do in the recorded turn")
             await asyncio.shield(self._grown)
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
@@ -129,7 +129,8 @@ class RecordedCalls:
             others = list(self._known.unclaimed(request.path, request.what))
             if request.what not in ("model", "human") or not others:
                 was = ", ".join(f"{each.row.name}({each.row.about})" for each in others) or "nothing"
-                await self._miss(f"{request.path}: calls {request.name or request.what} now, and called {was} then")
+                now = request.name or request.what
+                await self._miss(f"{request.path}: calls {now} now, and called {was} in the recorded turn")
             entry = others[0]
             self.notes.append(f"{request.path}: its request has changed")
         self._known.claim(entry)

@@ -404,7 +404,7 @@ def _warn(cls: Any, path: str) -> None:
         _WARNED.add(cls)
         warnings.warn(
             f"{path} is a {cls.__name__}, and the calls of tools through it are not recorded: a crash would repeat "
-            "them. Make it a subclass of autogen_core.tools.Workbench, or call its tools in tools of the agent",
+            "them. Make it a subclass of autogen_core.tools.Workbench, or wrap its tools in tools of the agent",
             NotRecorded,
             stacklevel=2,
         )
