@@ -175,7 +175,7 @@ def is_inside(calls: object) -> bool:
 
 @contextmanager
 def inside(key: str, transaction: Statements | None = None, *, calls: object = None) -> Generator[None]:
-    """Run the block as a call with this key and, if given, this transaction: one of these ``calls``."""
+    """Run the block as one of these ``calls``, with this key and, if given, this transaction."""
     token = _CURRENT.set(Current(key, transaction, calls, _CURRENT.get()))
     try:
         yield

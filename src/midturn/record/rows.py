@@ -233,7 +233,7 @@ class KeyRow:
 
 
 MAY_BE_ODD = {"arguments", "changed", "stop_reason"}
-"""Fields whose values may be none that JSON can represent."""
+"""Fields whose values JSON may be unable to represent."""
 
 
 def now() -> float:

@@ -35,7 +35,7 @@ MAX_KEY = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of a user, and who it was."""
+    """The words of a user, and who said them."""
 
     text: str
     by: str
@@ -119,7 +119,7 @@ class Background(SessionReader, Generic[EventT_co, ResultT_co]):
     async def start_resume(
         self, *, diverged: Diverged = "raise", by: str | None = None
     ) -> Run[EventT_co, ResultT_co] | None:
-        """Continue a turn as :meth:`resume` does, also when the caller goes away; ``None`` if no turn is open.
+        """Continue a turn as :meth:`resume` does, even if the caller goes away. Return ``None`` if no turn is open.
 
         If the turn runs already, here or in another process, this returns it.
         """
@@ -136,7 +136,7 @@ class Background(SessionReader, Generic[EventT_co, ResultT_co]):
         by: str | None = None,
         diverged: Diverged = "raise",
     ) -> Run[EventT_co, ResultT_co]:
-        """Answer a question as :meth:`answer` does, and continue the turn also when the caller goes away.
+        """Answer a question as :meth:`answer` does, and continue the turn even if the caller goes away.
 
         It returns when the answer is durable.
 
@@ -152,10 +152,10 @@ class Background(SessionReader, Generic[EventT_co, ResultT_co]):
         return self._started(await self._launch(None, Input(), work))
 
     async def follow(self, turn: int | None = None, *, key: str | None = None) -> Run[EventT_co, ResultT_co]:
-        """Return a turn with its events, by its number or its key, or else the latest turn; it may run anywhere.
+        """Return the run of a turn by the turn's number or key, or else of the latest turn. Any process may run it.
 
-        If this process does not run the turn and did not run it lately, its events are made again from its record,
-        without any call. That needs a factory.
+        If this process does not run the turn and did not run it recently, midturn rebuilds its events from its
+        record, without any call. That needs a factory.
 
         Raises:
             NotFound: there is no such turn.

@@ -1,4 +1,4 @@
-"""Runs: turns that outlive whoever asked for them, and the events of each, by number."""
+"""Runs: turns that continue when their caller goes away, with numbered events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 DRAIN = 10.0
-"""Seconds for which closing a store waits for its runs, unless the store was opened with others."""
+"""Seconds for which closing a store waits for its runs, unless the store was opened with another ``drain``."""
 KEPT = 16
-"""Number of finished runs whose events are kept, for consumers that were cut off and come back."""
+"""Number of finished runs whose events are kept, for consumers that lost their connection and come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +62,21 @@ class Run(ABC, Generic[EventT_co, ResultT_co]):
 
     @property
     def done(self) -> bool:
-        """Return whether the turn runs no longer: it has ended, waits for people, or was interrupted."""
+        """Return whether the turn has stopped running: it has ended, waits for people, or was interrupted."""
         return self.status != "running"
 
     @abstractmethod
     def events(self, *, after: int = 0) -> AsyncGenerator[RunEvent[EventT_co], None]:
-        """Yield the events after number ``after``: first those that were, then the others as they happen.
+        """Yield the events after number ``after``: first the past ones, then the others as they happen.
 
         The iterator ends when the turn ends, waits for people or is interrupted; :meth:`result` tells which. Any number
         of consumers can read at once, each at its own pace. Leaving the iterator does not stop the turn.
 
         Raises:
             InvalidArgument: another process runs the turn or has run it, and the session has no factory with which to
-                make its events again.
-            NotFound: the same, because the calls were not recorded, or have been removed.
-            ReplayDiverged: the same, because today's code does not make the calls that were recorded.
+                rebuild its events.
+            NotFound: the events cannot be rebuilt, because the calls were not recorded, or have been removed.
+            ReplayDiverged: the events cannot be rebuilt, because today's code does not make the recorded calls.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Running an agent or a team with a crash at every point, to compare what comes of it with an uninterrupted run."""
+"""Running an agent or a team with a crash at every point, to compare the outcome with that of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedCall:
-    """A call that was made again after a crash, because the crash left no record of its end."""
+    """A call that was repeated after a crash, because the crash left no record of its end."""
 
     agent: str
     """The name of the agent."""
@@ -86,7 +86,7 @@ class CrashReport:
 
     @property
     def repeated(self) -> Mapping[RepeatedCall, int]:
-        """Return the calls that were made again, with their number over all runs."""
+        """Return how often each call was repeated, over all runs."""
         return Counter(call for crash in self.crashes for call in crash.repeated)
 
     def __str__(self) -> str:
@@ -110,10 +110,10 @@ async def every_crash(
     ``build`` is a factory or a :class:`~midturn.Blueprint`, and each of the ``tasks`` is a turn. The first run has no
     crash. Each other run crashes before or after one of its writes to the store, which are the ends of calls, the
     beginning and the end of turns, and the questions and answers of people. A new agent in a new session object
-    continues. Messages, state and effects must be those of the first run.
+    continues. The messages, the state and the effects must be those of the first run.
 
     ``answer`` answers the questions, also about calls in doubt; where it returns ``None``, or if there is no such
-    function, a question is a difference. ``effects`` returns what the tools have done, in whatever form, and ``reset``
+    function, a question is a difference. ``effects`` returns what the tools have done, in any form, and ``reset``
     undoes all of it before each run. The functions can be async. The store at ``url`` gets a session for each run;
     transactional tools need ``sqlite:///``.
 
@@ -201,7 +201,7 @@ class _Trials:
         return seen
 
     async def _process(self, session: str, seen: _Seen, at: tuple[int, When] | None) -> None:
-        """Do what is left of the tasks, until the end or the crash."""
+        """Run the tasks that are left, until the last one ends or the process crashes."""
 
         def trigger(points: Sequence[CrashPoint], number: int) -> bool:
             return (number, points[0].when) == at

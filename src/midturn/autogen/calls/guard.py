@@ -55,7 +55,7 @@ async def theirs(work: Awaitable[T]) -> T:
 
 @asynccontextmanager
 async def closing(items: AsyncIterable[T]) -> AsyncGenerator[AsyncIterable[T]]:
-    """Close a stream at the end. That of a user's own object may be no generator, and have nothing to close."""
+    """Close a stream at the end. The stream of a user's own object may be no generator, and then needs no closing."""
     try:
         yield items
     finally:

@@ -309,7 +309,7 @@ async def _heard(items: AsyncGenerator[Any, None], tell: Callable[[Any], None]) 
 
 
 def _answer(result: Any, events: list[Any], name: str) -> Answer:
-    """Return what a tool answered; that of a workbench of a user's own need only look like a result."""
+    """Return a tool's answer. The answer of a user's own workbench need only look like a ``ToolResult``."""
     if not isinstance(result, ToolResult):
         result = _text(name, str(result.to_text()), failed=bool(result.is_error))
     value: dict[str, Any] = {"result": result.model_dump(mode="json")}

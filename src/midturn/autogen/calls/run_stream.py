@@ -1,4 +1,4 @@
-"""Run an AutoGen agent or team so that it can be stopped at any time, and lose nothing that was said before."""
+"""Run an AutoGen agent or team so that it can be stopped at any time without losing what was said before."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ async def stream(
 ) -> AsyncGenerator[Any, None]:
     """Yield the events of a run, then its outcome. ``messages`` are those of the task.
 
-    After a stop, no call is made any more. This yields what was said before the stop, however slow the reader is, and
-    then raises the error of the stop. Closing the stream ends the run, too. The instance cannot be used after either.
+    After a stop, the run makes no more calls. This yields what was said before the stop, however slow the reader is,
+    and then raises the error of the stop. Closing the stream ends the run, too. The instance cannot be used after a
+    stop or a close.
     """
     with run.installed():
         driver = _Driver(run, given, messages, stops)
@@ -111,7 +112,7 @@ class _Driver:
         return self._items.popleft()
 
     def leave(self) -> None:
-        """Listen to no stop any more."""
+        """Stop listening for stops."""
         for stop in self._stops:
             stop.remove_done_callback(self._halt)
 
@@ -146,7 +147,7 @@ class _Driver:
                 await close()
 
     async def _whole(self) -> None:
-        """Run as AutoGen's ``run`` does; its result may be another than that of its stream."""
+        """Run as AutoGen's ``run`` does; its result may differ from that of its stream."""
         with _overheard(self._live, self._put):
             if not isinstance(self._live, Team) and "output_task_messages" not in self._options:
                 for message in self._options["task"] or ():
@@ -266,7 +267,7 @@ class _NoCalls:
 
 
 def _is_autogens(cls: Any) -> bool:
-    """Return whether nothing but AutoGen's own code runs while an agent or a team of a class speaks."""
+    """Return whether only AutoGen's own code runs while an agent or a team of a class speaks."""
     found = (getattr(cls, name, None) for name in SPEAKING)
     return all(method is None or method.__module__.startswith("autogen_agentchat.") for method in found)
 

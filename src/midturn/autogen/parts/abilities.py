@@ -37,14 +37,14 @@ HELD: dict[str, tuple[Any, frozenset[str]]] = {
 """The attributes in which AutoGen's agents hold an object of each kind, and what they need it to have."""
 
 OTHERS = (BaseAgent, BaseTool, ChatAgent, Team, TerminationCondition)
-"""Kinds of objects that are known otherwise, whatever methods they have."""
+"""Kinds of objects that midturn recognises in other ways, whatever methods they have."""
 
 NOBODY = "no_object_of_a_user_has_this_name"
 
 
 @lru_cache(maxsize=1024)
 def kind_by_class(cls: Any) -> Any:
-    """Return which kind the objects of a class are; ``None`` if they are of no kind, or their class does not say it."""
+    """Return which kind the objects of a class are; ``None`` if they are of no kind, or the class does not show it."""
     found = next((kind for kind in ANYWHERE if issubclass(cls, kind)), None)
     return found or (None if issubclass(cls, OTHERS) else _able(cls, ANYWHERE))
 
