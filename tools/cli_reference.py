@@ -47,7 +47,7 @@ turn   when               status   said                                         
 | 0 | success |
 | 1 | an error, or a turn that failed or took too long |
 | 2 | wrong usage: an argument, an option or a URL; or an APP that cannot be loaded |
-| 3 | no such store, session or checkpoint |
+| 3 | no such store, session, turn or checkpoint; or the session was deleted |
 | 4 | another worker holds the session, or its turn waits for an answer |
 | 130 | stopped by Ctrl-C (143: by SIGTERM) |
 """

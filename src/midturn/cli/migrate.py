@@ -77,7 +77,7 @@ def migrate(
     A session migrates by itself when it is next used. This command migrates all sessions now. Each session gets a new
     checkpoint, and its earlier checkpoints do not change. The command skips sessions of other blueprints, and sessions
     without a blueprint unless --session names them. It also skips sessions with an open turn: they migrate when the
-    turn continues. It tries sessions that a worker holds again at the end. Run an interrupted migration again to
+    turn continues. At the end, it retries sessions that a worker holds. Run an interrupted migration again to
     continue it. The exit code is 1 if a session failed or stayed busy.
     """
     blueprint = load_blueprint(app)
