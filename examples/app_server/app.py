@@ -144,12 +144,9 @@ async def followed(case: Case, place: Place) -> AsyncGenerator[tuple[str, str, s
 async def history(session: SessionId, store: Store) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     async for turn in store.session(session).history():
-        task: Any = turn.task
-        messages: Any = turn.messages
-        reply = messages[-1]["content"] if messages else None
-        turns.append(
-            {"turn": turn.number, "key": turn.key, "task": task[0]["content"], "reply": reply, "status": turn.status}
-        )
+        task = turn.task[0].to_text() if turn.task else None
+        reply = turn.messages[-1].to_text() if turn.messages else None
+        turns.append({"turn": turn.number, "key": turn.key, "task": task, "reply": reply, "status": turn.status})
     if not turns:
         raise HTTPException(404, f"there is no session {session!r}")
     return {"session": session, "turns": turns}

@@ -55,20 +55,17 @@ async def show(case_id: str, request: Request, problem: str = "") -> HTMLRespons
     info = await request.state.store.info(case_id)
     said: list[str] = []
     async for turn in case.history(last=10):
-        messages: Any = turn.messages  # of an open turn, there are none yet
-        said += [line(message["source"], message["content"]) for message in messages]
-    if info.status == "waiting":
-        run = await case.follow()  # the latest turn; its events are made again from its record, without any call
-        said += [line(event.event.source, event.event.to_text()) async for event in run.events()]
-    waiting = await case.waiting()
-    forms = [form(case_id, question) for question in waiting.questions] if waiting else []
+        said += [line(message.source, message.to_text()) for message in turn.messages]
+    turn = await case.open_turn()
+    if turn is not None:  # what it has said so far is made again from its record, without any call
+        said += [line(message.source, message.to_text()) for message in turn.messages]
+    forms = [form(case_id, question) for question in turn.questions] if turn is not None else []
     refresh = '<meta http-equiv="refresh" content="1">' if info.status == "running" else ""
     heading = f"<h1>{escape(case_id)}: {info.status}</h1><p>{escape(problem)}</p>"
     return HTMLResponse(f"{refresh}{STYLE}{heading}{''.join(said)}{''.join(forms)}")
 
 
-def line(source: str, content: Any) -> str:
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+def line(source: str, text: str) -> str:
     return f"<p><b>{escape(source)}</b>: {escape(text)}</p>"
 
 

@@ -176,8 +176,7 @@ async def transcript() -> list[Any]:
     """Return all messages, without the fields that differ in each run."""
     async with midturn.open() as store:
         [turn] = [turn async for turn in store.session(claims.CLAIM).history()]
-    messages: Any = turn.messages
-    return [{**message, "id": None, "created_at": None} for message in messages]
+    return [{**message.dump(), "id": None, "created_at": None} for message in turn.messages]
 
 
 # 3. The table.

@@ -7,10 +7,10 @@ in ``st.session_state``: the chat is the same after a reload, in another tab, an
 import asyncio
 import os
 import uuid
-from typing import Any
 
 import streamlit as st  # pyright: ignore[reportMissingImports] - not among the locked packages
 from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import TextMessage
 
 import midturn
 from midturn.testing import ScriptedModel
@@ -34,10 +34,7 @@ async def talk(chat: str, text: str | None) -> list[tuple[str, str]]:
             await case.say(text)
         said: list[tuple[str, str]] = []
         async for turn in case.history():
-            messages: Any = turn.messages
-            said += [
-                (message["source"], message["content"]) for message in messages if message["type"] == "TextMessage"
-            ]
+            said += [(message.source, message.content) for message in turn.messages if isinstance(message, TextMessage)]
         return said
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from midturn.autogen.adapter import State as State
+    from midturn.autogen.adapter import Turn as Turn
     from midturn.autogen.adapter import TurnResult as TurnResult
     from midturn.autogen.adapter import replayed as replayed
     from midturn.errors import Conflict as Conflict
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from midturn.history.checkpoints import Checkpoint as Checkpoint
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
-    from midturn.history.turns import Turn as Turn
-    from midturn.history.turns import Usage as Usage
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
@@ -61,7 +60,7 @@ __version__ = "0.1.0"
 
 # Each module is imported on first use: a program that only catches an error or marks a tool does not wait for the rest.
 _MODULES = {
-    "autogen.adapter": "State TurnResult replayed",
+    "autogen.adapter": "State Turn TurnResult replayed",
     "errors": (
         "Conflict Drifted HistoryLost InDoubt InvalidArgument LeaseLost MidturnError MigrationFailed MissingExtra "
         "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted "
@@ -70,7 +69,6 @@ _MODULES = {
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
     "history.session_info": "Fork SessionInfo",
-    "history.turns": "Turn Usage",
     "questions": "Decision Question Waiting",
     "sessions.opening": "OpenStore open",
     "sessions.runs": "Run RunEvent",

@@ -269,6 +269,16 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
+    def turn(self, live: Any, stored: Any, *, said: Sequence[Any] | None = None, told: bool = False) -> Any:
+        """Return a stored turn with the framework's own messages, whose types ``live`` may know.
+
+        ``said`` has the events of a turn without a result. With ``told``, a message of an unknown type becomes a text.
+
+        Raises:
+            StateInvalid: ``live`` is ``None``, and a type is not known.
+        """
+        ...
+
     def result(
         self,
         live: Any,

@@ -157,7 +157,9 @@ def transcript(result):
 
 
 def anonymous(value):
-    """JSON without the ids and times of messages."""
+    """JSON, or AutoGen's messages as JSON, without the ids and times of messages."""
+    if hasattr(value, "dump"):
+        value = value.dump()
     if isinstance(value, dict):
         message = "created_at" in value
         return {key: anonymous(item) for key, item in value.items() if not (message and key in FLEETING)}

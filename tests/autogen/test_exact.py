@@ -22,6 +22,7 @@ from PIL import Image as Picture
 from scripted import Scripted, calls, digest
 
 import midturn
+from midturn.autogen.messages.conversion import dump
 
 
 def image():
@@ -175,8 +176,8 @@ async def test_midturn_tells_of_a_turn_with_binary_memory_in_its_history(name, b
         case = store.session("case", lambda: builder(BINARY[name]))
         result = await case.run(task="Hello.")
         [turn] = [turn async for turn in case.history()]
-    assert [message["type"] for message in turn.messages] == [message.type for message in result.messages]
-    assert json.loads(json.dumps(turn.messages)) == turn.messages
+    assert [message.type for message in turn.messages] == [message.type for message in result.messages]
+    assert [dump(message) for message in turn.messages] == [dump(message) for message in result.messages]
 
 
 CONTEXT = [

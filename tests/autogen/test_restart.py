@@ -89,7 +89,7 @@ async def test_the_history_has_every_turn_with_its_task_and_its_messages(kind, r
         turns = [turn async for turn in store.session(kind).history()]
     assert [turn.number for turn in turns] == [1, 2, 3, 4, 5]
     assert {turn.status for turn in turns} == {"done"}
-    assert [turn.task[0]["content"] for turn in turns] == TASKS
+    assert [turn.task[0].content for turn in turns] == TASKS
     assert [{"messages": anonymous(turn.messages), "stop_reason": turn.stop_reason} for turn in turns] == [
         said for said, _ in uninterrupted
     ]

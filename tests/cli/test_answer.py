@@ -271,7 +271,7 @@ def test_another_task_meanwhile_is_refused_with_both_ways_out(cli):
 def test_a_key_of_a_turn_that_waits_gives_its_question(cli):
     cli("chat", "app:desk", "case-42", "hello", "--key", "k")
     again = cli("chat", "app:desk", "case-42", "hello", "--key", "k")
-    assert again.err.startswith("turn 1 of case-42 waits for an answer\n")
+    assert again.err.startswith("helper: 1 said, the last: hello\nturn 1 of case-42 waits for an answer\n")
     assert cli("chat", "app:desk", "case-42", "hello", "--key", "k", "--json").json["waiting"][0]["kind"] == "human"
 
 

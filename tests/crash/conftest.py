@@ -210,9 +210,9 @@ def _check(reading, count):
     assert [turn.number for turn in turns] == list(range(1, count + 1))
     assert {turn.status for turn in turns} == {"done"}
     assert len({turn.key for turn in turns}) == count
-    texts = [[message["content"] for message in turn.messages] for turn in turns]
+    texts = [[message.content for message in turn.messages] for turn in turns]
     for turn, (task, reply) in zip(turns, texts, strict=True):
-        assert turn.task[0]["content"] == task
+        assert turn.task[0].content == task
         assert reply.startswith(f"{task} -> {2 * turn.number}"), "it did not know what was said before"
     assert [message["content"] for message in state["llm_context"]["messages"]] == list(chain(*texts))
     return turns, texts

@@ -17,6 +17,7 @@ from generated_parts import timeless
 from tools.servers import shared
 
 import midturn
+from midturn.sessions.reader import SessionReader
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 
@@ -191,7 +192,7 @@ class Play:
         async def reading():
             async with midturn.open(self._request["url"]) as store:
                 case = store.session(self._request["session"])
-                turns = [turn async for turn in case.history()]
+                turns = [turn async for turn in SessionReader(store.store, case.id).history()]
                 checkpoint = case.at(max(turn.number for turn in turns if turn.status == "done"))
                 state = [await checkpoint.state(), await checkpoint.beside()]
                 return turns, state, await completed(store.store, self._request["session"])

@@ -25,6 +25,7 @@ from server_dumps import dump_postgres, dump_redis  # noqa: E402 - as above
 from tools.servers import Postgres, Redis  # noqa: E402 - as above
 
 import midturn  # noqa: E402 - as above
+from midturn.sessions.reader import SessionReader  # noqa: E402 - as above
 
 
 async def write(url):
@@ -53,7 +54,7 @@ async def read(store):
     found = {}
     async for info in store.sessions():
         case = store.session(info.id)
-        turns = [turn async for turn in case.history()]
+        turns = [turn async for turn in SessionReader(store.store, info.id).history()]
         waiting = await case.waiting()
         found[info.id] = {
             "info": asdict(info),

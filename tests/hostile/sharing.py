@@ -39,7 +39,7 @@ async def history(store, session):
     return {
         "numbers": numbers,
         "statuses": sorted({turn.status for turn in found}),
-        "replies": [turn.messages[-1]["content"] for turn in found if turn.status == "done"],
+        "replies": [turn.messages[-1].content for turn in found if turn.status == "done"],
     }
 
 

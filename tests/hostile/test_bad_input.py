@@ -97,7 +97,7 @@ def test_every_other_id_is_a_session_of_its_own(kind, chosen, keeper):
                 assert await store.load(id_, found) == 2
                 assert found.state == {"id": id_}
                 (first, _) = [turn async for turn in store.session(id_).history()]
-                assert first.task[0]["content"] == id_
+                assert first.task[0].content == id_
                 assert [info.id async for info in store.sessions(labels={"id": id_})] == [id_]
                 same = [other for other in sorted(chosen) if other.startswith(id_)]
                 assert [info.id async for info in store.sessions(prefix=id_)] == same
@@ -196,7 +196,7 @@ async def test_a_damaged_database_is_named_and_never_read_as_empty(tmp_path, dam
                 except (midturn.StateInvalid, midturn.StoreUnavailable) as error:
                     seen.add(type(error))
                 else:
-                    assert [turn.task[0]["content"][:4].split()[0] for turn in turns] == [f"{i}"], "read as empty"
+                    assert [turn.task[0].content[:4].split()[0] for turn in turns] == [f"{i}"], "read as empty"
     except (midturn.StateInvalid, midturn.StoreUnavailable) as error:
         seen.add(type(error))
     assert seen, "nobody noticed"

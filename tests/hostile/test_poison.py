@@ -264,4 +264,4 @@ async def test_what_json_can_carry_comes_back_exactly(urls, keeper):
             assert found.state == state
             assert [type(item) for item in found.state["numbers"]] == [type(item) for item in state["numbers"]]
             (turn,) = [turn async for turn in store.session("case").history()]
-            assert (turn.task[0]["content"], turn.key) == ("a\0b", "k\0")
+            assert (turn.task[0].content, turn.key) == ("a\0b", "k\0")

@@ -44,7 +44,7 @@ async def test_what_is_said_otherwise_is_a_difference(memory):
     replay = await memory.session("case", build("other")).replay(1)
     assert not replay.same
     assert replay.differences == ["turn 1.messages[1].source is different"]
-    assert replay.messages[1]["source"] == "other"
+    assert replay.messages[1].source == "other"
 
 
 async def test_a_call_that_was_not_made_then_is_a_difference_and_is_not_made(memory):

@@ -237,7 +237,7 @@ async def test_an_answer_can_be_cancelled_at_every_step_and_is_recorded_or_not_g
         assert (await other.run(task="more")).turn == 2
         assert await answers(other) == ["ACCEPT"]
         assert heard(await other.resume())[-1:] != ["ACCEPT"]
-        assert "ACCEPT" in [message["content"] for message in (await other.turn(1)).messages]
+        assert "ACCEPT" in [message.content for message in (await other.turn(1)).messages]
     assert steps > 20
     assert ends == {"waiting", "running", "idle"}
 

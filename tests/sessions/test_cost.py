@@ -91,7 +91,7 @@ async def last_turns(case):
 
 
 async def one_turn(case):
-    assert (await case.turn(7)).messages[-1]["content"] == "6 " * 60
+    assert (await case.turn(7)).messages[-1].content == "6 " * 60
 
 
 async def known_key(case):

@@ -5,6 +5,7 @@ from datetime import UTC
 
 import pytest
 from autogen_agentchat.base import TaskResult
+from autogen_core.models import RequestUsage
 from cast import agents, numbers
 
 import midturn
@@ -29,9 +30,9 @@ async def test_the_history_says_what_happened_in_each_turn(store):
         await session.run(task="two")
     first, second = [turn async for turn in session.history()]
     assert (first.number, first.status, first.origin, first.key, first.error) == (1, "done", "run", "k1", None)
-    assert first.messages == [message.dump() for message in result.messages]
-    assert first.task == first.messages[:1]
-    assert first.usage == midturn.Usage(prompt_tokens=2, completion_tokens=2)
+    assert list(first.messages) == result.messages
+    assert tuple(first.task) == first.messages[:1]
+    assert first.usage == RequestUsage(prompt_tokens=2, completion_tokens=2)
     assert first.started <= first.ended <= second.started <= second.ended
     assert {at.tzinfo for at in (first.started, first.ended)} == {UTC}
     assert (second.number, second.status, second.messages) == (2, "failed", ())

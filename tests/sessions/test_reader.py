@@ -86,7 +86,7 @@ async def test_a_turn_whose_worker_died_is_interrupted_everywhere(store):
     assert [found async for found in store.sessions(status="running")] == []
     case = store.session("case", factory)
     turn = await case.open_turn()
-    assert (turn.status, turn.task[0]["content"], turn.attempts) == ("interrupted", "one", 1)
+    assert (turn.status, turn.task[0].content, turn.attempts) == ("interrupted", "one", 1)
     assert [found.status async for found in case.history()] == ["interrupted"]
     await case.resume()
     assert await case.open_turn() is None

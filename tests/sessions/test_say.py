@@ -204,7 +204,7 @@ async def told(store, session):
     """What was answered and what was said in each turn."""
     turns = [turn async for turn in store.session(session).history()]
     return [
-        ([decision.answer for decision in turn.decisions], [message["content"] for message in turn.messages])
+        ([decision.answer for decision in turn.decisions], [message.content for message in turn.messages])
         for turn in turns
     ]
 

@@ -21,7 +21,7 @@ async def test_the_input_is_durable_before_the_model_is_asked(store):
     async def look(messages):
         head = await store.store.head("case")
         turns = [turn async for turn in store.session("case").history()]
-        found.append((head.status, [(turn.status, turn.task[0]["content"]) for turn in turns]))
+        found.append((head.status, [(turn.status, turn.task[0].content) for turn in turns]))
         return "looked"
 
     factory, _ = agents(look)

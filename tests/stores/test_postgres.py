@@ -30,6 +30,7 @@ from midturn.errors import (
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind, cursor
 from midturn.record.rows import Progress, encode_record
+from midturn.sessions.reader import SessionReader
 from midturn.stores.postgres import pool as postgres_pool
 from midturn.stores.postgres import schema as postgres_schema
 from midturn.stores.postgres.pool import SIZE
@@ -813,7 +814,7 @@ async def test_people_can_look_with_sql(server, url, schema):
             await case.run(task=text, key=f"key {number}")
         with pytest.raises(TurnFailed):
             await case.run(task="one too many")
-        turns = [turn async for turn in case.history()]
+        turns = [turn async for turn in SessionReader(store.store, "case-42").history()]
     [(session, status, labels, count, checkpoint, owner)] = server.execute(
         f"SELECT session, status, labels, turns, checkpoint, owner FROM {schema}.sessions"
     )

@@ -18,7 +18,7 @@ from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.edits import State
 from midturn.autogen.fingerprint import fingerprint
 from midturn.autogen.messages import conversion
-from midturn.autogen.messages.conversion import TurnResult, replayed
+from midturn.autogen.messages.conversion import Turn, TurnResult, replayed
 from midturn.autogen.parts import kinds
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import not_kept, repairs, snapshot
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.parts.walk import Part
     from midturn.framework import Calls, Input, Loaded, Outcome
+    from midturn.history.turns import StoredTurn
     from midturn.questions import Waiting
     from midturn.record.codec import Json
     from midturn.stopping import Stop
@@ -39,7 +40,7 @@ Event: TypeAlias = BaseAgentEvent | BaseChatMessage
 
 NOTHING_CHECKED: tuple[Sequence[Json] | None, list[Any] | None] = None, None
 
-__all__ = ["AutoGen", "Event", "State", "TurnResult", "replayed"]
+__all__ = ["AutoGen", "Event", "State", "Turn", "TurnResult", "replayed"]
 
 
 class AutoGen:
@@ -146,6 +147,9 @@ class AutoGen:
             messages = None if given.task is None else conversion.load(live, given.task, "task")
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
         return run_stream.stream(run, given, messages, stops)
+
+    def turn(self, live: Any, stored: StoredTurn, *, said: Sequence[Event] | None = None, told: bool = False) -> Turn:
+        return conversion.turn(live, stored, said, told=told)
 
     def result(
         self,

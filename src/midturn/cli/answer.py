@@ -20,7 +20,8 @@ from midturn.history.json_view import calls_json, questions_json
 from midturn.record.codec import decode_foreign, is_object
 
 if TYPE_CHECKING:
-    from midturn import SessionInfo, Turn
+    from midturn import SessionInfo
+    from midturn.history.turns import StoredTurn
     from midturn.questions import Question
     from midturn.turns.session_options import Busy
 
@@ -93,7 +94,8 @@ def answer(
             try:
                 if app is None:
                     await stoppable(case.answer(text, question=question, arguments=arguments, by=by))
-                    _recorded(await find_session(store, session), await open_questions(case), url=url, as_json=as_json)
+                    left = await open_questions(reader(store, session))
+                    _recorded(await find_session(store, session), left, url=url, as_json=as_json)
                 else:
                     conversation = Conversation(store, case, app=app, url=url, as_json=as_json, by=by)
                     conversation.announce(info, timeout if busy == "wait" else 0.0)
@@ -153,7 +155,7 @@ def discard(*, session: str, yes: bool, by: str | None, timeout: float, busy: Bu
 def _look(session: str, *, url: str, as_json: bool) -> None:
     """Print the questions of the open turn."""
 
-    async def read() -> Turn | None:
+    async def read() -> StoredTurn | None:
         async with existing(url) as store:
             info = await find_session(store, session)
             return await reader(store, session).open_turn() if info.status == "waiting" else None

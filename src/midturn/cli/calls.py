@@ -12,14 +12,14 @@ from midturn.questions import decided
 from midturn.record.codec import is_object
 
 if TYPE_CHECKING:
-    from midturn import Turn
     from midturn.history.calls import Call
+    from midturn.history.turns import StoredTurn
 
 PEOPLE = ("human", "approval", "doubt")
 """Kinds of calls that people answer."""
 
 
-def print_calls(turn: Turn) -> None:
+def print_calls(turn: StoredTurn) -> None:
     """Print the calls of a turn, one line each, without reads of a memory."""
     shown = [call for call in turn.calls or () if call.kind != "memory" or call.effect != "read"]
     if shown:

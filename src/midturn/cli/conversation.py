@@ -11,7 +11,7 @@ from midturn.cli.messages import Live
 from midturn.cli.options import command_line
 from midturn.cli.output import note, print_json, say
 from midturn.cli.questions import answer_line, open_questions, print_questions, waits
-from midturn.cli.session_argument import look_up
+from midturn.cli.session_argument import look_up, reader
 from midturn.cli.show import print_history
 from midturn.cli.signals import stoppable
 from midturn.errors import MidturnError, Misfit
@@ -65,7 +65,7 @@ class Conversation:
     async def asked(self) -> tuple[Question, ...]:
         """Return the questions of the open turn; none if nobody is there to answer them."""
         look = self._waits and self._asks
-        questions = await open_questions(self._case) if look else ()
+        questions = await open_questions(reader(self._store, self._case.id)) if look else ()
         self._waits = bool(questions)
         return questions
 
@@ -177,7 +177,7 @@ class Conversation:
 
     async def history(self) -> None:
         """Print the turns of the session so far."""
-        turns = [turn async for turn in self._case.history(last=HISTORY + 1)]
+        turns = [turn async for turn in reader(self._store, self._case.id).history(last=HISTORY + 1)]
         print_history(turns[-HISTORY:], hidden=turns[-1].number - HISTORY if len(turns) > HISTORY else 0)
 
     async def _say(self, task: str, key: str | None) -> TurnResult:

@@ -20,8 +20,9 @@ from midturn.history.json_view import calls_json, questions_json, session_json, 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from midturn import SessionInfo, Turn
+    from midturn import SessionInfo
     from midturn.cli.session_argument import Found
+    from midturn.history.turns import StoredTurn
 
 ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
 """The origin of a checkpoint that no turn made."""
@@ -38,7 +39,7 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
     For an open turn, also show its calls, and its questions if it waits for an answer.
     """
 
-    async def read() -> tuple[Found, list[Turn], Turn | None, dict[str, Any]]:
+    async def read() -> tuple[Found, list[StoredTurn], StoredTurn | None, dict[str, Any]]:
         async with existing(url) as store:
             found = await find(store, session)
             info, number = found
@@ -73,7 +74,9 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             print_ways(info.id, called.questions, url=url)
 
 
-async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionInfo, number: int) -> Turn | None:
+async def _readable(
+    reading: Coroutine[None, None, StoredTurn | None], info: SessionInfo, number: int
+) -> StoredTurn | None:
     """Return a turn, or ``None`` if its calls are damaged; raise if the turn waits, for its questions are needed."""
     try:
         return await reading
@@ -84,13 +87,13 @@ async def _readable(reading: Coroutine[None, None, Turn | None], info: SessionIn
         return None
 
 
-def _tokens(turn: Turn) -> str:
+def _tokens(turn: StoredTurn) -> str:
     """Return the tokens of a turn as prompt+completion; an empty text if no model was asked."""
     used = turn.usage
     return f"{used.prompt_tokens}+{used.completion_tokens}" if used.prompt_tokens or used.completion_tokens else ""
 
 
-def print_history(turns: list[Turn], *, hidden: int) -> None:
+def print_history(turns: list[StoredTurn], *, hidden: int) -> None:
     """Print a line or two for each turn; ``hidden`` is the number of earlier ones."""
     table = table_of(turn="right", when="", status="", said="flexible", tokens="right")
     for turn in turns:
@@ -106,7 +109,7 @@ def print_history(turns: list[Turn], *, hidden: int) -> None:
         note(f"{hidden} earlier turns are not shown")
 
 
-def _summary(turn: Turn) -> list[Text]:
+def _summary(turn: StoredTurn) -> list[Text]:
     """Return the task and the end of a turn as lines."""
     lines = [said(message).as_line() for message in turn.task or ()]
     answers = [spoken for message in turn.messages[len(lines) :] if not (spoken := said(message)).aside]
@@ -123,7 +126,7 @@ def _summary(turn: Turn) -> list[Text]:
     return lines
 
 
-def _print_turn(session: str, turn: Turn, beside: dict[str, Any]) -> None:
+def _print_turn(session: str, turn: StoredTurn, beside: dict[str, Any]) -> None:
     facts = [moment(turn.started)]
     if turn.ended is not None and turn.origin == "run":
         facts.append(f"{(turn.ended - turn.started).total_seconds():.1f} s")
@@ -146,6 +149,6 @@ def _print_turn(session: str, turn: Turn, beside: dict[str, Any]) -> None:
         note(f"kept beside AutoGen's state: {', '.join(sorted(beside))}")
 
 
-def _decided(turn: Turn) -> list[str]:
+def _decided(turn: StoredTurn) -> list[str]:
     """Return the decisions of people about calls. Their texts are among the messages."""
     return [str(decision) for decision in turn.decisions if decision.kind != "human"]

@@ -21,9 +21,13 @@ from midturn.demo.local_server import local_server
 from midturn.demo.model import FACT, MODEL_URL, QUESTION, choose
 from midturn.demo.worker import CASE
 from midturn.errors import MidturnError
+from midturn.history.json_view import turn_json
+from midturn.sessions.reader import SessionReader
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from midturn.history.turns import StoredTurn
 
 KEYWORD = "email"
 
@@ -55,7 +59,7 @@ class _Quiet:
 
     def line(self, who: str, text: str, style: str = "") -> None: ...
 
-    def history(self, turns: list[midturn.Turn]) -> None: ...
+    def history(self, turns: list[StoredTurn]) -> None: ...
 
 
 class _Aloud(_Quiet):
@@ -70,7 +74,7 @@ class _Aloud(_Quiet):
     def line(self, who: str, text: str, style: str = "") -> None:
         self._console.print(Text.assemble((f"  {who:<15}", "cyan"), (text, style)))
 
-    def history(self, turns: list[midturn.Turn]) -> None:
+    def history(self, turns: list[StoredTurn]) -> None:
         table = Table("turn", "status", "customer", "support_agent")
         for turn in turns:
             table.add_row(str(turn.number), turn.status, _text(turn.task, 0), _text(turn.messages, -1))
@@ -116,7 +120,7 @@ async def _demo(out: _Quiet) -> Report:
 
         out.title(f"The history of {CASE}:")
         async with midturn.open(url) as store:
-            turns = [turn async for turn in store.session(CASE).history()]
+            turns = [turn async for turn in SessionReader(store.store, CASE).history()]
         out.history(turns)
     return Report(
         model=choice.model,
@@ -124,7 +128,7 @@ async def _demo(out: _Quiet) -> Report:
         remembered=KEYWORD in finished["answer"].lower(),
         control_answer=control,
         control_knew=knew,
-        history=[asdict(turn) for turn in turns],
+        history=[turn_json(turn) for turn in turns],
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from midturn.history.calls import Call
     from midturn.history.session_info import SessionInfo
-    from midturn.history.turns import Turn
+    from midturn.history.turns import StoredTurn
     from midturn.questions import Decision, Question
 
 ANSWERS = {
@@ -35,7 +35,7 @@ def session_json(info: SessionInfo) -> dict[str, Any]:
     }
 
 
-def turn_json(turn: Turn) -> dict[str, Any]:
+def turn_json(turn: StoredTurn) -> dict[str, Any]:
     """Return a turn, without its calls and its open questions."""
     found = _plain(turn)
     del found["calls"], found["questions"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from midturn.errors import NotFound
 from midturn.history.calls import call_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from midturn.record.rows import Origin
 
 OfTurnT = TypeVar("OfTurnT", FailureRow, DecisionRow)
+MessageT_co = TypeVar("MessageT_co", covariant=True)
+UsageT_co = TypeVar("UsageT_co", covariant=True)
 
 TurnStatus: TypeAlias = Literal["done", "running", "interrupted", "waiting", "failed", "cancelled"]
 
@@ -37,7 +39,7 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The tokens that models used, by the names that AutoGen's ``RequestUsage`` has."""
+    """The tokens that models used, as they are stored."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -47,14 +49,15 @@ NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One turn of a session's history; messages are JSON, exactly as the framework dumped them."""
+class TurnOf(Generic[MessageT_co, UsageT_co]):
+    """One turn of a session's history. Its messages and its usage are JSON, or objects of the framework."""
 
     number: int
     status: TurnStatus
     origin: Origin
-    task: Sequence[Json] | None
-    messages: Sequence[Json] = ()
+    task: Sequence[MessageT_co] | None
+    messages: Sequence[MessageT_co] = ()
+    """The messages of the result. For a turn without a result, those that are known so far."""
     key: str | None = None
     repairs: Sequence[str] = ()
     """A sentence for each part of the state that had to be repaired before the turn."""
@@ -74,19 +77,23 @@ class Turn:
     """The version of the blueprint that made the checkpoint; without a checkpoint, the one that accepted the input."""
     error: str | None = None
     stop_reason: str | None = None
-    usage: Usage = NO_USAGE
+    usage: UsageT_co
     started: datetime
     ended: datetime | None = None
 
 
-async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[Turn, None]:
+StoredTurn: TypeAlias = TurnOf["Json", Usage]
+"""A turn as it is stored: messages are JSON, exactly as the framework dumped them."""
+
+
+async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[StoredTurn, None]:
     """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
     async with aclosing(_read(ledger, PickedBodies(ledger, ledger.progress.bodies), start, stop)) as turns:
         async for found in turns:
             yield found.turn
 
 
-async def read_turn(ledger: Ledger, number: int) -> Turn:
+async def read_turn(ledger: Ledger, number: int) -> StoredTurn:
     """Return one turn of a session whose head was read, with its calls.
 
     Raises:
@@ -118,7 +125,7 @@ def missing_turn(ledger: Ledger, number: int) -> NotFound:
 
 
 class _Found(NamedTuple):
-    turn: Turn
+    turn: StoredTurn
     calls: Sequence[int]
     """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
 
@@ -192,8 +199,8 @@ async def _of_turns(
                 yield found
 
 
-def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReader) -> Turn:
-    return Turn(
+def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReader) -> StoredTurn:
+    return TurnOf(
         number=number,
         status="done",
         origin=done.origin,
@@ -212,7 +219,9 @@ def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReade
     )
 
 
-def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow | None, bodies: BodyReader) -> Turn:
+def _incomplete(
+    ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow | None, bodies: BodyReader
+) -> StoredTurn:
     last = number == ledger.progress.turn
     status: TurnStatus = "interrupted"
     if failure is not None:
@@ -221,7 +230,7 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
         status = "waiting"
     elif last and holder(ledger.head) is not None:
         status = "running"
-    return Turn(
+    return TurnOf(
         number=number,
         status=status,
         origin="run",
@@ -232,6 +241,7 @@ def _incomplete(ledger: Ledger, number: int, turn: TurnRow, failure: FailureRow 
         attempts=failure.attempts if failure is not None else max(ledger.progress.attempts, 1),
         version=turn.version,
         error=failure.error if failure is not None else None,
+        usage=NO_USAGE,
         started=moment(turn.at),
         ended=moment(failure.at) if failure is not None else None,
     )

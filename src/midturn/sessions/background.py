@@ -15,19 +15,17 @@ from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.rows import task_digest
 from midturn.sessions.followed_run import FollowedRun, Source
-from midturn.sessions.reader import SessionReader, check_number
+from midturn.sessions.reader import Readers, check_number
 from midturn.sessions.runs import OwnRun, Run
 from midturn.turns.follower import Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from midturn.framework import Framework
     from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
     from midturn.sessions.runs import Runs
     from midturn.stopping import Cancellation
-    from midturn.turns.instance import Instance
     from midturn.turns.runner import Diverged
 
 MAX_KEY = 500
@@ -45,13 +43,11 @@ class Words:
             raise InvalidArgument(f"must be a string, not {type(self.text).__name__}", path="text")
 
 
-class Background(SessionReader, Generic[EventT_co, ResultT_co]):
+class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
     """The part of a session that serves interfaces: turns in the background, and the words of users."""
 
     _what: object
     _ledger: Ledger
-    _framework: Framework[EventT_co, ResultT_co]
-    _instance: Instance[EventT_co, ResultT_co]
     _runs: Runs
 
     async def start(self, task: Any = None, *, key: str | None = None) -> Run[EventT_co, ResultT_co]:

@@ -92,7 +92,8 @@ class FollowedRun(Run[EventT_co, ResultT_co]):
                 lambda: recorded_result(watch.ledger, self.turn, source.framework, self._live)
             )
         if found.status == "waiting":
-            return await OpenQuestions(watch.ledger, source.instance, source.framework).result(own=True)
+            questions = OpenQuestions(watch.ledger, source.instance, source.framework)
+            return await questions.result(own=True, said=self._said if source.instance.is_built else None)
         raise ended_without_result(self.session, self.turn, found.status, found.error)
 
     async def cancel(self) -> bool:
@@ -111,6 +112,12 @@ class FollowedRun(Run[EventT_co, ResultT_co]):
         """Return an agent or team that knows the types of the messages."""
         instance = self._source.instance
         return await instance.blueprint.build() if instance.is_runnable else None
+
+    async def _said(self) -> list[Any]:
+        """Return the events so far of a turn that waits."""
+        source = self._source
+        blueprint, framework = source.instance.blueprint, source.framework.another()
+        return await Follower(source.store, self.session, self.turn, blueprint, framework).said()
 
     async def _follow(self, events: Events[EventT_co]) -> None:
         source = self._source

@@ -4,34 +4,42 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from midturn.errors import InvalidArgument
+from midturn.errors import InvalidArgument, StateInvalid
+from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import Changed, Ledger, consistent
 from midturn.questions import Waiting
+from midturn.turns.follower import Follower
 from midturn.turns.open_turn import read_questions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from midturn.history.turns import Turn
+    from midturn.autogen.adapter import Turn
+    from midturn.framework import Framework
+    from midturn.history.turns import StoredTurn
     from midturn.store import Store
+    from midturn.turns.instance import Instance
 
 
 class SessionReader:
-    """One session as it is stored. Every call reads it again. ``id`` is its name in the store."""
+    """One session as it is stored, with messages as JSON. Every call reads it again.
+
+    ``id`` is its name in the store.
+    """
 
     def __init__(self, store: Store, session: str) -> None:
         self.id = session
-        self._store = store
+        self.store = store
 
-    async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
+    async def history(self, *, last: int | None = None) -> AsyncGenerator[StoredTurn, None]:
         """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
         if last is not None:
             check_number(last, "last")
-        ledger = Ledger(self._store, self.id)
+        ledger = Ledger(self.store, self.id)
         await ledger.refresh()
         start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
         try:
@@ -41,37 +49,98 @@ class SessionReader:
         except Changed as changed:  # of what a history shows, only a deletion can remove anything
             raise changed.reason from None
 
-    async def turn(self, number: int) -> Turn:
+    async def turn(self, number: int) -> StoredTurn:
         """Return one turn, with its calls and the decisions of people.
 
         Raises:
             NotFound: the session has no such turn.
         """
         check_number(number, "turn")
-        return await consistent(self._store, self.id, lambda ledger: read_turn(ledger, number))
+        return await consistent(self.store, self.id, lambda ledger: read_turn(ledger, number))
 
-    async def open_turn(self) -> Turn | None:
+    async def open_turn(self) -> StoredTurn | None:
         """Return the turn that has no result yet, with its calls so far and its questions; ``None`` if there is none.
 
         Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
         """
 
-        async def read(ledger: Ledger) -> Turn | None:
+        async def read(ledger: Ledger) -> StoredTurn | None:
             if ledger.progress.open is None:
                 return None
             questions = await read_questions(ledger)
             return replace(await read_turn(ledger, ledger.progress.turn), questions=questions)
 
-        return await consistent(self._store, self.id, read)
+        return await consistent(self.store, self.id, read)
 
     async def waiting(self) -> Waiting | None:
         """Return the questions of the open turn to people; ``None`` if it has no questions."""
-        questions = await consistent(self._store, self.id, read_questions)
+        questions = await consistent(self.store, self.id, read_questions)
         return Waiting(questions) if questions else None
 
     def at(self, checkpoint: int) -> Checkpoint:
         """Return the checkpoint with this number. Its methods read it."""
-        return Checkpoint(self._store, self.id, check_number(checkpoint, "checkpoint"))
+        return Checkpoint(self.store, self.id, check_number(checkpoint, "checkpoint"))
+
+
+class Readers(Generic[EventT_co, ResultT_co]):
+    """The readers of a session that has a framework: its turns have the framework's own messages."""
+
+    _framework: Framework[EventT_co, ResultT_co]
+    _instance: Instance[EventT_co, ResultT_co]
+
+    def __init__(self, store: Store, session: str) -> None:
+        self.id = session
+        self._reader = SessionReader(store, session)
+        self._another: Any = None
+        """An agent or team that was built for the types of its messages."""
+
+    async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
+        async with aclosing(self._reader.history(last=last)) as turns:
+            async for stored in turns:
+                yield await self._shown(stored)
+
+    async def turn(self, number: int) -> Turn:
+        """Return one turn, with its calls and the decisions of people.
+
+        Raises:
+            NotFound: the session has no such turn.
+        """
+        return await self._shown(await self._reader.turn(number))
+
+    async def open_turn(self) -> Turn | None:
+        """Return the turn that has no result yet; ``None`` if there is none.
+
+        It has its calls so far, its questions, and, if the session has a factory, its messages so far, which are made
+        again from the record without any call.
+        Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
+        """
+        stored = await self._reader.open_turn()
+        if stored is None:
+            return None
+        said = None
+        if self._instance.is_built:
+            blueprint, framework = self._instance.blueprint, self._framework.another()
+            said = await Follower(self._reader.store, self.id, stored.number, blueprint, framework).said()
+        return await self._shown(stored, said)
+
+    async def waiting(self) -> Waiting | None:
+        """Return the questions of the open turn to people; ``None`` if it has no questions."""
+        return await self._reader.waiting()
+
+    def at(self, checkpoint: int) -> Checkpoint:
+        """Return the checkpoint with this number. Its methods read it."""
+        return self._reader.at(checkpoint)
+
+    async def _shown(self, stored: StoredTurn, said: list[EventT_co] | None = None) -> Turn:
+        """Return a turn with the framework's messages. An agent or team is built only if its types are needed."""
+        live = self._instance.live if self._another is None else self._another
+        try:
+            return cast("Turn", self._framework.turn(live, stored, said=said))
+        except StateInvalid:
+            if live is None and self._instance.is_runnable:
+                live = self._another = await self._instance.blueprint.build()
+            return cast("Turn", self._framework.turn(live, stored, said=said, told=True))
 
 
 def check_number(number: object, name: str) -> int:

@@ -198,7 +198,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                 if self._ledger.progress.open == "waiting":
                     if run is not None:
                         run.known(self._ledger.progress.turn)
-                    yield await self._questions.result(own=True)
+                    yield await self._questions.result(own=True, said=self._runner.said)
                     return
                 try:
                     turn = await self._runner.reopen(own=True, may_diverge_by=may_diverge_by)
@@ -487,7 +487,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         elif progress.open == "waiting" and (words is None or known is not None):
             if known is not None and await self._has_moved():  # the key may have answered the question since
                 return None
-            return _Step(number=progress.turn, result=await self._questions.result(own=own))
+            return _Step(number=progress.turn, result=await self._questions.result(own=own, said=self._runner.said))
         elif progress.open == "waiting" and words is not None:
             row = None if asked.key is None else key_row(number, asked.key, progress.turn, asked.digest)
             turn = await self._runner.reopen(own=True, decided=await self._questions.hear(words.text, words.by, row))

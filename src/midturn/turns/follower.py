@@ -6,12 +6,21 @@ Nothing is written, and no lease is taken. While the turn runs, the store is rea
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
-from midturn.errors import NotFound, ReplayDiverged
+from midturn.errors import (
+    Drifted,
+    MidturnError,
+    MigrationFailed,
+    MissingMigration,
+    NotFound,
+    ReplayDiverged,
+    UnknownVersion,
+)
 from midturn.framework import EventT_co, Outcome, ResultT_co
 from midturn.history.checkpoints import input_of, read_bodies
 from midturn.history.turns import last_failure, missing_turn
@@ -24,13 +33,15 @@ from midturn.stopping import Stop, fail, settled
 from midturn.turns.rerun import EndOfRecord, RecordedCalls, UnknownCall, built_before, check_kept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from midturn.framework import Framework
     from midturn.history.turns import TurnStatus
     from midturn.journal.recorded import Recorded
     from midturn.store import Store
     from midturn.versions.blueprint import Blueprint
+
+_log = logging.getLogger(__name__)
 
 SHORTEST, LONGEST = 0.02, 0.5
 """Seconds between two reads of a session that does not change."""
@@ -132,7 +143,11 @@ class Watch:
 
 
 class Follower(Generic[EventT_co, ResultT_co]):
-    """Rebuilds the events of a turn. ``seen`` gets the turn after each read."""
+    """Rebuilds the events of a turn. ``seen`` gets the turn after each read.
+
+    ``build`` returns an agent or team that can run the turn, with the state of a checkpoint; without it, the blueprint
+    builds one.
+    """
 
     def __init__(
         self,
@@ -142,16 +157,33 @@ class Follower(Generic[EventT_co, ResultT_co]):
         blueprint: Blueprint,
         framework: Framework[EventT_co, ResultT_co],
         *,
-        seen: Callable[[Seen], None],
+        seen: Callable[[Seen], None] = lambda _: None,
+        build: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
         self._watch = Watch(store, session)
         self._turn = turn
         self._blueprint = blueprint
         self._framework = framework
         self._seen = seen
+        self._build = build
 
-    async def events(self) -> AsyncGenerator[EventT_co, None]:
-        """Yield the events from the first on, until the turn ends, waits or is interrupted.
+    async def said(self) -> list[EventT_co]:
+        """Return the events so far, as far as the current code rebuilds them."""
+        said: list[EventT_co] = []
+        try:
+            async with aclosing(self.events(follow=False)) as events:
+                async for event in events:
+                    said.append(event)  # noqa: PERF401 - those before an error count
+        except (Drifted, MigrationFailed, MissingMigration, ReplayDiverged, UnknownVersion):
+            pass  # the code has changed; its calls and questions can be read nevertheless
+        except MidturnError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a failed turn fails again
+            _log.debug("turn %d of session %r fails again: %s", self._turn, self._watch.ledger.session, error)
+        return said
+
+    async def events(self, *, follow: bool = True) -> AsyncGenerator[EventT_co, None]:
+        """Yield the events from the first on, until the turn ends, waits or is interrupted, or ``follow`` is false.
 
         Raises:
             NotFound: the calls of the turn were not recorded, or have been removed.
@@ -160,12 +192,15 @@ class Follower(Generic[EventT_co, ResultT_co]):
         ledger, framework = self._watch.ledger, self._framework
         found = await self._watch.demand(self._turn)
         known = await self._read(found)
-        live = await ledger.steady(lambda: built_before(ledger, found.checkpoint, self._blueprint, framework))
+        if self._build is None:
+            live = await ledger.steady(lambda: built_before(ledger, found.checkpoint, self._blueprint, framework))
+        else:
+            live = await self._build()
         row = await ledger.demand(Kind.TURN, TurnRow, self._turn)
         given = input_of(row, await read_bodies(ledger, ledger.progress.bodies))
         halt: Stop = asyncio.get_running_loop().create_future()
         calls = RecordedCalls(known, halt, growing=True)
-        watching = asyncio.create_task(self._grow(found, calls, halt))
+        watching = asyncio.create_task(self._grow(found, calls, halt, follow=follow))
         try:
             async with aclosing(framework.stream(live, given, calls, self._blueprint.effects, [halt])) as stream:
                 async for item in stream:
@@ -181,13 +216,13 @@ class Follower(Generic[EventT_co, ResultT_co]):
         if any(entry.row.what in ACTS and entry.row.attempt for entry in known.left()):
             raise self._diverged(known, None)
 
-    async def _grow(self, found: Seen, calls: RecordedCalls, halt: Stop) -> None:
+    async def _grow(self, found: Seen, calls: RecordedCalls, halt: Stop, *, follow: bool) -> None:
         """Give the calls that were recorded since to the turn that runs again."""
         ledger = self._watch.ledger
         try:
             while True:
                 self._seen(found)
-                if found.status != "running":
+                if found.status != "running" or not follow:
                     calls.end(whole=found.status == "done")
                     return
                 await self._watch.pause()

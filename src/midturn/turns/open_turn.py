@@ -17,7 +17,7 @@ from midturn.record.head import Kind, Row
 from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow, encode_record, given_up, now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from midturn.framework import Framework, Input
     from midturn.journal.recorded import Recorded
@@ -186,8 +186,10 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         self._instance = instance
         self._framework = framework
 
-    async def result(self, *, own: bool) -> ResultT_co:
+    async def result(self, *, own: bool, said: Callable[[], Awaitable[list[Any]]] | None = None) -> ResultT_co:
         """Return the result of the open turn, which waits, if the turn is the caller's ``own``.
+
+        ``said`` returns the events so far.
 
         Raises:
             InDoubt: the turn is not the caller's own, and waits for a decision about a call in doubt.
@@ -198,7 +200,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         progress = self._ledger.progress
         waiting = Waiting(questions) if questions else None
         if own or waiting is None:
-            outcome = Outcome(messages=[])
+            outcome = Outcome(messages=[], native=None if said is None else await said())
             return self._framework.result(
                 None, turn=progress.turn, checkpoint=progress.checkpoint, outcome=outcome, waiting=waiting
             )

@@ -20,9 +20,9 @@ from midturn.turns.rerun import RecordedCalls, UnknownCall, built_before, check_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from midturn.autogen.adapter import Event
     from midturn.framework import Framework
     from midturn.lease.ledger import Ledger
-    from midturn.record.codec import Json
     from midturn.stopping import Stop
     from midturn.versions.blueprint import Blueprint
 
@@ -36,7 +36,7 @@ class Replay:
     """The differences from the record: a path in the transcript, or a call."""
     notes: Sequence[str]
     """Requests to models or humans that have changed; they got the recorded answers nevertheless."""
-    messages: Sequence[Json]
+    messages: Sequence[Event]
     """The messages of this run."""
 
     @property
@@ -87,7 +87,10 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         # Models that were asked again after a change, and questions about a tool, need not be there a second time.
         left = [each.row for each in known.left() if each.row.what in ("tool", "code", "memory")]
         differences += [f"{each.path}: {each.name} is not called" for each in left]
-    return Replay(turn=turn, differences=differences, notes=calls.notes, messages=list(outcome.messages))
+    said: Sequence[Event] = ()
+    if outcome.native is not None:
+        said = framework.result(live, turn=turn, checkpoint=turn, outcome=outcome).messages
+    return Replay(turn=turn, differences=differences, notes=calls.notes, messages=tuple(said))
 
 
 def _comparable(framework: Framework[Any, Any], said: dict[str, Any]) -> dict[str, Any]:

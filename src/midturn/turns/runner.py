@@ -38,6 +38,7 @@ from midturn.record.rows import (
 )
 from midturn.stopping import Escaped, fail, settled
 from midturn.turns.commit import Stamp, commit
+from midturn.turns.follower import Follower
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 
 if TYPE_CHECKING:
@@ -69,6 +70,34 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._instance = instance
         self._framework = framework
         self._options = options
+        self._said: tuple[int, list[EventT_co]] | None = None
+        """The number of the write that made the turn wait, and the events until then."""
+
+    async def said(self) -> list[EventT_co]:
+        """Return the events so far of the open turn, which waits; they are made again if another worker had them."""
+        ledger, instance = self._ledger, self._instance
+        if self._said is not None and self._said[0] == ledger.seq:
+            return self._said[1]
+        if not instance.is_runnable:
+            return []
+        framework = self._framework.another() if instance.is_built else self._framework
+        build = None if instance.is_built else self._given
+        turn = ledger.progress.turn
+        follower = Follower(ledger.store, ledger.session, turn, instance.blueprint, framework, build=build)
+        try:
+            said = await follower.said()
+        finally:
+            if build is not None:
+                await settled(instance.go_back())
+        self._said = ledger.seq, said
+        return said
+
+    async def _given(self) -> Any:
+        """Return the given agent or team with the state from before the open turn."""
+        await self._instance.load(self._ledger)
+        await self._instance.begin()
+        await self._framework.prepare(self._instance.live)
+        return self._instance.live
 
     async def begin(
         self, given: Input, key: str | None, key_number: int, digest: str, earlier: KeyRow | None
@@ -209,6 +238,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         except Suspended as suspended:
             waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
             await self._suspend(suspended.rows)
+            self._said = self._ledger.seq, said
         except (asyncio.CancelledError, GeneratorExit) as error:
             if own:
                 await self._abort("cancelled", error, waits=bool(turn.recorded.questions))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotation
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import (
+    BaseAgentEvent,
     BaseChatMessage,
     MemoryQueryEvent,
     MessageFactory,
@@ -22,14 +24,14 @@ from midturn.autogen import private
 from midturn.autogen.messages import lossless
 from midturn.errors import InvalidArgument, StateInvalid
 from midturn.framework import Outcome
+from midturn.history.turns import TurnOf
 from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annotation
 from midturn.record.codec import difference, is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogen_agentchat.messages import BaseAgentEvent
-
+    from midturn.history.turns import StoredTurn
     from midturn.record.codec import Json
 
 
@@ -58,6 +60,11 @@ class TurnResult(TaskResult):
     """True if this was read from the record: the turn had run before, with the same key, or in another process."""
     notes: Sequence[str] = ()
     """The notes of ``turn.notes``: what earlier turns or attempts did that a reader of this result has to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(TurnOf[BaseAgentEvent | BaseChatMessage, RequestUsage]):
+    """One turn of a session's history, with AutoGen's messages."""
 
 
 def accept(task: Any) -> list[Json] | None:
@@ -92,21 +99,23 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
 
 
-def load_earlier(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+def load_earlier(live: Any, messages: Iterable[Json], what: str, *, told: bool = False) -> list[Any]:
     """Load messages of an earlier turn. If a type is gone or has changed, the content becomes a text message.
+
+    ``told`` allows that also without an agent or team, which might know the type.
 
     Raises:
         StateInvalid: a message of AutoGen's own types would not be loaded exactly as it was, or no agent or team is
             built yet that could know the types.
     """
-    factory = _factory(live)
+    factory, told = _factory(live), told or live is not None
     found: list[Any] = []
     for index, message in enumerate(messages):
         path = f"{what}[{index}]"
         try:
             found.append(_exactly(factory, message, path))
         except StateInvalid:
-            if live is None or not is_object(message) or message.get("type") in AUTOGENS:
+            if not told or not is_object(message) or message.get("type") in AUTOGENS:
                 raise
             found.append(_told(message, path))
     return found
@@ -173,7 +182,7 @@ def result(
     if isinstance(native, TaskResult):
         said = list(native.messages)
     elif is_array(native):
-        said = [event for event in native if not isinstance(event, ModelClientStreamingChunkEvent)]
+        said = list(_whole(native))
     else:
         said = load_earlier(live, outcome.messages, "result")
     return TurnResult.model_construct(
@@ -186,6 +195,26 @@ def result(
         notes=tuple(notes),
         recorded=native is None and waiting is None,
     )
+
+
+def turn(live: Any, stored: StoredTurn, said: Sequence[Any] | None, *, told: bool) -> Turn:
+    """Return a stored turn with AutoGen's messages; without a result, with those of ``said``.
+
+    The rest is as for :func:`load_earlier`.
+    """
+    what, task = f"turn {stored.number}", stored.task
+    facts: dict[str, Any] = {field.name: getattr(stored, field.name) for field in fields(stored)}
+    facts["task"] = None if task is None else load_earlier(live, task, f"{what}.task", told=told)
+    if said is None:
+        said = load_earlier(live, stored.messages, f"{what}.messages", told=told)
+    facts["messages"] = _whole(said)
+    facts["usage"] = RequestUsage(stored.usage.prompt_tokens, stored.usage.completion_tokens)
+    return Turn(**facts)
+
+
+def _whole(events: Iterable[Any]) -> tuple[Any, ...]:
+    """Return events without the pieces in which models streamed them."""
+    return tuple(event for event in events if not isinstance(event, ModelClientStreamingChunkEvent))
 
 
 def _load(factory: MessageFactory, message: Json, path: str) -> Any:
