@@ -402,9 +402,7 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
         dying.join()
         replica.promote()
         turns, _ = read(replica.url, "case")
-        done = {
-            turn.number: [message.content for message in turn.messages] for turn in turns if turn.status == "done"
-        }
+        done = {turn.number: [message.content for message in turn.messages] for turn in turns if turn.status == "done"}
         for said in told:
             assert done[said["turn"]] == said["texts"], "an acknowledged turn is not on the replica"
         # The new primary has no replica, so there is nobody to keep a copy.

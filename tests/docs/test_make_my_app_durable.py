@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "make-my-app-durable.md"
 [BLOCK] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 TABLE = PAGE.read_text().partition("| AutoGen | midturn |\n|---|---|\n")[2].partition("\n\n")[0]
 CODE = re.compile(r"`([^`]*\([^`]*)`")
-ROWS = 11
+ROWS = 14
 
 
 def look_up() -> str:
@@ -51,6 +51,8 @@ async def test_each_line_of_the_table_runs(names, capsys):
     assert len(rows) == ROWS
     for _, ours in rows:
         for code in CODE.findall(ours):
+            if "case.live" in code:  # needs a turn that runs, as tests/sessions/test_reset_and_live.py has it
+                continue
             value = await run(f"_ = {code}" if "run = " not in code else code, names)
             stream = names["_"]
             if inspect.isasyncgen(stream) or hasattr(stream, "__anext__"):

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from midturn.cli.session_argument import Found
     from midturn.history.turns import StoredTurn
 
-ORIGINS = {"save": "saved by hand", "import": "imported", "migration": "migrated", "rollback": "rolled back"}
+ORIGINS = {
+    "save": "saved by hand",
+    "reset": "reset",
+    "import": "imported",
+    "migration": "migrated",
+    "rollback": "rolled back",
+}
 """The origin of a checkpoint that no turn made."""
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from midturn.record.head import Head
     from midturn.record.packing import Span
 
-Origin: TypeAlias = Literal["run", "save", "import", "migration", "rollback"]
-"""The origin of a checkpoint: a turn that ran, a state saved by hand, AutoGen's JSON from outside, a migration run, or
-the rollback of a migration run."""
+Origin: TypeAlias = Literal["run", "save", "reset", "import", "migration", "rollback"]
+"""The origin of a checkpoint: a turn that ran, a state saved by hand, a new beginning, AutoGen's JSON from outside, a
+migration run, or the rollback of a migration run."""
 Ended: TypeAlias = Literal["failed", "cancelled"]
 Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
 What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]

@@ -296,6 +296,8 @@ class Runs:
         """Other tasks, which end with the store."""
         self.followed = WeakValueDictionary[tuple[str, int, int], Any]()
         """Turns of other processes that are followed here: by session, turn, and the identity of what runs them."""
+        self.built = WeakValueDictionary[str, Any]()
+        """The latest instance of each session that was built here."""
         self._closed = False
 
     async def launch(

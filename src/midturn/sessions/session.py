@@ -95,7 +95,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         self._options = options
         self._ledger = Ledger(store, session, labels=options.labels, lease=lease)
         self._framework = framework
-        self._instance = Instance(session, what, framework, options.on_drift)
+        self._instance = Instance(session, what, framework, options.on_drift, self._runs.built)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options)
         self._questions = OpenQuestions(self._ledger, self._instance, framework)
         self._refused: tuple[int, str] | None = None
@@ -104,6 +104,16 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
+
+    @property
+    def live(self) -> Any:
+        """Return the agent or team that runs this session in this process, or ran it last; ``None`` if there is none.
+
+        It is there from the beginning of a turn on, also for other objects of the same session. Use it to ``pause()``
+        and ``resume()`` a team, or to set an external termination. To run it, call the session.
+        """
+        built = self._instance if self._instance.live is not None else self._runs.built.get(self.id)
+        return None if built is None else built.live
 
     async def run(
         self,
@@ -371,6 +381,16 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         await self._save(stored.tree, "save", stored)
         self._instance.forget()
 
+    async def reset(self) -> int:
+        """Begin a new conversation: make a checkpoint with the state of new agents, and return its number.
+
+        Nothing is removed from the history, and any older checkpoint can still be read.
+
+        Raises:
+            TurnFailed: a turn was interrupted or waits; finish it first.
+        """
+        return await self._save(await self._instance.initial(), "reset", None)
+
     async def delete(self) -> bool:
         """Delete the session for good; return whether it existed."""
         return await self._ledger.store.delete(self.id)
@@ -399,7 +419,12 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                         hint="Before saving by hand, resume(), answer() or discard() the turn.",
                     )
                 try:
-                    return await self._runner.save(tree, origin, fork_of)
+                    number = await self._runner.save(tree, origin, fork_of)
+                    if origin == "reset":
+                        self._instance.forget()  # it has the state from before
+                        if not self._instance.is_built:
+                            await self._instance.load(self._ledger)
+                    return number
                 except Conflict as error:
                     self._give_way(error, until)
 

@@ -27,7 +27,7 @@ from midturn.versions.loading import (
 from midturn.versions.migrations import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, MutableMapping, Sequence
 
     from midturn.framework import Framework, Loaded
     from midturn.history.checkpoints import Stored
@@ -79,9 +79,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
         what: object,
         framework: Framework[EventT_co, ResultT_co],
         on_drift: OnDrift,
+        built: MutableMapping[str, Instance[Any, Any]] | None = None,
     ) -> None:
         self.session = session
         self._on_drift: OnDrift = on_drift
+        self._built = built
+        """The instances that this process has built, by their sessions."""
         self._framework = framework
         self._last: ref[Any] | None = None
         self._given = what if framework.is_live(what) else None
@@ -126,6 +129,19 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if self._given is None:
             raise InvalidArgument("saving and loading by hand needs a live agent or team", path="what")
         return self._given
+
+    async def initial(self) -> Any:
+        """Return the state of a newly built instance, or the state that a given one had at first."""
+        if not self.is_runnable:
+            raise InvalidArgument("give the session an agent, a team or a factory to reset it", path="what")
+        if self._given is not None:
+            if self._first is None:
+                self._first = as_json(await self._framework.capture(self._given))
+            return self._first
+        framework = self._framework.another()
+        live = await build(self.blueprint, framework)
+        await self._look(live)
+        return as_json(await framework.capture(live))
 
     def forget(self) -> None:
         """Drop the live instance: its run was aborted, or another worker has continued the session."""
@@ -220,6 +236,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
                 if not fitted.migrated:
                     self.archive.adopt(loaded.captured)
         self.live = live
+        if self._built is not None:
+            self._built[self.session] = self
 
     async def read(self, ledger: Ledger) -> Stored | None:
         """Read the session's bodies and lists, if needed; return the latest checkpoint if it was read, too."""
