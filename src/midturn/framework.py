@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from midturn.record.codec import is_object
 
@@ -140,6 +140,19 @@ class Calls(Protocol):
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Return the recorded tools of a path. If none are recorded, ``see`` lists them; the next call records them."""
         ...
+
+
+class Runnable(Protocol):
+    """An agent or a team that a session can run."""
+
+    @property
+    def run_stream(self) -> Callable[..., Any]:
+        """Return the method that runs it."""
+        ...
+
+
+Factory: TypeAlias = "Callable[[], Runnable | Awaitable[Runnable]]"
+"""A function, sync or async, that builds an agent or a team."""
 
 
 class View(Protocol):

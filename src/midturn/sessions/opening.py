@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
+    from midturn.framework import Factory, Runnable
     from midturn.history.session_info import SessionInfo
     from midturn.record.head import Head, Status
     from midturn.store import Store
     from midturn.turns.session_options import Busy, Durability
+    from midturn.versions.blueprint import Blueprint
     from midturn.versions.loading import OnDrift
 
 DEFAULT_URL = "sqlite:///midturn.db"
@@ -128,7 +130,7 @@ class OpenStore:
     def session(
         self,
         session: str,
-        what: Any = None,
+        what: Runnable | Blueprint | Factory | None = None,
         *,
         labels: Mapping[str, str] | None = None,
         on_drift: OnDrift = "warn",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 from weakref import ref
 
 from midturn.errors import InvalidArgument, MigrationFailed, Misfit, StateInvalid
@@ -29,7 +29,7 @@ from midturn.versions.migrations import migrate
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, MutableMapping, Sequence
 
-    from midturn.framework import Framework, Loaded
+    from midturn.framework import Framework, Loaded, Runnable
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
@@ -95,7 +95,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if isinstance(what, Blueprint):
             self.blueprint = what
         elif self._given is not None or what is None:
-            self.blueprint = Blueprint("", lambda: what)
+            self.blueprint = Blueprint("", lambda: cast("Runnable", what))
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # check() rejects what is not callable
         self.blueprint.check()

@@ -15,7 +15,7 @@ from midturn.versions.migrations import Migration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from midturn.framework import Framework
+    from midturn.framework import Factory, Framework
     from midturn.record.codec import Json
     from midturn.record.rows import Effect
     from midturn.tools import Declaration
@@ -36,7 +36,7 @@ class Blueprint:
     def __init__(
         self,
         name: str,
-        factory: Callable[[], Any],
+        factory: Factory,
         *,
         version: int = 1,
         effects: Mapping[str, Effect | Declaration] | None = None,
