@@ -38,7 +38,7 @@ turn   when               status   said                                         
   tries the turn again. A second Ctrl-C ends the process at once, like a crash. The next turn or `midturn resume` then
   finishes the interrupted turn first.
 * **A turn that needs an answer from a human** asks at a terminal. Without a terminal, the command prints the questions,
-  stores the turn as `waiting`, and ends with exit code 0. With `--json` the questions are in `waiting`.
+  stores the turn as `waiting`, and ends with exit code 0. With `--json`, they are in `questions`.
   `midturn answer` answers from any process.
 * **Control characters** in texts of agents, tools and users are shown as text such as `\\x1b`.
 

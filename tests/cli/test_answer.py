@@ -14,7 +14,7 @@ def done(place):
 
 
 def questions(cli, session):
-    return cli("answer", session, "--json").json["waiting"]
+    return cli("answer", session, "--json").json["questions"]
 
 
 def test_a_turn_that_waits_says_what_it_asks_and_how_to_answer(cli):
@@ -54,13 +54,13 @@ def test_an_answer_from_another_process_is_enough_to_finish(start, done, url):
     where = ("--store", url)
     assert start("chat", "app:cashier", "case-42", "refund", *where).end().code == 0
     asked = start("answer", "case-42", "--json", *where).end()
-    [question] = json.loads(asked.out)["waiting"]
+    [question] = json.loads(asked.out)["questions"]
     assert question["arguments"] == {"order": "A1"}
     assert done() == []
     result = start("answer", "case-42", "approve", "--app", "app:cashier", "--json", *where).end()
     assert result.code == 0
     assert result.json["messages"][-1]["content"] == "A1 is paid back"
-    assert result.json["waiting"] == []
+    assert result.json["questions"] == []
     assert done() == ["refund A1"]
     late = start("answer", "case-42", "approve", "--question", question["id"], "--json", *where).end()
     assert late.code == 1
@@ -149,7 +149,7 @@ def test_what_people_decided_is_not_said_to_be_the_agents_own(cli, place):
 def test_a_session_that_does_not_wait_asks_nothing(cli):
     cli("chat", "app:support", "case-42", "hello")
     assert cli("answer", "case-42").out == "nothing is asked: no turn of case-42 waits for an answer\n"
-    assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "waiting": [], "calls": []}
+    assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "questions": [], "calls": []}
     for options in ((), ("--app", "app:support")):
         assert cli("answer", "case-42", "yes", "--json", *options, code=1).error["type"] == "Conflict"
     assert "see what is asked: midturn answer case-42\n" in cli("answer", "case-42", "yes", code=1).err
@@ -272,7 +272,7 @@ def test_a_key_of_a_turn_that_waits_gives_its_question(cli):
     cli("chat", "app:desk", "case-42", "hello", "--key", "k")
     again = cli("chat", "app:desk", "case-42", "hello", "--key", "k")
     assert again.err.startswith("helper: 1 said, the last: hello\nturn 1 of case-42 waits for an answer\n")
-    assert cli("chat", "app:desk", "case-42", "hello", "--key", "k", "--json").json["waiting"][0]["kind"] == "human"
+    assert cli("chat", "app:desk", "case-42", "hello", "--key", "k", "--json").json["questions"][0]["kind"] == "human"
 
 
 def test_waiting_sessions_are_listed_and_shown(cli):
@@ -281,7 +281,7 @@ def test_waiting_sessions_are_listed_and_shown(cli):
     listed = cli("ls")
     assert "waiting" in listed.out
     assert listed.err == "see what is asked: midturn answer SESSION\n"
-    assert [one["id"] for one in cli("ls", "--status", "waiting", "--json").json] == ["case-42"]
+    assert [one["session"] for one in cli("ls", "--status", "waiting", "--json").json] == ["case-42"]
     asked = questions(cli, "case-42")
     for session in ("case-42", "case-42@1"):
         shown = cli("show", session)
@@ -313,7 +313,7 @@ def test_a_turn_that_is_given_up_is_no_more(cli, done):
     cli("chat", "app:cashier", "other", "refund")
     assert "type midturn discard other --yes" in cli("discard", "other", code=2).err
     assert cli("discard", "other", "--yes").out == "gave up turn 1 of other; the session is as it was before it\n"
-    assert cli("answer", "other", "--json").json["waiting"] == []
+    assert cli("answer", "other", "--json").json["questions"] == []
     assert [turn["status"] for turn in cli("show", "other", "--json").json["history"]] == ["cancelled"]
     assert cli("resume", "app:cashier", "other").out == "nothing to finish: no turn of other is open\n"
     assert done() == []

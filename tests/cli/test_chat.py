@@ -53,7 +53,7 @@ def test_json_has_the_whole_turn(cli):
         "checkpoint": 1,
         "stop_reason": None,
         "usage": {"prompt_tokens": 5, "completion_tokens": 2},
-        "waiting": [],
+        "questions": [],
     }
     assert [message["content"] for message in messages] == ["hello", "1 said, the last: hello"]
 
@@ -214,8 +214,8 @@ def test_wrong_usage_is_exit_code_2(cli, words):
 @pytest.mark.parametrize("session", ["a/b", "..", "%2e", "übung 🎉", "a\nb", "case@7", "\x1b[31m"])
 def test_any_id_works(cli, session):
     cli("chat", "app:support", session, "hello")
-    assert cli("ls", "--json").json[0]["id"] == session
-    assert cli("show", session, "--json").json["id"] == session
+    assert cli("ls", "--json").json[0]["session"] == session
+    assert cli("show", session, "--json").json["session"] == session
 
 
 async def test_the_library_reads_what_the_command_wrote(start):

@@ -43,7 +43,7 @@ def test_sessions_move_with_all_they_have(cli, way):
         assert cli("export", session, "--store", target).out == cli("export", session, "--store", source).out
     assert cli("export", "case-42@1", "--store", target).out == cli("export", "case-42@1", "--store", source).out
     [listed] = cli("ls", "--label", "team=claims", "--store", target, "--json").json
-    assert (listed["id"], listed["turns"], listed["problem"]) == ("case-42", 3, None)
+    assert (listed["session"], listed["turns"], listed["problem"]) == ("case-42", 3, None)
     answer = cli("chat", "app:support", "case-42", "again", "--store", target)
     assert answer.out == "3 said, the last: again\n"
     assert len(facts(cli, "case-42", source)["history"]) == 3
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_not_missed_in_silence(cli, place):
     result = cli("copy", "file://./old", "new.db", "--all", code=1)
     assert result.out == "copied 1, failed 2\n"
     assert [line.startswith("error: ") for line in result.err.splitlines()] == [True, True]
-    assert [session["id"] for session in cli("ls", "--store", "new.db", "--json").json] == ["c"]
+    assert [session["session"] for session in cli("ls", "--store", "new.db", "--json").json] == ["c"]
 
 
 SLOW = """

@@ -60,6 +60,6 @@ def test_the_tutorials_json_comes_into_every_store_and_out_again(cli, tmp_path, 
     (tmp_path / "agent_state.json").write_text(json.dumps(state))
     assert "imported as checkpoint 1" in cli("import", "agent_state.json", "case-42", "--store", url).out
     assert cli("export", "case-42", "--store", url).json == state
-    assert [found["id"] for found in cli("ls", "--json", "--store", url).json] == ["case-42"]
+    assert [found["session"] for found in cli("ls", "--json", "--store", url).json] == ["case-42"]
     cli("rm", "case-42", "--yes", "--store", url)
     assert cli("ls", "--json", "--store", url).json == []

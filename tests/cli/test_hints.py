@@ -111,7 +111,7 @@ def test_a_bad_answer_leads_to_the_questions(cli):
 def test_one_of_several_questions_can_be_named(cli):
     cli("chat", "app:cashier", "case-42", "both")
     _, (*name, _) = typed(cli("answer", "case-42", "approve", code=2))
-    id_ = cli("answer", "case-42", "--json").json["waiting"][1]["id"]
+    id_ = cli("answer", "case-42", "--json").json["questions"][1]["id"]
     assert name == ["answer", "case-42", "ANSWER", "--question"]
     cli("answer", "case-42", "approve", "--question", id_)
 

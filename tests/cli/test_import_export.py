@@ -123,7 +123,7 @@ def test_rm_deletes_for_good(cli):
     cli("chat", "app:support", "a", "hello")
     cli("chat", "app:support", "b", "hello")
     assert cli("rm", "a", "--yes").out == "deleted a\n"
-    assert [session["id"] for session in cli("ls", "--json").json] == ["b"]
+    assert [session["session"] for session in cli("ls", "--json").json] == ["b"]
     assert cli("show", "a", "--json", code=3).error["type"] == "SessionDeleted"
 
 

@@ -31,14 +31,14 @@ def cases(cli):
     ],
 )
 def test_sessions_are_filtered(cli, cases, filters, found):
-    assert [session["id"] for session in cli("ls", *filters, "--json").json] == found
+    assert [session["session"] for session in cli("ls", *filters, "--json").json] == found
 
 
 def test_a_listed_session_has_its_facts(cli, cases):
     session = cli("ls", "--json").json[1]
     assert session.pop("created") <= session.pop("updated")
     assert session == {
-        "id": "case-2",
+        "session": "case-2",
         "status": "failed",
         "seq": 5,
         "turns": 2,
@@ -67,7 +67,7 @@ def test_nothing_is_cut_where_there_is_no_terminal(cli):
 def test_deleted_sessions_are_listed_only_when_asked_for(cli, cases):
     cli("rm", "other", "--yes")
     assert "other" not in cli("ls").out
-    assert [session["id"] for session in cli("ls", "--status", "deleted", "--json").json] == ["other"]
+    assert [session["session"] for session in cli("ls", "--status", "deleted", "--json").json] == ["other"]
 
 
 def test_an_empty_store_says_what_to_type(cli):
@@ -103,7 +103,7 @@ def test_the_last_turns_are_enough(cli):
     assert "user: one" not in result.out
     assert "user: three" in result.out
     assert result.err == "1 earlier turns are not shown\n"
-    assert [turn["number"] for turn in cli("show", "case-42", "--limit", "9", "--json").json["history"]] == [1, 2, 3]
+    assert [turn["turn"] for turn in cli("show", "case-42", "--limit", "9", "--json").json["history"]] == [1, 2, 3]
 
 
 def test_a_turn_is_shown_in_full(cli):
@@ -209,7 +209,7 @@ def test_a_failed_turn_is_shown_also_if_what_it_has_done_is_damaged(cli, place, 
 def test_an_id_may_look_like_a_turn_of_another(cli):
     cli("chat", "app:support", "a", stdin="one\ntwo")
     cli("chat", "app:support", "a@1", "mine")
-    assert cli("show", "a@1", "--json").json["id"] == "a@1"
+    assert cli("show", "a@1", "--json").json["session"] == "a@1"
     assert cli("show", "a@2", "--json").json["session"] == "a"
     assert cli("show", "a@1@1", "--json").json["session"] == "a@1"
     cli("rm", "a@1", "--yes")
@@ -243,7 +243,7 @@ def test_looking_for_something_makes_no_store(cli, place, url, words):
 @pytest.mark.parametrize("url", ["sqlite:///a%20b.db", "a b.db", "file://./a%20b"])
 def test_a_store_is_found_where_it_was_made(cli, url):
     cli("chat", "app:support", "case-42", "hello", "--store", url)
-    assert [session["id"] for session in cli("ls", "--store", url, "--json").json] == ["case-42"]
+    assert [session["session"] for session in cli("ls", "--store", url, "--json").json] == ["case-42"]
 
 
 def test_a_file_or_directory_that_is_empty_is_no_store(cli, place):
@@ -331,3 +331,14 @@ def test_messages_of_every_kind_can_be_shown(cli, place):
     assert texts == ["text", "a\n[image]", '{"answer": 1}', "[]", "null", "f({})"]
     assert said("odd").text == "odd"
     assert json.loads(said({"type": "Odd"}).text) == {"type": "Odd"}
+
+
+def test_the_same_thing_has_the_same_key_in_the_output_of_every_command(cli):
+    chat = cli("chat", "app:desk", "case-42", "hello", "--json").json
+    show, answer = cli("show", "case-42", "--json").json, cli("answer", "case-42", "--json").json
+    [listed], turn = cli("ls", "--json").json, cli("show", "case-42@1", "--json").json
+    assert chat["session"] == show["session"] == answer["session"] == listed["session"] == turn["session"] == "case-42"
+    assert chat["turn"] == answer["turn"] == turn["turn"] == show["history"][0]["turn"] == show["turns"] == 1
+    assert chat["questions"] == show["questions"] == answer["questions"] == turn["questions"] != []
+    assert chat["usage"].keys() == turn["usage"].keys()
+    assert [message["type"] for message in chat["messages"]][:2] == ["TextMessage", "TextMessage"]

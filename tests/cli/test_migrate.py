@@ -95,7 +95,7 @@ def test_a_dry_run_only_says_what_would_be(cli, cases, release):
 def test_only_those_that_are_meant(cli, cases, release, options, changed):
     cli("migrate", release(2, (1, 2)), *options)
     listed = cli("ls", "--json").json
-    assert [info["id"] for info in listed if info["checkpoint"] == 2] == changed
+    assert [info["session"] for info in listed if info["checkpoint"] == 2] == changed
 
 
 def test_those_that_fail_are_named_and_the_others_done(cli, cases, release):

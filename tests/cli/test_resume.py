@@ -27,7 +27,7 @@ def test_a_killed_turn_is_seen_and_finished_by_the_next_chat(cli, crash, place):
     assert cli("ls", "--json").json[0]["status"] == "interrupted"
     assert cli("show", "case-42", "--json").json["status"] == "interrupted"
     assert cli("show", "case-42@1", "--json").json["status"] == "interrupted"
-    assert [found["id"] for found in cli("ls", "--status", "interrupted", "--json").json] == ["case-42"]
+    assert [found["session"] for found in cli("ls", "--status", "interrupted", "--json").json] == ["case-42"]
     assert cli("ls", "--status", "running", "--json").json == []
     (place / "go").touch()
     result = cli("chat", "app:support", "case-42", "more")
@@ -110,7 +110,7 @@ def test_all_finishes_what_crashed_and_nothing_else(cli, crash, start, place, un
     }
     assert found["finished"][0]["messages"][-1]["content"] == "1 said, the last: wait and see"
     assert holder.end().code == 0
-    statuses = {session["id"]: session["status"] for session in cli("ls", "--json").json}
+    statuses = {session["session"]: session["status"] for session in cli("ls", "--json").json}
     assert statuses == {
         "done": "idle",
         "failed": "failed",
@@ -139,7 +139,7 @@ def test_all_leaves_sessions_without_a_blueprint_to_whoever_names_them(cli, cras
         }
     ]
     assert found["waiting"] == []
-    assert cli("ls", "--status", "interrupted", "--json").json[0]["id"] == "other's"
+    assert cli("ls", "--status", "interrupted", "--json").json[0]["session"] == "other's"
 
 
 def test_a_session_without_a_blueprint_is_adopted_by_its_name(cli, crash, place):

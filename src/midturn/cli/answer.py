@@ -163,7 +163,7 @@ def _look(session: str, *, url: str, as_json: bool) -> None:
     turn = run(read())
     questions = turn.questions if turn is not None else ()
     if as_json:
-        asked = {"turn": turn.number if turn is not None else None, "waiting": questions_json(questions)}
+        asked = {"turn": turn.number if turn is not None else None, "questions": questions_json(questions)}
         print_json({"session": session} | asked | {"calls": calls_json(turn.calls if turn is not None else ())})
     elif turn is None:
         say(f"nothing is asked: no turn of {session} waits for an answer")
@@ -177,7 +177,7 @@ def _look(session: str, *, url: str, as_json: bool) -> None:
 def _recorded(info: SessionInfo, left: tuple[Question, ...], *, url: str, as_json: bool) -> None:
     session, turn = info.id, info.turns
     if as_json:
-        print_json({"session": session, "turn": turn, "recorded": True, "waiting": questions_json(left)})
+        print_json({"session": session, "turn": turn, "recorded": True, "questions": questions_json(left)})
     elif left:
         say(f"recorded; turn {turn} still waits for {waits(left)}")
         print_questions(left)

@@ -237,5 +237,5 @@ def result_json(session: str, result: TurnResult) -> dict[str, Any]:
             "completion_tokens": result.usage.completion_tokens,
         },
         "messages": [message.dump() for message in result.messages],
-        "waiting": questions_json(result.waiting.questions if result.waiting is not None else ()),
+        "questions": questions_json(result.waiting.questions if result.waiting is not None else ()),
     }

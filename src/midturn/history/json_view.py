@@ -1,7 +1,8 @@
 """The JSON form of what readers return: the same keys on the command line, over HTTP and on the page.
 
-Times are ISO 8601 strings in UTC. A key has one meaning everywhere: ``agent`` is a name, ``path`` is the place of that
-agent in its team, ``turn`` and ``turns`` are numbers.
+Times are ISO 8601 strings in UTC. A key has one meaning everywhere, and a meaning one key: ``session`` is an id, ``turn``
+and ``turns`` are numbers, ``questions`` is a list, ``agent`` is a name, and ``path`` is the place of that agent in its
+team.
 """
 
 from __future__ import annotations
@@ -28,21 +29,29 @@ ANSWERS = {
 
 def session_json(info: SessionInfo) -> dict[str, Any]:
     """Return the status and the facts of a session."""
-    fork = info.forked_from
-    return _plain(info) | {
-        "labels": dict(info.labels),
-        "forked_from": None if fork is None else {"session": fork.session, "checkpoint": fork.checkpoint},
-    }
+    fork, found = info.forked_from, _plain(info)
+    return (
+        {"session": found.pop("id")}
+        | found
+        | {
+            "labels": dict(info.labels),
+            "forked_from": None if fork is None else {"session": fork.session, "checkpoint": fork.checkpoint},
+        }
+    )
 
 
 def turn_json(turn: StoredTurn) -> dict[str, Any]:
     """Return a turn, without its calls and its open questions."""
     found = _plain(turn)
     del found["calls"], found["questions"]
-    return found | {
-        "decisions": [decision_json(decision) for decision in turn.decisions],
-        "usage": _plain(turn.usage),
-    }
+    return (
+        {"turn": found.pop("number")}
+        | found
+        | {
+            "decisions": [decision_json(decision) for decision in turn.decisions],
+            "usage": _plain(turn.usage),
+        }
+    )
 
 
 def calls_json(calls: Iterable[Call] | None) -> list[dict[str, Any]] | None:
