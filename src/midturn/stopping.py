@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from midturn.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -49,10 +51,15 @@ def stop_of(token: Cancellation | None) -> Stop:
 
     Raises:
         CancelledError: the token is already cancelled.
+        InvalidArgument: it is not a token.
     """
     loop = asyncio.get_running_loop()
     stop: Stop = loop.create_future()
     if token is not None:
+        if not hasattr(token, "add_callback") or not hasattr(token, "is_cancelled"):
+            raise InvalidArgument(
+                f"must be a CancellationToken, not a {type(token).__name__}", path="cancellation_token"
+            )
         if token.is_cancelled():
             raise asyncio.CancelledError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from midturn.errors import InvalidArgument
 from midturn.record.rows import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from midturn.framework import Request
     from midturn.record.codec import Json
@@ -47,6 +48,8 @@ class Declaration:
     def __post_init__(self) -> None:
         if self.effect not in get_args(Effect):
             raise InvalidArgument(f"is {self.effect!r}; it can be {', '.join(get_args(Effect))}", path="effect")
+        if not isinstance(self.approval, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise InvalidArgument(f"must be True or False, not {self.approval!r}", path="approval")
         if self.reconcile is not None and not callable(self.reconcile):
             raise InvalidArgument("must be a function", path="reconcile")
 
@@ -102,6 +105,8 @@ def without_partials(function: Any) -> Any:
 
 def declared(effects: Mapping[str, Effect | Declaration]) -> dict[str, Declaration]:
     """Return the declarations of a blueprint's tools, by the names of the tools."""
+    if not isinstance(effects, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise InvalidArgument(f"must be a mapping of tools to effects, not {type(effects).__name__}", path="effects")
     found: dict[str, Declaration] = {}
     for name, effect in effects.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped

@@ -234,6 +234,10 @@ async def test_the_last_turns_can_be_asked_for(store):
     assert [turn.number async for turn in case.history(last=9)] == [1, 2, 3]
 
 
+async def _called(function, *arguments, **options):
+    function(*arguments, **options)
+
+
 WRONG_ARGUMENTS = {
     "a turn that is a text": lambda store: store.session("case").turn("1"),
     "a turn that is a fraction": lambda store: store.session("case").turn(1.0),
@@ -253,6 +257,14 @@ WRONG_ARGUMENTS = {
     "statuses that are lists": lambda store: anext(store.sessions(status=[[]])),
     "an order that is a list": lambda store: anext(store.sessions(order=[])),
     "an id that is a number": lambda store: store.info(3),
+    "labels to set that are a number": lambda store: store.label("case", 3),
+    "a token that is a number": lambda store: store.session("case", assistant).run(task="one", cancellation_token=5),
+    "a flag that is a text": lambda store: store.session("case", assistant).run(task="one", output_task_messages="no"),
+    "a URL that is a number": lambda store: _called(midturn.open, 5),
+    "effects that are a number": lambda store: _called(midturn.Blueprint, "support", assistant, effects=5),
+    "an approval that is a text": lambda store: _called(midturn.tool, approval="yes"),
+    "a scheme that is a number": lambda store: _called(midturn.register_store, 5, print),
+    "an opener that is a number": lambda store: _called(midturn.register_store, "other", 5),
 }
 
 

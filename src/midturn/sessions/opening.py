@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -22,7 +22,7 @@ from midturn.stores.secrets import Secret, scheme_of
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Generator, Sequence
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
@@ -73,6 +73,8 @@ def open(
             names = ", ".join(options)
             raise InvalidArgument(f"a store of your own takes no option {names}; set it on the store", path="store")
         return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
+    if not isinstance(url, str | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise InvalidArgument(f"must be a string, not {type(url).__name__}", path="url")
     url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)
     wanted = given if lease is None else lease
@@ -280,6 +282,8 @@ class OpenStore:
             SessionBusy: a living worker holds the session.
             Conflict: another worker wrote the session in the same moment.
         """
+        if not isinstance(labels, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise InvalidArgument(f"must be a mapping of names to values, not {type(labels).__name__}", path="labels")
         gone = {name for name, value in labels.items() if value is None}
         given = check_labels({name: value for name, value in labels.items() if value is not None})
         before = (await self.info(session)).labels

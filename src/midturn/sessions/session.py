@@ -139,7 +139,9 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             Conflict: the key was used before, for another task.
             HistoryLost: the store has lost turns that this object has seen; the turn did not run, or has no result.
         """
-        given = Input(task=self._framework.accept(task), output_task_messages=output_task_messages)
+        if output_task_messages not in (True, False):
+            raise InvalidArgument(f"must be True or False, not {output_task_messages!r}", path="output_task_messages")
+        given = Input(task=self._framework.accept(task), output_task_messages=bool(output_task_messages))
         return await self._last(self._stream(given, key, cancellation_token))
 
     async def run_stream(
@@ -154,7 +156,10 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
 
         The rest is as for :meth:`run`.
         """
-        given = Input(task=self._framework.accept(task), streamed=True, output_task_messages=output_task_messages)
+        if output_task_messages not in (True, False):
+            raise InvalidArgument(f"must be True or False, not {output_task_messages!r}", path="output_task_messages")
+        task = self._framework.accept(task)
+        given = Input(task=task, streamed=True, output_task_messages=bool(output_task_messages))
         async with aclosing(self._stream(given, key, cancellation_token)) as stream:
             async for item in stream:
                 yield item

@@ -52,10 +52,12 @@ def register_store(scheme: str, opener: Opener) -> None:
     Raises:
         InvalidArgument: the scheme is taken, or is not a scheme: lower-case letters, then also digits and ``+ . -``.
     """
-    if not _SCHEME.fullmatch(scheme):
+    if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(f"{scheme!r} cannot come before :// in a URL; write it like 'mystore'", path="scheme")
     if scheme in _openers:
         raise InvalidArgument(f"{scheme}:// is taken; choose another name", path="scheme")
+    if not callable(opener):
+        raise InvalidArgument(f"must be an async function, not a {type(opener).__name__}", path="opener")
     _openers[scheme] = opener
 
 
