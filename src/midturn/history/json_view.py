@@ -1,8 +1,8 @@
 """The JSON form of what readers return: the same keys on the command line, over HTTP and on the page.
 
-Times are ISO 8601 strings in UTC. A key has one meaning everywhere, and a meaning one key: ``session`` is an id, ``turn``
-and ``turns`` are numbers, ``questions`` is a list, ``agent`` is a name, and ``path`` is the place of that agent in its
-team.
+Times are ISO 8601 strings in UTC. A key has one meaning everywhere, and a meaning one key: ``session`` is an id,
+``turn`` and ``turns`` are numbers, ``questions`` is a list, ``agent`` is a name, and ``path`` is the place of that
+agent in its team.
 """
 
 from __future__ import annotations
