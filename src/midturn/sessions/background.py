@@ -50,6 +50,16 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     _ledger: Ledger
     _runs: Runs
 
+    @property
+    def live(self) -> Any:
+        """Return the agent or team that runs this session in this process, or ran it last; ``None`` if there is none.
+
+        It is there from the beginning of a turn on, also for other objects of the same session. Use it to ``pause()``
+        and ``resume()`` a team, or to set an external termination. To run it, call the session.
+        """
+        built = self._instance if self._instance.live is not None else self._runs.built.get(self.id)
+        return None if built is None else built.live
+
     async def start(self, task: Any = None, *, key: str | None = None) -> Run[EventT_co, ResultT_co]:
         """Start a turn that continues when the caller goes away; return it when its input is durable.
 

@@ -105,16 +105,6 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
 
-    @property
-    def live(self) -> Any:
-        """Return the agent or team that runs this session in this process, or ran it last; ``None`` if there is none.
-
-        It is there from the beginning of a turn on, also for other objects of the same session. Use it to ``pause()``
-        and ``resume()`` a team, or to set an external termination. To run it, call the session.
-        """
-        built = self._instance if self._instance.live is not None else self._runs.built.get(self.id)
-        return None if built is None else built.live
-
     async def run(
         self,
         task: Any = None,
