@@ -16,6 +16,7 @@ import pytest
 from tools.servers import shared
 
 import midturn
+from midturn.sessions.reader import SessionReader
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.with_name("autogen"))]
@@ -196,7 +197,7 @@ def read():
         async def both():
             async with midturn.open(url) as store:
                 case = store.session(session)
-                turns = [turn async for turn in case.history()]
+                turns = [turn async for turn in SessionReader(store.store, session).history()]
                 done = [turn.number for turn in turns if turn.status == "done"]
                 return turns, await case.at(done[-1]).state() if done else None
 
@@ -210,9 +211,9 @@ def _check(reading, count):
     assert [turn.number for turn in turns] == list(range(1, count + 1))
     assert {turn.status for turn in turns} == {"done"}
     assert len({turn.key for turn in turns}) == count
-    texts = [[message.content for message in turn.messages] for turn in turns]
+    texts = [[message["content"] for message in turn.messages] for turn in turns]
     for turn, (task, reply) in zip(turns, texts, strict=True):
-        assert turn.task[0].content == task
+        assert turn.task[0]["content"] == task
         assert reply.startswith(f"{task} -> {2 * turn.number}"), "it did not know what was said before"
     assert [message["content"] for message in state["llm_context"]["messages"]] == list(chain(*texts))
     return turns, texts

@@ -105,7 +105,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(workers, disk, store, r
     turns, state = read(url, "case")
     assert [turn.number for turn in turns] == list(range(1, len(turns) + 1))
     assert {turn.status for turn in turns} == {"done"}
-    texts = {turn.key: [message.content for message in turn.messages] for turn in turns}
+    texts = {turn.key: [message["content"] for message in turn.messages] for turn in turns}
     for said in done:
         assert texts[said["step"]["key"]] == said["texts"]
     remembered = [message["content"] for message in state["llm_context"]["messages"]]

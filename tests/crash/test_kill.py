@@ -78,7 +78,7 @@ def kill_again_and_again(workers, request, rng, read):
     for call, before in complete.items():
         assert times[call] == before, "a completed call was repeated"
     check_lines(lines)
-    deliveries = [{"run": turn.task[0].content, "key": turn.key} for turn in turns]
+    deliveries = [{"run": turn.task[0]["content"], "key": turn.key} for turn in turns]
     again = workers(**request, steps=deliveries)
     again.rest()
     texts = {said["step"]["key"]: said["texts"] for said in again.all("done")}
@@ -131,10 +131,10 @@ def check(turns, state, acknowledged):
     keys = [turn.key for turn in turns]
     assert len(set(keys)) == len(keys), "a key has two turns"
     assert acknowledged.keys() <= set(keys), "an acknowledged turn was lost"
-    assert [turn.task[0].content.split()[1] for turn in turns] == [key.split()[1] for key in keys]
+    assert [turn.task[0]["content"].split()[1] for turn in turns] == [key.split()[1] for key in keys]
     if "agent_states" in state:
         remembered = state["agent_states"]["RoundRobinGroupChatManager"]["message_thread"]
-        said = [message.id for turn in turns for message in turn.messages]
+        said = [message["id"] for turn in turns for message in turn.messages]
         assert [message["id"] for message in remembered] == said
 
 

@@ -318,7 +318,7 @@ def test_a_redis_failover_that_loses_turns_is_told_and_a_new_object_goes_on_with
         assert done < max(told), "it was to have heard less"
         for turn in reading[0][:done]:
             if turn.number in told:
-                assert [message.content for message in turn.messages] == told[turn.number]
+                assert [message["content"] for message in turn.messages] == told[turn.number]
         lost.append(max(told) - done)
         proxy._target = replica.port
         proxy.cut()
@@ -358,7 +358,7 @@ def test_a_worker_that_remembers_lost_turns_does_not_write_them_over_the_turns_o
     for worker in (old, new):
         worker.finish()
     turns, state = read(replica.url, "case")
-    assert [turn.task[0].content for turn in turns] == ["kept", "instead", "last"]
+    assert [turn.task[0]["content"] for turn in turns] == ["kept", "instead", "last"]
     assert state["said"] == ["kept", "instead", "last"]
 
 
@@ -402,7 +402,9 @@ def test_strict_redis_has_all_it_acknowledged_on_the_replica_and_refuses_without
         dying.join()
         replica.promote()
         turns, _ = read(replica.url, "case")
-        done = {turn.number: [message.content for message in turn.messages] for turn in turns if turn.status == "done"}
+        done = {
+            turn.number: [message["content"] for message in turn.messages] for turn in turns if turn.status == "done"
+        }
         for said in told:
             assert done[said["turn"]] == said["texts"], "an acknowledged turn is not on the replica"
         # The new primary has no replica, so there is nobody to keep a copy.
