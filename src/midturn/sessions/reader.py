@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from midturn.errors import InvalidArgument, StateInvalid
+from midturn.errors import InvalidArgument, NotFound, StateInvalid
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
@@ -115,14 +115,16 @@ class Readers(Generic[EventT_co, ResultT_co]):
         again from the record without any call.
         Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
         """
-        stored = await self._reader.open_turn()
-        if stored is None:
-            return None
-        said = None
-        if self._instance.is_built:
+        while (stored := await self._reader.open_turn()) is not None:
+            if not self._instance.is_built:
+                return await self._shown(stored)
             blueprint, framework = self._instance.blueprint, self._framework.another()
-            said = await Follower(self._reader.store, self.id, stored.number, blueprint, framework).said()
-        return await self._shown(stored, said)
+            try:
+                said = await Follower(self._reader.store, self.id, stored.number, blueprint, framework).said()
+            except NotFound:  # another worker has ended the turn, or deleted the session
+                continue
+            return await self._shown(stored, said)
+        return None
 
     async def waiting(self) -> Waiting | None:
         """Return the questions of the open turn to people; ``None`` if it has no questions."""

@@ -11,6 +11,7 @@ from midturn.errors import (
     InvalidArgument,
     LeaseLost,
     MidturnError,
+    NotFound,
     SessionDeleted,
     StateInvalid,
     StoreFull,
@@ -74,7 +75,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         """The number of the write that made the turn wait, and the events until then."""
 
     async def said(self) -> list[EventT_co]:
-        """Return the events so far of the open turn, which waits; they are made again if another worker had them."""
+        """Return the events so far of the open turn, which waits. They are rebuilt if another worker had them."""
         ledger, instance = self._ledger, self._instance
         if self._said is not None and self._said[0] == ledger.seq:
             return self._said[1]
@@ -86,6 +87,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         follower = Follower(ledger.store, ledger.session, turn, instance.blueprint, framework, build=build)
         try:
             said = await follower.said()
+        except NotFound:  # another worker has ended the turn since its questions were read
+            return []
         finally:
             if build is not None:
                 await settled(instance.go_back())
