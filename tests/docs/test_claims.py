@@ -84,7 +84,10 @@ def test_killed_at_every_step_it_pays_once_and_says_the_same(claims):
     kills = sum(row.count("1") for row in found.values())
     for text in (table, SHOWN["kill.py"]):
         assert f"\n{kills} runs, each killed once, in " in text
-        assert f" processes: {kills} ended with\none reservation, one payout and the transcript of the run that was not" in text
+        assert (
+            f" processes: {kills} ended with\none reservation, one payout and the transcript of the run that was not"
+            in text
+        )
         assert text.endswith("model calls were made again: those whose answers had not been recorded.\n")
 
 

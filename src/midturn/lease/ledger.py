@@ -249,6 +249,7 @@ class Ledger:
 
         Raises:
             LeaseLost: this ledger held the lease, and another worker has taken it over.
+            StateInvalid: this ledger holds the lease, and the store has a row that the head does not count.
             Conflict: this ledger did not hold the lease, and another worker wrote first.
             SessionDeleted: the session was deleted.
             HistoryLost: the store has lost a part of the history that this ledger has seen.
@@ -331,9 +332,12 @@ class Ledger:
             conflict = error
         else:
             return
-        await self._check_mark(await self._find())
+        found = await self._find()
+        await self._check_mark(found)
         if not owned:
             raise conflict
+        if _name_of(found) == _name_of(head):  # nobody has written, so a row of the write is in the way
+            raise self.uncounted()
         raise LeaseLost(
             f"session {self.session!r} was taken over by another worker, which will finish the turn",
             session=self.session,
@@ -392,6 +396,14 @@ class Ledger:
     def missing(self, kind: Kind, n: int) -> StateInvalid:
         """Make the error for a record that the head counts and the store does not have."""
         return StateInvalid("is missing; restore it from a backup", path=self.name(kind, n), session=self.session)
+
+    def uncounted(self) -> StateInvalid:
+        """Make the error for a write that is rejected although nobody has written the session since."""
+        return StateInvalid(
+            "the store has a row that the head does not count; restore the session from a backup",
+            path=f"session {self.session!r}",
+            session=self.session,
+        )
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
-from midturn.errors import Conflict, InvalidArgument, StateInvalid, TurnFailed
+from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, Input, ResultT_co
 from midturn.lease.ledger import Changed, Ledger, consistent
 from midturn.questions import check_by
@@ -543,11 +543,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             if time.monotonic() >= until + PATIENCE:
                 raise error.reason
         elif seen is not None and seen == self._refused:
-            raise StateInvalid(
-                "the store has a row that the head does not count; restore the session from a backup",
-                path=f"session {self.id!r}",
-                session=self.id,
-            )
+            raise self._ledger.uncounted()
         elif time.monotonic() >= until + PATIENCE:
             raise error
         self._refused = seen
