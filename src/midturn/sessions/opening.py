@@ -71,7 +71,8 @@ def open(
             names = ", ".join(options)
             raise InvalidArgument(f"a store of your own takes no option {names}; set it there", path="store")
         return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
-    url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
+    if url is None:
+        url = os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)
     wanted = given if lease is None else lease
     return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted), drain=drain)
