@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Framework
     from midturn.history.checkpoints import Checkpoint, Stored
+    from midturn.lease.ledger import Seen
     from midturn.record.codec import Json
     from midturn.record.rows import KeyRow, Origin
     from midturn.stopping import Cancellation
@@ -88,12 +89,14 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         *,
         lease: float | None = None,
         runs: Runs | None = None,
+        seen: Seen | None = None,
     ) -> None:
         super().__init__(store, session)
         self._runs = Runs() if runs is None else runs
+        self._seen = seen
         self._what = what
         self._options = options
-        self._ledger = Ledger(store, session, labels=options.labels, lease=lease)
+        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options)
@@ -352,7 +355,14 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         options, ledger = replace(self._options, labels=None), self._ledger
         another = self._framework.another()
         other = Session(
-            ledger.store, check_id(session), self._what, another, options, lease=ledger.lease, runs=self._runs
+            ledger.store,
+            check_id(session),
+            self._what,
+            another,
+            options,
+            lease=ledger.lease,
+            runs=self._runs,
+            seen=self._seen,
         )
         if check_number(at, "at"):
             await other.begin_with(self.at(at))
