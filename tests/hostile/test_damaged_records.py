@@ -20,6 +20,7 @@ FEW = {"memory": 200, "file": 30, "sqlite": 30, "postgres": 30, "redis": 30}
 COUNTS = MANY if LONG_RUN else FEW
 
 pytestmark = [
+    pytest.mark.fault("F31"),
     pytest.mark.timeout(7_200 if LONG_RUN else 300),
     pytest.mark.filterwarnings("ignore::midturn.errors.NotKept"),
 ]

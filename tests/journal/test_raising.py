@@ -17,7 +17,10 @@ from scripted import Scripted, calls
 import midturn
 from midturn.journal.order import Gate
 
-pytestmark = pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent")
+pytestmark = [
+    pytest.mark.fault("F27"),
+    pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent"),
+]
 
 
 class Odd(BaseException):

@@ -19,6 +19,8 @@ from midturn.errors import ReplayDiverged, TurnFailed
 from midturn.record.head import Kind
 from midturn.turns.runner import MOST_NOTES
 
+pytestmark = pytest.mark.fault("F26")
+
 
 @pytest.fixture(params=STORES)
 async def store(request, tmp_path):
