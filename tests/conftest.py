@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,16 +47,34 @@ short = "other AutoGen" if os.environ.get("MIDTURN_AUTOGEN") else "quick"
 settings.load_profile("long" if os.environ.get("MIDTURN_LONG") else short)
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "fault(name): the test injects this fault. `make chaos` runs it, and prints how many passed."
+    )
+
+
 def pytest_terminal_summary(terminalreporter):
-    """At the end of a long run, what its tests have left as figures."""
+    """At the end of a long run, what its tests have left as figures, and how many tests injected which fault."""
     if not os.environ.get("MIDTURN_LONG"):
         return
-    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
-    found = [(report.nodeid, line) for report in reports for name, line in report.user_properties if name == "figures"]
+    outcomes = ("passed", "failed", "error", "skipped", "xfailed")
+    reports = [(outcome, report) for outcome in outcomes for report in terminalreporter.getreports(outcome)]
+    named = [(outcome, report, *each) for outcome, report in reports for each in report.user_properties]
+    found = [(report.nodeid, line) for _, report, name, line in named if name == "figures" and report.when == "call"]
     if found:
         terminalreporter.section("figures")
     for nodeid, line in found:
         terminalreporter.line(f"{nodeid.partition('::')[2]}\n    {line}")
+    faults = defaultdict(list)
+    for outcome, report, name, fault in named:
+        if name == "fault" and (report.when == "call" or outcome in ("error", "skipped")):
+            faults[fault].append((outcome, report.duration))
+    if faults:
+        terminalreporter.section("faults")
+    for fault, ends in sorted(faults.items()):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each for each, _ in ends).items())
+        slowest = max(seconds for _, seconds in ends)
+        terminalreporter.line(f"{fault}: {len(ends)} tests, {counts}; the slowest took {slowest:.1f} s")
 
 
 @pytest.fixture
@@ -95,7 +114,9 @@ FIRST = ("tests/crash/", "tests/docs/", "tests/testing/test_state_machine", "tes
 
 
 def pytest_collection_modifyitems(config, items):
-    """Begin with what takes long, if there are several processes."""
+    """Note which fault a test injects. Begin with what takes long, if there are several processes."""
+    for item in items:
+        item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 

@@ -71,7 +71,7 @@ def line(source: str, text: str) -> str:
 
 def form(case_id: str, question: midturn.Question) -> str:
     """Return the form of a question: the whole of it, and what can be answered."""
-    arguments = escape(json.dumps(question.arguments, indent=2, ensure_ascii=False))
+    arguments = escape(json.dumps(question.arguments, indent=2))  # ASCII, so that nothing in it is invisible
     field = {
         "human": '<input name="words" size="50"> <button name="answer" value="said">say</button>',
         "approval": f"""<p><textarea name="arguments" rows="5" cols="60">{arguments}</textarea></p>

@@ -102,14 +102,14 @@ class SessionDeleted(MidturnError):
 class HistoryLost(MidturnError):
     """The store no longer has what it had acknowledged: it was emptied, replaced, truncated, or set back.
 
-    This worker has written nothing since. A ``Session`` that has seen the lost history raises this error until the
-    store has that history again.
+    This worker has written nothing since. A worker that has seen the lost history raises this error until the store
+    has that history again, or until it opens the store again.
     """
 
     @classmethod
     def of(cls, session: str, what: str) -> HistoryLost:
         """Return the error for a session that the store has lost a part of; ``what`` says which."""
-        hint = "Restore the store. Or accept what it has now: continue with a new object from store.session(...)."
+        hint = "Restore the store. Or accept what it has now: close the store and open it again."
         return cls(f"history of session {session!r} is lost: {what}", session=session, hint=hint)
 
 

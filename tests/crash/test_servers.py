@@ -323,7 +323,7 @@ def test_a_redis_failover_that_loses_turns_is_told_and_a_new_object_goes_on_with
         proxy._target = replica.port
         proxy.cut()
         assert heard_error(worker, "unheard") == "HistoryLost"
-        worker.tell({"new object": True})
+        worker.tell({"open again": True})
         # What was lost and is delivered again is a new turn, after those that were not.
         number = done + interrupted
         list(run(3))

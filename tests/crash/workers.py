@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 import uuid
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 
 from accounts import CODE, completed, decided, lines_of
@@ -274,6 +274,26 @@ def session_of(opened, spec, faults):
     )
 
 
+async def opened_for(spec, channel, faults, stack):
+    """The open store of a request, whose writes are told and can fail."""
+    opened = await stack.enter_async_context(midturn.open(spec["url"]))
+    store, apply = opened.store, opened.store.write
+
+    async def write(change):
+        points = written(change)
+        for point in points:
+            faults.pass_by(f"{point}.before")
+        head = await faults.around_async("write", apply)(change)
+        for point in points:
+            faults.pass_by(f"{point}.after")
+        if spec.get("writes"):
+            channel.say("wrote", seq=head.seq, epoch=head.epoch, owner=head.owner, points=points)
+        return head
+
+    store.write = write
+    return opened
+
+
 async def serve(channel, spec):
     """Do what a request asks: its ``steps``, then what the test says, until it says no more."""
     if "lease" in spec:
@@ -281,31 +301,23 @@ async def serve(channel, spec):
     ticks = Ticks()
     faults = Faults(channel, spec.get("fault", {}))
     faults.install()
-    async with midturn.open(spec["url"]) as opened:
-        store, apply = opened.store, opened.store.write
 
-        async def write(change):
-            points = written(change)
-            for point in points:
-                faults.pass_by(f"{point}.before")
-            head = await faults.around_async("write", apply)(change)
-            for point in points:
-                faults.pass_by(f"{point}.after")
-            if spec.get("writes"):
-                channel.say("wrote", seq=head.seq, epoch=head.epoch, owner=head.owner, points=points)
-            return head
-
-        store.write = write
+    async with AsyncExitStack() as stack:
+        opened = await opened_for(spec, channel, faults, stack)
         case = session_of(opened, spec, faults)
-        await look(channel, store, spec["session"], spec.get("agent"))
+        await look(channel, opened.store, spec["session"], spec.get("agent"))
         faults.armed = faults.armed or faults.since == "steps"
         settles = spec.get("settles") and spec["ledger"]
         for step in spec.get("steps", ()):
             await take(channel, case, step, faults, settles)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
             if "deadline" in step:
-                store._deadline = step["deadline"]
-            elif "new object" in step:
+                opened.store._deadline = step["deadline"]
+                continue
+            if "open again" in step:
+                await stack.aclose()
+                opened = await opened_for(spec, channel, faults, stack)
+            if step.keys() & {"open again", "new object"}:
                 case = session_of(opened, spec, faults)
             else:
                 await take(channel, case, step, faults, settles)

@@ -100,13 +100,25 @@ async def test_a_case_in_doubt_can_be_settled(page):
     assert "It is paid." in await shown(page, "case-44")
 
 
-async def test_an_agent_that_asks_a_human_gets_the_words():
+@pytest.fixture
+def app():
+    """The module of the page."""
     sys.path.insert(0, str(APPROVALS))
     try:
         import app
     finally:
         sys.path.remove(str(APPROVALS))
         sys.modules.pop("app")
+    return app
+
+
+def test_what_nobody_would_see_is_an_escape_in_the_form_too(app):
+    arguments = {"iban": "NL\u200b12\u202e"}
+    question = midturn.Question(id="q", kind="approval", question="May ...?", agent="clerk", arguments=arguments)
+    assert r"NL\u200b12\u202e" in app.form("case-46", question)
+
+
+async def test_an_agent_that_asks_a_human_gets_the_words(app):
     given = app.Answer(question="q", by="ann", answer="said", words="Yes.")
     assert given.text == "Yes."
     user = UserProxyAgent("user", input_func=midturn.human)

@@ -3,14 +3,16 @@
 import asyncio
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from records import LISTENER, chosen, damages, good, readers, users, watchdog
+from records import LISTENER, chosen, clerk, damages, good, readers, users, watchdog
 from tools.servers.shared import EMBEDDED, STORES, store_url
 
 import midturn
 from midturn.cli import main
+from midturn.record.head import Kind
 
 LONG_RUN = bool(os.environ.get("MIDTURN_LONG"))
 MANY = {"memory": 6_000, "file": 800, "sqlite": 1_500, "postgres": 1_000, "redis": 1_000}
@@ -18,6 +20,7 @@ FEW = {"memory": 200, "file": 30, "sqlite": 30, "postgres": 30, "redis": 30}
 COUNTS = MANY if LONG_RUN else FEW
 
 pytestmark = [
+    pytest.mark.fault("F31"),
     pytest.mark.timeout(7_200 if LONG_RUN else 300),
     pytest.mark.filterwarnings("ignore::midturn.errors.NotKept"),
 ]
@@ -104,6 +107,19 @@ async def test_a_damaged_record_is_restored_exactly_or_refused_by_name(kind, tmp
     record_property("figures", f"{kind}: {len(picked):,} damaged sessions, {dict(ends.most_common())}")
     assert wrong == {}
     assert heard == {}
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_row_that_the_head_does_not_count_is_named_as_damage_also_inside_a_turn(kind, tmp_path):
+    one = (await good())["rests"]
+    async with midturn.open(store_url(kind, tmp_path / "store")) as store:
+        for surplus in (Kind.TURN, Kind.CALL, Kind.CHECKPOINT):
+            last = next(row for row in reversed(one.rows) if row.kind is surplus)
+            bad = replace(one, rows=(*one.rows, replace(last, n=last.n + 1)))
+            await bad.write(store.store, surplus.name)
+            with pytest.raises(midturn.StateInvalid, match="a row that the head does not count"):
+                await store.session(surplus.name, clerk, timeout=0.01).run(task="look once more")
+            assert (await store.info(surplus.name)).status in ("idle", "failed")
 
 
 SHOWN = 400 if LONG_RUN else 12

@@ -17,7 +17,10 @@ from scripted import Scripted, calls
 import midturn
 from midturn.journal.order import Gate
 
-pytestmark = pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent")
+pytestmark = [
+    pytest.mark.fault("F27"),
+    pytest.mark.filterwarnings("ignore:No approval function set for CodeExecutorAgent"),
+]
 
 
 class Odd(BaseException):
@@ -240,3 +243,24 @@ async def test_a_tool_that_raises_what_python_closes_generators_with_fails_the_t
     with pytest.raises(midturn.TurnFailed):  # with another error, which Python makes of it
         await memory.session("case", lambda: build(place, shape, GeneratorExit("boom"))).run(task=TASK)
     gc.collect()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("shape", ["agent", "team"])
+@pytest.mark.parametrize("place", [*TOOLS, "a function that hears"])
+async def test_a_function_that_raises_stop_iteration_does_not_hang(memory, place, shape):
+    def hear(_):
+        raise StopIteration("boom")
+
+    def made():
+        if place not in TOOLS:
+            agent = UserProxyAgent("ann", input_func=hear)
+            return agent if shape == "agent" else RoundRobinGroupChat([agent], max_turns=1)
+        return build(place, shape, StopIteration("boom"))
+
+    case = memory.session("case", made)
+    if place in TOOLS:  # as plain AutoGen does with a coroutine
+        assert "raised StopIteration" in (await case.run(task=TASK)).messages[-1].content
+    else:
+        with pytest.raises(midturn.TurnFailed, match="raised StopIteration"):
+            await case.run(task=TASK)

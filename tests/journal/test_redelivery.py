@@ -17,6 +17,9 @@ from tools.servers.shared import STORES, store_url
 import midturn
 from midturn.errors import ReplayDiverged, TurnFailed
 from midturn.record.head import Kind
+from midturn.turns.runner import MOST_NOTES
+
+pytestmark = pytest.mark.fault("F26")
 
 
 @pytest.fixture(params=STORES)
@@ -218,6 +221,51 @@ async def test_a_turn_after_one_that_acted_and_failed_says_so(store, how):
     assert [list(turn.notes) for turn in turns] == [[], list(result.notes)]
     third = await store.session("case", Desk()).run(task="three")
     assert third.notes == ()
+
+
+async def test_the_first_turn_that_succeeds_says_what_all_failed_turns_before_it_did(memory):
+    await deliver(memory, desk_of(), "failed")
+    silent = OwnDesk()
+    for number in range(2):  # the model stays away, and these turns do nothing
+        silent.model_error_at = silent.asked.total() + 1
+        with pytest.raises(TurnFailed):
+            await memory.session("case", silent).run(task=f"other {number}")
+    await deliver_another(memory, desk_of("unsafe", [B2]))
+    result = await memory.session("case", OwnDesk()).run(task="two")
+    assert [note.partition(" failed after ")[::2] for note in result.notes] == [
+        ("turn 1", 'refund({"order":"A1"}); this turn does not know of that'),
+        ("turn 4", 'refund({"order":"B2"}); this turn does not know of that'),
+    ]
+    assert (await memory.session("case", OwnDesk()).run(task="three")).notes == ()
+
+
+async def deliver_another(store, desk):
+    """Run a turn without a key that acts and fails."""
+    desk.model_error_at = 2
+    with pytest.raises(TurnFailed):
+        await store.session("case", desk).run(task="another")
+
+
+async def test_a_key_that_is_delivered_again_has_no_note_of_its_own_earlier_turn(memory):
+    desk = desk_of()
+    await deliver(memory, desk, "failed")
+    other = desk_of("unsafe", [B2])
+    other.model_error_at = 2
+    with pytest.raises(TurnFailed):
+        await memory.session("case", other).run(task="two", key="k2")
+    desk.model_error_at = 0
+    result = await memory.session("case", desk).run(task="one", key="k1")
+    assert [note.split(" ")[:2] for note in result.notes] == [["turn", "2"], ["key", "'k1'"]]
+
+
+async def test_the_notes_about_failed_turns_do_not_grow_without_end(memory):
+    for _ in range(MOST_NOTES + 3):
+        await deliver_another(memory, desk_of())
+    notes = (await memory.session("case", OwnDesk()).run(task="two")).notes
+    assert [note.split(" ")[:2] for note in notes] == [
+        ["earlier", "turns"],
+        *(["turn", f"{n}"] for n in range(4, MOST_NOTES + 4)),
+    ]
 
 
 async def test_a_turn_after_one_that_only_read_and_failed_has_no_note(memory):

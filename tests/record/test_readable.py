@@ -24,7 +24,20 @@ def test_a_long_list_is_shortened_with_a_mark():
 
 @pytest.mark.parametrize(
     "hidden",
-    ["\u200b", "\u2060", "\ufeff", "\u00ad", "\u202e", "\u2066", "\u200f", "\u061c", "\U000e0041", "\u180e", "\u3164"],
+    [
+        "\u200b",
+        "\u2060",
+        "\ufeff",
+        "\u00ad",
+        "\u202e",
+        "\u2066",
+        "\u200f",
+        "\u061c",
+        "\U000e0041",
+        "\u180e",
+        "\u3164",
+        "\u2800",
+    ],
 )
 def test_what_nobody_sees_is_shown_as_an_escape(hidden):
     code = f"\\U{ord(hidden):08x}" if ord(hidden) > 0xFFFF else f"\\x{ord(hidden):02x}" if ord(hidden) < 256 else None
@@ -42,10 +55,28 @@ def test_every_format_character_of_unicode_is_seen_or_escaped():
             assert visible(f"a{chr(code)}b").isascii(), hex(code)
 
 
-@pytest.mark.parametrize("text", ["👩\u200d🚒", "\u0645\u06cc\u200c\u062e", "❤\ufe0f", "a\tb\nc", "naïve ß 日本"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("👩\u200d🚒", "👩🏽\u200d🚒", "❤\ufe0f", "❤\ufe0f\u200d🔥", "‼\ufe0f", "\u845b\ufe00"),
+        *("\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937", "a\tb\nc", "naïve ß 日本"),
+    ],
+)
 def test_scripts_and_emoji_are_shown_as_they_are(text):
     assert visible(text) == text
 
 
 def test_a_joiner_between_ascii_characters_is_shown_as_an_escape():
     assert visible("DE\u200d89") == "DE\\u200d89"
+
+
+@pytest.mark.parametrize("shown", ["Mu\u0308", "ü", "ß", "λ", "ж", "\u2800", "\u3000", "₿", "٤"])
+@pytest.mark.parametrize("joiner", ["\u200c", "\u200d", "\ufe00", "\ufe0f"])
+def test_a_joiner_after_a_letter_that_needs_none_is_shown_as_an_escape(shown, joiner):
+    assert joiner not in visible(f"{shown}{joiner}x")
+
+
+@pytest.mark.parametrize("first", ["😀", "葛", "क"])
+def test_a_message_of_variation_selectors_is_not_hidden_behind_one_character(first):
+    hidden = "\ufe01\ufe0f\ufe02\u200d\ufe00\ufe0e\u200c\u200d\ufe05"
+    assert len([each for each in visible(f"{first}{hidden}") if not each.isascii()]) <= 2

@@ -13,6 +13,8 @@ from scripted import Scripted, calls
 
 import midturn
 
+pytestmark = pytest.mark.fault("F27")
+
 SHORT, LONG = 0.05, 600.0
 
 

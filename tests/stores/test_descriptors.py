@@ -6,7 +6,7 @@ import sys
 import pytest
 from tools.servers.shared import DURABLE, store_url
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+pytestmark = [pytest.mark.fault("F35"), pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")]
 
 WORKER = """
 import asyncio, os, resource, sys

@@ -12,7 +12,7 @@ from midturn.record.head import Kind
 from midturn.stores.postgres.store import PostgresStore
 from midturn.testing import a_row, a_write
 
-pytestmark = pytest.mark.xdist_group("postgres owners")
+pytestmark = [pytest.mark.fault("F29"), pytest.mark.xdist_group("postgres owners")]
 
 MALLORY = "mallory"
 

@@ -18,7 +18,7 @@ from midturn.stores.files import store as file_store
 from midturn.stores.registry import open_store
 from midturn.testing import a_row, a_write
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+pytestmark = [pytest.mark.fault("F30"), pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")]
 
 WORK = """
 import asyncio, os, sys

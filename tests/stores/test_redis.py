@@ -28,6 +28,7 @@ from midturn.errors import (
 from midturn.record.head import Head, Kind, cursor
 from midturn.stores import retrying
 from midturn.stores.redis import durability as redis_check
+from midturn.stores.redis import format as records
 from midturn.stores.redis import server as redis_server
 from midturn.stores.redis.store import ABANDONED, RedisStore
 from midturn.stores.redis.url import parse
@@ -328,6 +329,21 @@ def test_a_request_is_sent_in_pieces_that_are_small(sizes):
     assert b"".join(pieces) == b"".join(packed)
     assert max(map(len, pieces)) <= redis_server.PIECE
     assert len(pieces) == 1 or sum(sizes) > redis_server.PIECE
+
+
+@pytest.mark.parametrize(("size", "waits"), [(10, False), (redis_server.PIECE, True)])
+async def test_others_have_their_turn_between_the_copies_of_a_large_reply(store, monkeypatch, size, waits):
+    member = records.as_member(a_row(1, bytes(size)))
+    order = []
+
+    async def read(*_):
+        asyncio.get_running_loop().call_soon(order.append, "others")
+        return [[member]]
+
+    monkeypatch.setattr(store, "_read", read)
+    monkeypatch.setattr(records, "as_rows", lambda *_: order.append("copy"))
+    await store.rows("case-42", Kind.BODY)
+    assert order[0] == ("others" if waits else "copy")
 
 
 # Connections that break

@@ -259,3 +259,15 @@ def test_a_lease_has_limits(lease):
         midturn.open("memory://?lease=x" if lease is None else "memory://", lease=lease)
     with pytest.raises(InvalidArgument, match="lease"):
         midturn.open(store=MemoryStore(), lease=lease or "x")
+
+
+async def test_an_empty_url_is_not_the_default_store(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match="the URL of the store is empty"):
+        await midturn.open("")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_that_is_given_twice_is_rejected():
+    with pytest.raises(InvalidArgument, match="the option lease more than once"):
+        midturn.open("sqlite:///x.db?lease=10&lease=20")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from math import nan
 from secrets import token_hex
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from midturn.errors import (
     Conflict,
@@ -61,6 +61,12 @@ DATED = frozenset({Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE, Kind.DECISION})
 """Kinds of rows that contain the time, so that no other write makes the same one, and that are never removed."""
 TRIES = 5
 """Number of times that a reader reads a session that changes between two of its reads."""
+
+Seen: TypeAlias = "dict[str, Head]"
+"""The last heads of the sessions that a worker has used: a store that has an earlier one has lost history.
+
+All ledgers of an open store share them, because a server makes a new object of a session for each request.
+"""
 
 T = TypeVar("T")
 RowT = TypeVar("RowT", TurnRow, CheckpointRow, FailureRow, KeyRow, DecisionRow)
@@ -133,7 +139,13 @@ class Ledger:
     """A session's rows and head. One writer uses it at a time."""
 
     def __init__(
-        self, store: Store, session: str, *, labels: Mapping[str, str] | None = None, lease: float | None = None
+        self,
+        store: Store,
+        session: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        lease: float | None = None,
+        seen: Seen | None = None,
     ) -> None:
         self.store = store
         self.session = session
@@ -143,6 +155,7 @@ class Ledger:
         self.bodies = Bodies()
         """The bodies that this call has read. They never change, so each is read once in a call."""
         self._labels = labels
+        self._seen: Seen = {} if seen is None else seen
         self._owner = new_owner()
         self._writing = asyncio.Lock()
         self._doubtful = False
@@ -249,6 +262,7 @@ class Ledger:
 
         Raises:
             LeaseLost: this ledger held the lease, and another worker has taken it over.
+            StateInvalid: this ledger holds the lease, and the store has a row that the head does not count.
             Conflict: this ledger did not hold the lease, and another worker wrote first.
             SessionDeleted: the session was deleted.
             HistoryLost: the store has lost a part of the history that this ledger has seen.
@@ -331,9 +345,12 @@ class Ledger:
             conflict = error
         else:
             return
-        await self._check_mark(await self._find())
+        found = await self._find()
+        await self._check_mark(found)
         if not owned:
             raise conflict
+        if _name_of(found) == _name_of(head):  # nobody has written, so a row of the write is in the way
+            raise self.uncounted()
         raise LeaseLost(
             f"session {self.session!r} was taken over by another worker, which will finish the turn",
             session=self.session,
@@ -345,6 +362,7 @@ class Ledger:
         except OutcomeUnknown as unknown:
             head = await self._find_out(write, unknown)
         self.head, self.progress, self._marked = head, progress, head.token
+        self._seen[self.session] = head
         for row in write.rows:
             if row.kind in DATED:
                 self._mark = row
@@ -392,6 +410,14 @@ class Ledger:
     def missing(self, kind: Kind, n: int) -> StateInvalid:
         """Make the error for a record that the head counts and the store does not have."""
         return StateInvalid("is missing; restore it from a backup", path=self.name(kind, n), session=self.session)
+
+    def uncounted(self) -> StateInvalid:
+        """Make the error for a write that is rejected although nobody has written the session since."""
+        return StateInvalid(
+            "the store has a row that the head does not count; restore the session from a backup",
+            path=f"session {self.session!r}",
+            session=self.session,
+        )
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
@@ -447,17 +473,19 @@ class Ledger:
             SessionDeleted: the session is deleted.
             HistoryLost: the head is gone, or is not the last known one or a later one.
         """
-        found, known = await self.store.head(self.session), self.head
+        known = self._seen.get(self.session)  # before reading: another object of this worker may write meanwhile
+        known = self.head if known is None else known
+        found = await self.store.head(self.session)
         if found is not None and found.status == "deleted":
             self._see(found)
             raise SessionDeleted.of(self.session)
         if known is None or known.is_followed_by(found):
             return found
-        at = "deleted" if known.status == "deleted" else f"in turn {self.progress.turn}"
+        at = " (deleted)" if known.status == "deleted" else f" (in turn {self.progress.turn})" if self.head else ""
         now = "the store no longer has the session"
         if found is not None:
             now = f"the store has write {found.seq}{' of another history' if found.seq >= known.seq else ''}"
-        raise HistoryLost.of(self.session, f"this worker has seen write {known.seq} ({at}), and now {now}")
+        raise HistoryLost.of(self.session, f"this worker has seen write {known.seq}{at}, and now {now}")
 
     async def _check_mark(self, head: Head | None = None) -> None:
         """Check that the history up to a head, by default the last known one, has what this ledger has written.
@@ -477,6 +505,8 @@ class Ledger:
 
     def _see(self, head: Head | None) -> None:
         self.head = head
+        if head is not None and head.seq >= self._seen.get(self.session, head).seq:  # another object may have written
+            self._seen[self.session] = head
         if head is None or head.status == "deleted":
             self.progress = Progress()
         else:

@@ -159,8 +159,10 @@ class RollbackRun:
         row = await line.of(number)
         if row is None or row.run != self._run:
             since = await self._went_on(line, row)
-            reason = since and f"has continued since to turn {number}; fork it from checkpoint {since} to go back"
-            return Result(session=session, became="failed" if since else "unchanged", reason=reason or "")
+            if since is None:
+                return Result(session=session, became="unchanged")
+            way = f"in Python, fork(ANOTHER_ID, at={since}) begins another session with the state before the run"
+            return Result(session=session, became="failed", reason=f"has continued since to turn {number}; {way}")
         if (held := _held(ledger)) is not None:
             return held
         archive = Archive()

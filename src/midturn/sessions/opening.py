@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
     from midturn.framework import Factory, Runnable
     from midturn.history.session_info import SessionInfo
+    from midturn.lease.ledger import Seen
     from midturn.record.head import Head, Status
     from midturn.store import Store
     from midturn.turns.session_options import Busy, Durability
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///midturn.db"
 MAX_BY_HAND = 64
 """Number of sessions that are cached between saves by hand."""
+MAX_SEEN = 4_000
+"""Number of sessions whose last head a worker keeps in mind."""
 
 
 def open(
@@ -75,7 +78,8 @@ def open(
         return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
     if not isinstance(url, str | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise InvalidArgument(f"must be a string, not {type(url).__name__}", path="url")
-    url = url or os.environ.get("MIDTURN_URL") or DEFAULT_URL
+    if url is None:
+        url = os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)
     wanted = given if lease is None else lease
     return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted), drain=drain)
@@ -91,6 +95,7 @@ class OpenStore:
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
         self._drain = drain
         self._runs = Runs(drain)
+        self._seen: Seen = {}
 
     def __repr__(self) -> str:
         if not isinstance(self._opens, Secret):
@@ -105,6 +110,7 @@ class OpenStore:
             opens = self._opens
             self._store = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
             self._runs = Runs(self._drain)
+            self._seen = {}
         return self
 
     async def __aexit__(
@@ -166,7 +172,18 @@ class OpenStore:
             journals=journals,
         )
         framework = self._framework()
-        return Session(self.store, check_id(session), what, framework, options, lease=self._lease, runs=self._runs)
+        while len(self._seen) > MAX_SEEN:
+            self._seen.pop(next(iter(self._seen)))
+        return Session(
+            self.store,
+            check_id(session),
+            what,
+            framework,
+            options,
+            lease=self._lease,
+            runs=self._runs,
+            seen=self._seen,
+        )
 
     async def save(self, session: str, live: Any) -> int:
         """Store the state of an agent or a team as the next checkpoint of a session; return the checkpoint's number."""
@@ -288,7 +305,7 @@ class OpenStore:
         given = check_labels({name: value for name, value in labels.items() if value is not None})
         before = (await self.info(session)).labels
         merged = check_labels({name: value for name, value in {**before, **given}.items() if name not in gone})
-        ledger = Ledger(self.store, session, labels=merged, lease=self._lease)
+        ledger = Ledger(self.store, session, labels=merged, lease=self._lease, seen=self._seen)
         await ledger.refresh()
         await ledger.wait(0.0, stop_of(None))
         if ledger.head is None:

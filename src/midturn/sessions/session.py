@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
-from midturn.errors import Conflict, InvalidArgument, StateInvalid, TurnFailed
+from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, Input, ResultT_co
 from midturn.lease.ledger import Changed, Ledger, consistent
 from midturn.questions import check_by
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Framework
     from midturn.history.checkpoints import Checkpoint, Stored
+    from midturn.lease.ledger import Seen
     from midturn.record.codec import Json
     from midturn.record.rows import KeyRow, Origin
     from midturn.stopping import Cancellation
@@ -88,12 +89,14 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         *,
         lease: float | None = None,
         runs: Runs | None = None,
+        seen: Seen | None = None,
     ) -> None:
         super().__init__(store, session)
         self._runs = Runs() if runs is None else runs
+        self._seen = seen
         self._what = what
         self._options = options
-        self._ledger = Ledger(store, session, labels=options.labels, lease=lease)
+        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift, self._runs.built)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options)
@@ -357,7 +360,14 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         options, ledger = replace(self._options, labels=None), self._ledger
         another = self._framework.another()
         other = Session(
-            ledger.store, check_id(session), self._what, another, options, lease=ledger.lease, runs=self._runs
+            ledger.store,
+            check_id(session),
+            self._what,
+            another,
+            options,
+            lease=ledger.lease,
+            runs=self._runs,
+            seen=self._seen,
         )
         if check_number(at, "at"):
             await other.begin_with(self.at(at))
@@ -570,11 +580,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             if time.monotonic() >= until + PATIENCE:
                 raise error.reason
         elif seen is not None and seen == self._refused:
-            raise StateInvalid(
-                "the store has a row that the head does not count; restore the session from a backup",
-                path=f"session {self.id!r}",
-                session=self.id,
-            )
+            raise self._ledger.uncounted()
         elif time.monotonic() >= until + PATIENCE:
             raise error
         self._refused = seen

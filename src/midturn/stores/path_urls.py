@@ -12,7 +12,7 @@ SQLITE = "sqlite:///relative.db or sqlite:////absolute/path.db"
 FILE = "file:///absolute/directory or file://./relative"
 # The two differ: three slashes are relative in SQLite URLs everywhere, and absolute in file URLs everywhere.
 
-NO_OPTIONS = "Postgres and Redis have some"
+NO_OPTIONS = "it has lease=SECONDS; Postgres and Redis have more"
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 

@@ -62,13 +62,19 @@ def register_store(scheme: str, opener: Opener) -> None:
 
 
 def split_lease(url: str) -> tuple[str, str | None]:
-    """Return a URL without the option ``lease``, which sessions use and not the store, and the value of the option."""
+    """Return a URL without the option ``lease``, which sessions use and not the store, and the value of the option.
+
+    Raises:
+        InvalidArgument: the URL has the option twice.
+    """
     place, mark, query = url.rpartition("?")
     options = query.split("&")
     others = [option for option in options if not option.startswith("lease=")]
     if "://" not in place or len(others) == len(options):
         return url, None
-    value = next(option for option in options if option not in others).removeprefix("lease=")
+    value, *more = [option.removeprefix("lease=") for option in options if option not in others]
+    if more:
+        raise InvalidArgument("the URL has the option lease more than once", path="url")
     return f"{place}{mark}{'&'.join(others)}" if others else place, value
 
 

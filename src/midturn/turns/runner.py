@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 
 Diverged: TypeAlias = Literal["raise", "continue"]
 
+MOST_NOTES = 20
+"""Number of notes about earlier turns that a turn begins with."""
+EARLIER_TURNS = "earlier turns acted and did not end either; the history has them"
+"""The note that a turn has in place of more notes about earlier turns."""
+
 
 class TurnRunner(Generic[EventT_co, ResultT_co]):
     """Runs the turns of one session, one at a time."""
@@ -120,7 +125,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                 numbers = [archive.message(message, f"task[{i}]") for i, message in enumerate(given.task)]
             except StateInvalid as error:  # it is too long
                 raise InvalidArgument.of(error) from None
-        kept, notes = await self._left_behind() if progress.open is not None else ((), ())
+        kept, notes = await self._left_behind(earlier) if progress.open is not None else ((), ())
         row = self._turn_row(numbers, key, repairs, notes)
         row = replace(row, streamed=given.streamed, output_task_messages=given.output_task_messages)
         calls = [] if earlier is None else calls_before(earlier)
@@ -150,13 +155,22 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         delivery = Delivery(key=key, born=row.at)
         return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=Recorded())
 
-    async def _left_behind(self) -> tuple[Sequence[Row], Sequence[str]]:
-        """Return what the next turn records of the open one, which it replaces: its calls, and a note if it acted."""
+    async def _left_behind(self, earlier: KeyRow | None) -> tuple[Sequence[Row], Sequence[str]]:
+        """Return what the next turn records of the open one, which it replaces: its calls, and notes if it acted.
+
+        The open turn may have such notes of turns before it. They are not its own, so the next turn has them, too.
+        ``earlier`` is the record of an earlier turn with the key of the next one, which knows what that turn did.
+        """
         progress = self._ledger.progress
-        acted = (await read_open_turn(self._ledger)).recorded.acted()
-        ended = "failed" if progress.open == "failed" else "was cancelled"
-        note = f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know of that"
-        return await keep_calls(self._ledger), [note] if acted else []
+        left = await read_open_turn(self._ledger)
+        known = () if earlier is None else (f"turn {earlier.turn} ",)
+        notes = [note for note in left.notes if not note.startswith((*known, f"key {left.delivery.key!r} "))]
+        if acted := left.recorded.acted():
+            ended = "failed" if progress.open == "failed" else "was cancelled"
+            notes.append(f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know of that")
+        if len(notes) > MOST_NOTES:
+            notes = [EARLIER_TURNS, *notes[-MOST_NOTES:]]
+        return await keep_calls(self._ledger), notes
 
     async def reopen(self, *, own: bool, decided: Decided | None = None, may_diverge_by: str | None = None) -> OpenTurn:
         """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.

@@ -10,6 +10,7 @@ exception ends such a task, AutoGen waits for ever. So an exception goes one of 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing, asynccontextmanager
 from functools import wraps
 from inspect import isasyncgenfunction
@@ -40,6 +41,22 @@ class Exited(BaseException):
     def __init__(self, error: SystemExit) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Return the result of a function that runs in a thread.
+
+    No future takes a ``StopIteration`` before Python 3.12: whoever waits for one waits for ever. A coroutine makes a
+    ``RuntimeError`` of it, and so does this.
+    """
+    return await asyncio.to_thread(_without_stop_iteration, function, *args, **options)
+
+
+def _without_stop_iteration(function: Callable[..., T], /, *args: Any, **options: Any) -> T:
+    try:
+        return function(*args, **options)
+    except StopIteration as error:
+        raise RuntimeError("function raised StopIteration") from error
 
 
 async def theirs(work: Awaitable[T]) -> T:

@@ -25,7 +25,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import FunctionTool, StaticWorkbench, Workbench
 
 from midturn.autogen import private
-from midturn.autogen.calls.guard import Exited, watched
+from midturn.autogen.calls.guard import Exited, in_thread, watched
 from midturn.autogen.calls.recorders import (
     CODE,
     UNSAFE,
@@ -87,7 +87,7 @@ def known_function(function: Any) -> Any:
     @wraps(function)
     async def call(*args: Any, **options: Any) -> Any:
         try:
-            return await (function(*args, **options) if is_async else asyncio.to_thread(function, *args, **options))
+            return await (function(*args, **options) if is_async else in_thread(function, *args, **options))
         except SystemExit as error:
             raise Exited(error) from error
 
@@ -314,7 +314,7 @@ class InterceptedRun:
             async def hear() -> Any:
                 if iscoroutinefunction(real) or iscoroutinefunction(getattr(real, "__call__", None)):  # noqa: B004 - its type counts
                     return await real(prompt, token)
-                return await asyncio.get_running_loop().run_in_executor(None, real, prompt)
+                return await in_thread(real, prompt)
 
             return await recorder.hear(question, hear, str, real)
 
