@@ -10,7 +10,7 @@ from midturn.errors import InvalidArgument, NotFound, StateInvalid
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
-from midturn.lease.ledger import Changed, Ledger, consistent
+from midturn.lease.ledger import TRIES, Changed, Ledger, consistent
 from midturn.questions import Waiting
 from midturn.turns.follower import Follower
 from midturn.turns.open_turn import read_questions
@@ -115,16 +115,21 @@ class Readers(Generic[EventT_co, ResultT_co]):
         again from the record without any call.
         Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
         """
-        while (stored := await self._reader.open_turn()) is not None:
-            if not self._instance.is_built:
-                return await self._shown(stored)
+        store = self._reader.store
+        for left in reversed(range(TRIES)):
+            before = await store.head(self.id)
+            stored = await self._reader.open_turn()
+            if stored is None or not self._instance.is_built:
+                return None if stored is None else await self._shown(stored)
             blueprint, framework = self._instance.blueprint, self._framework.another()
             try:
-                said = await Follower(self._reader.store, self.id, stored.number, blueprint, framework).said()
-            except NotFound:  # another worker has ended the turn, or deleted the session
-                continue
+                said = await Follower(store, self.id, stored.number, blueprint, framework).said()
+            except (NotFound, StateInvalid):
+                if not left or await store.head(self.id) == before:
+                    raise
+                continue  # another worker has ended the turn, or deleted the session
             return await self._shown(stored, said)
-        return None
+        raise AssertionError("the last round ends the loop")
 
     async def waiting(self) -> Waiting | None:
         """Return the questions of the open turn to people; ``None`` if it has no questions."""

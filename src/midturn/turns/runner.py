@@ -92,8 +92,12 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         follower = Follower(ledger.store, ledger.session, turn, instance.blueprint, framework, build=build)
         try:
             said = await follower.said()
-        except NotFound:  # another worker has ended the turn since its questions were read
-            return []
+        except (NotFound, StateInvalid):
+            seq = ledger.seq
+            await ledger.refresh()
+            if ledger.seq == seq:
+                raise
+            return []  # another worker has ended the turn since its questions were read
         finally:
             if build is not None:
                 await settled(instance.go_back())
