@@ -1,6 +1,15 @@
-"""The app whose sessions are migrated while they are killed."""
+"""The app whose sessions are migrated while the process is killed."""
+
+import os
+import random
+import signal
+from itertools import count
+from threading import Timer
 
 import midturn
+
+numbers = count(1)
+last = int(os.environ.get("KILLED_AFTER", "0"))
 
 
 def build():
@@ -16,6 +25,8 @@ support = midturn.Blueprint("desk", build, version=3)
 
 @support.migration(1, 2)
 def forget_cards(state):
+    if next(numbers) == last:  # at any moment of the next writes
+        Timer(random.uniform(0, 0.02), os.kill, (os.getpid(), signal.SIGKILL)).start()
     return state.redact(r"\d{4}-\d{4}", "[card]")
 
 
