@@ -120,7 +120,7 @@ def rollback(
     """Undo the migration RUN.
 
     `midturn migrate` prints the name of its run. Each session of the run gets a new checkpoint with its earlier state
-    and version. Sessions that have continued since are skipped and reported. Sessions that migrated by themselves
+    and version. The command skips and reports sessions that have continued since. Sessions that migrated by themselves
     belong to no run. The exit code is 1 if a session could not be rolled back.
     """
     from midturn.maintenance.migrating import RollbackRun
