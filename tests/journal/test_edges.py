@@ -1,4 +1,4 @@
-"""Where calls are made in ways that a journal could get wrong."""
+"""Calls that are made in ways that a journal could get wrong."""
 
 import asyncio
 

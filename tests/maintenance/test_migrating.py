@@ -44,7 +44,7 @@ def secretive():
 
 
 async def each(store, *workers, ids=None, limit=None):
-    """What became of the sessions, by their ids."""
+    """Return what became of the sessions, by their ids."""
 
     async def listed():
         for id_ in ids or [info.id async for info in store.sessions()]:
@@ -384,7 +384,7 @@ async def test_a_store_that_is_full_ends_the_run(memory, monkeypatch):
 
 
 async def test_what_was_appended_after_a_rollback_is_not_mixed_up(store):
-    """The migrated state has more messages in the same list, and the list goes on from where it was before."""
+    """The migrated state has more messages in the same list, and the list continues from its earlier end."""
     case = store.session("case", blueprint())
     await case.run(task="one")
     new = blueprint(2)

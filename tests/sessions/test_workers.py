@@ -175,7 +175,7 @@ async def test_a_lease_is_as_long_as_the_store_was_opened_with(url, how):
 
 
 async def _take_over(store):
-    """What another worker does when the lease has run out."""
+    """Take the lease as another worker, when it has run out."""
     other = Ledger(store.store, "case")
     await other.refresh()
     other.head = replace(other.head, expires=other.head.now)

@@ -1,4 +1,4 @@
-"""What is special to Postgres: a server that goes and comes, rights, versions of its tables, and people with SQL."""
+"""Special to Postgres: a server that goes and comes, rights, versions of its tables, and people with SQL."""
 
 import asyncio
 import logging
