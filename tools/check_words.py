@@ -1,4 +1,4 @@
-"""Checks the words: docstrings that begin with a verb, a short README, and no idiom that only we understand."""
+"""Check the words: docstrings that begin with a verb, a short README, and no idiom that only we understand."""
 
 import ast
 import re

@@ -42,10 +42,15 @@ def _bulk(command: Callable[..., int]) -> Callable[..., int]:
         label_option("Only sessions with this label; repeatable."),
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N changed sessions."),
         click.option(
-            "--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Sessions at the same time."
+            "--jobs",
+            type=click.IntRange(1, 64),
+            metavar="N",
+            default=4,
+            show_default=True,
+            help="Sessions at the same time.",
         ),
         click.option(
-            "--samples", type=click.IntRange(min=0), default=3, show_default=True, help="Number of changes to show."
+            "--samples", type=click.IntRange(min=0), metavar="N", default=3, show_default=True, help="Changes to show."
         ),
     ):
         command = option(command)
