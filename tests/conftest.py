@@ -1,4 +1,4 @@
-"""How hard Hypothesis tries (MIDTURN_LONG=1: hard), what runs with another AutoGen, and how tests are shared out.
+"""Profiles of Hypothesis (MIDTURN_LONG=1: hard), tests that run with another AutoGen, and the order of tests.
 
 It also puts the files of the tests into memory where there is enough of it.
 """
@@ -110,7 +110,7 @@ TOGETHER = (
 
 
 FIRST = ("tests/crash/", "tests/docs/", "tests/testing/test_state_machine", "tests/journal/test_order.py")
-"""What begins with these takes long: begun last, it would end alone, with the other processes waiting for it."""
+"""Beginnings of the ids of long tests. A long test that begins last would keep the other processes waiting."""
 
 
 def pytest_collection_modifyitems(config, items):
@@ -128,7 +128,7 @@ OTHER_AUTOGEN = (
     *("sessions/test_instances.py", "sessions/test_tasks.py"),
     *("versions/test_drift_states.py", "versions/test_verbs_teams.py"),
 )
-"""What runs with another AutoGen, too: it gives AutoGen's objects work, reads their state, or sees how they fail."""
+"""Tests that also run with another AutoGen: they give its objects work, read their state, or see how they fail."""
 SAME_WITH_IT = (
     "autogen/test_fuzz.py",  # our own checks of a state, of which test_exact.py and test_gaps_loading.py show the rest
     "autogen/test_generated_bites.py",  # that the tests of restarts can fail
@@ -138,7 +138,7 @@ SAME_WITH_IT = (
     "journal/test_replay.py",  # reads what is stored
     "journal/test_transactions.py",  # our own stores
 )
-"""What would say nothing new of it."""
+"""Tests that would show nothing new about another AutoGen."""
 
 
 def pytest_ignore_collect(collection_path):

@@ -1,4 +1,4 @@
-"""Checks the words: docstrings that begin with a verb, a short README, and no idiom that only we understand."""
+"""Check the words: docstrings that begin with a verb, a short README, and no idiom that only we understand."""
 
 import ast
 import re
@@ -9,7 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("src", "tools", "benchmarks", "examples")
+ROOMS = ("src", "tools", "benchmarks", "examples", "tests")
+# Sentences that describe a test need no verb at the beginning. They are no questions either.
+SENTENCES = "tests"
+# They have the list, and examples of what it finds.
+LISTS = ("tools/check_words.py", "tests/docs/test_check_words.py")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
 # Its words are those of the docstrings in src/midturn/cli and of tools/cli_reference.py, which are checked there.
 GENERATED = "docs/reference/cli.md"
@@ -37,6 +41,10 @@ IDIOM = {
     "thereof|whereof|wherein|whereby": "name the thing",
     "(?:is|are|was|were) told (?:that|with|of|in|once|when|what|each)": "reported",
     "(?:can|could|cannot) be had": "available",
+    "(?:keeps?|kept) in mind": "remember or cache",
+    "on the strength of": "because of",
+    "what (?:was|is) built": "the agent or team that was built",
+    "comes? of it": "the result, the outcome",
 }
 PATTERNS = {re.compile(rf"\b(?:{words})\b".replace(" ", r"\s+"), re.IGNORECASE): say for words, say in IDIOM.items()}
 
@@ -57,20 +65,21 @@ def opener(name: str, node: ast.Constant, forbidden: str, wanted: str) -> Iterat
 
 
 def docstrings(name: str, tree: ast.Module) -> Iterator[str]:
-    """Yield a problem for each docstring of a function, class or attribute that begins with the wrong word."""
+    """Yield a problem for each docstring of a module, class, function or attribute that begins with the wrong word."""
     for node in ast.walk(tree):
         rooms = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         body: list[ast.stmt] = node.body if isinstance(node, rooms) else []
         for target, stmt in pairwise(body):
             if isinstance(target, ast.Assign | ast.AnnAssign) and (text := string(stmt)):
                 yield from opener(name, text, QUESTIONS, "begin with a noun: what is it?")
-        if isinstance(node, ast.ClassDef) and (text := string(node.body[0])):
+        if isinstance(node, ast.ClassDef | ast.Module) and (text := string(node.body[0] if node.body else None)):
             yield from opener(name, text, QUESTIONS, "begin with a noun: what is it?")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := string(node.body[0])):
-            yield from opener(name, text, NO_VERBS, "begin with a verb: what does it do?")
+            forbidden = QUESTIONS if name.startswith(SENTENCES) else NO_VERBS
+            yield from opener(name, text, forbidden, "begin with a verb: what does it do?")
 
 
-def string(stmt: ast.stmt) -> ast.Constant | None:
+def string(stmt: ast.stmt | None) -> ast.Constant | None:
     """Return the string that is all of a statement, or None."""
     value = stmt.value if isinstance(stmt, ast.Expr) else None
     return value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
@@ -90,7 +99,7 @@ def problems() -> Iterator[str]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            if name != "tools/check_words.py":  # it has the list
+            if name not in LISTS:
                 yield from problems_of_code(name, path.read_text())
     for path in sorted({path for pattern in PAGES for path in ROOT.glob(pattern)}):
         if (name := path.relative_to(ROOT).as_posix()) != GENERATED:

@@ -26,8 +26,8 @@ class Storage(Protocol):
     def begin(self) -> None:
         """Start to count the bytes written."""
 
-    def written(self, told: int) -> int:
-        """Return the bytes written. ``told`` is the number that the process reports."""
+    def written(self, reported: int) -> int:
+        """Return the bytes written. ``reported`` is the number that the process reports."""
 
     def at_rest(self) -> int:
         """Return the bytes on the disk, while nobody has the storage open."""
@@ -46,8 +46,8 @@ class Folder:
     def begin(self) -> None:
         pass
 
-    def written(self, told: int) -> int:
-        return told
+    def written(self, reported: int) -> int:
+        return reported
 
     def at_rest(self) -> int:
         return sum(path.stat().st_size for path in Path(self.address).rglob("*") if path.is_file())
@@ -67,8 +67,8 @@ class _Served(ABC):
     def begin(self) -> None:
         self._began = self._logged()
 
-    def written(self, told: int) -> int:
-        del told
+    def written(self, reported: int) -> int:
+        del reported
         return self._logged() - self._began
 
     @abstractmethod

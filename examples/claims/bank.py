@@ -1,4 +1,4 @@
-"""The bank: a SQLite file `bank.db` that midturn does not know. If it is told to pay twice, it pays twice."""
+"""The bank: a SQLite file `bank.db` that midturn does not know. If you tell the bank to pay twice, it pays twice."""
 
 import sqlite3
 from contextlib import closing

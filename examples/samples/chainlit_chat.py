@@ -1,7 +1,7 @@
 """AutoGen's Chainlit sample, made durable. Run it with ``chainlit run chainlit_chat.py``.
 
-A tool acts only if the user approves. The question stays open when the user leaves, and is asked again in the next
-message of the same thread, by whichever server.
+A tool acts only if the user approves. The question stays open when the user leaves. With the next message of
+the same thread, any server asks it again.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """AutoGen's chess game, made durable: two players, a board, and a process that may be killed after any move.
 
-The board has four files and five ranks, and nothing but pawns, so that the rules fit on a page. White begins. Whoever
-comes to the last rank wins, or whoever leaves the other without a move.
+The board has four files and five ranks, and nothing but pawns, so that the rules fit on a page. White begins. The
+side that reaches the last rank wins, and so does the side that leaves the other without a move.
 
     python pawns.py          two scripted players
     python pawns.py human    you are white; type moves such as a1a2

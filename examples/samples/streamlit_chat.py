@@ -25,7 +25,7 @@ def build() -> AssistantAgent:
 
 
 async def talk(chat: str, text: str | None) -> list[tuple[str, str]]:
-    """Say something, unless nothing is to be said; return the conversation: who, and what."""
+    """Say something, if there is anything to say; return the conversation as pairs of a speaker and a text."""
     async with midturn.open() as store:
         case = store.session(chat, build)
         if text is None:

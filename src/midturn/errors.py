@@ -19,7 +19,7 @@
     ├── MigrationFailed     a migration raised, or did what a migration must not do; the session is unchanged
     ├── StoreFull           no space is left for the write
     ├── StoreUnavailable    the store cannot be opened, reached or used
-    │   └── OutcomeUnknown  a write was interrupted, and it is not known whether it took effect
+    │   └── OutcomeUnknown  a write was interrupted, and nobody knows yet whether it took effect
     └── MissingExtra        an optional package is needed (``str(error)`` has the pip line)
 
 ``NotKept`` and ``NotRecorded`` are warnings, not errors.
@@ -77,7 +77,7 @@ class Conflict(MidturnError):
     @classmethod
     def of(cls, session: str) -> Conflict:
         """Return the error for a write that names another seq than the session's."""
-        return cls(f"session {session!r} was changed by another writer; read it again", session=session)
+        return cls(f"another writer changed session {session!r}; read it again", session=session)
 
 
 class NotFound(MidturnError, LookupError):
@@ -108,7 +108,7 @@ class HistoryLost(MidturnError):
 
     @classmethod
     def of(cls, session: str, what: str) -> HistoryLost:
-        """Return the error for a session that the store has lost a part of; ``what`` says which."""
+        """Return the error for a session of which the store has lost a part; ``what`` names that part."""
         hint = "Restore the store. Or accept what it has now: close the store and open it again."
         return cls(f"history of session {session!r} is lost: {what}", session=session, hint=hint)
 
@@ -273,7 +273,7 @@ class StoreUnavailable(MidturnError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """A write was interrupted, and it is not known whether it took effect. Read the session again to find out."""
+    """A write was interrupted, and nobody knows yet whether it took effect. Read the session again to find out."""
 
 
 class StoreFull(MidturnError):

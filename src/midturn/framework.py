@@ -75,7 +75,7 @@ class Request:
     effect: Effect = "read"
     approval: bool = False
     reconcile: Callable[[CallInDoubt], Any] | None = None
-    told: Callable[[str, bool], dict[str, Any]] | None = None
+    result_of_text: Callable[[str, bool], dict[str, Any]] | None = None
     """Makes a result from a text, for a call without a result of its own; the flag is true if the call failed."""
 
     def changed(self, arguments: dict[str, Any] | None) -> Any:
@@ -282,10 +282,10 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
-    def turn(self, live: Any, stored: Any, *, said: Sequence[Any] | None = None, told: bool = False) -> Any:
+    def turn(self, live: Any, stored: Any, *, said: Sequence[Any] | None = None, as_text: bool = False) -> Any:
         """Return a stored turn with the framework's own messages, whose types ``live`` may know.
 
-        ``said`` has the events of a turn without a result. With ``told``, a message of an unknown type becomes a text.
+        ``said`` has the events of a turn without a result. If ``as_text``, a message of an unknown type becomes text.
 
         Raises:
             StateInvalid: ``live`` is ``None``, and a type is not known.

@@ -178,7 +178,7 @@ def decided(answer: Mapping[str, Any]) -> str:
     return said if arguments is None else f"{said}, with {readable(arguments)}"
 
 
-FAILED = "It is not known whether this call took effect; a human decided to treat it as failed."
+FAILED = "Nobody knows whether this call took effect; a human decided to treat it as failed."
 """The result that a model gets for a call in doubt that a human answered with "fail"."""
 
 

@@ -25,7 +25,7 @@ ToolT = TypeVar("ToolT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInDoubt:
-    """A tool's call that was interrupted, so it is not known whether it took effect. ``reconcile`` gets it."""
+    """An interrupted call of a tool: nobody knows whether the call took effect. ``reconcile`` gets this object."""
 
     session: str
     turn: int

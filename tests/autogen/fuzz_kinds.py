@@ -1,4 +1,4 @@
-"""What can have a state, each built and then used until it has one: what the states to be mutated are taken from."""
+"""Kinds of objects with a state, each built and then used until it has one. Tests mutate these states."""
 
 from autogen_agentchat.agents import (
     ApprovalResponse,
@@ -303,4 +303,4 @@ FUZZED = {name: (build, turns(*TASKS[:2])) for name, build in KINDS.items()} | {
         (everything, turns(TASKS[0])),
     )
 }
-"""How each is built, and used before its state is taken."""
+"""The function that builds each kind, and the one that uses it before its state is taken."""

@@ -29,14 +29,14 @@ MARKS = {
     "version": ("1.0.1", "2.0.0", "0", ""),
     "source": ("nobody",),
 }
-"""What else these keys may be by mistake."""
+"""Other keys that somebody may write in place of these by mistake."""
 
 _NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is done to which place; ``value`` is the new value, or the new name."""
+    """A mutation and its place; ``value`` is the new value, or the new name."""
 
     what: str
     place: tuple
@@ -72,7 +72,7 @@ class Mutation:
         return tree
 
     def places(self):
-        """Where the tree differs, as an error may name it."""
+        """Return the path at which the tree differs, as an error may name it."""
         around = self.place and (isinstance(self.place[-1], int) or self.place[-1] == "type")
         yield self.place[:-1] if around else self.place
         if self.what == "rename":
@@ -158,7 +158,7 @@ def mutations(tree):
 
 
 def _alike(value):
-    """What a lenient reader takes for the same."""
+    """Return the value that a lenient reader takes for the same."""
     if isinstance(value, bool):
         yield from (int(value), str(value).lower(), not value)
     elif isinstance(value, int):
@@ -185,7 +185,7 @@ async def captured(live):
 
 
 def related(path, place):
-    """Whether an error names a place, something in it, or what it is in."""
+    """Return whether an error names a place, something in it, or what it is in."""
     one, other = (f"{text.replace('[', '.').replace(']', '')}." for text in (path, named(place)))
     return one.startswith(other) or other.startswith(one)
 
@@ -201,7 +201,7 @@ def check_error(error, changed):
 
 
 def unlike(tree, found, *allowed):
-    """Where a live object that was given ``tree`` is something else; parts that the tree lacks as in ``allowed``."""
+    """Return where a live object that was given ``tree`` differs; parts that it lacks may be as in ``allowed``."""
     tree, found, *allowed = (_comparable(deepcopy(one)) for one in (tree, found, *allowed))
     wanted, beside = tree["beside"], found["beside"]
     for path in [path for path, value in wanted.items() if isinstance(value, dict) and "next_speaker" in value]:
@@ -222,7 +222,7 @@ def same(value):
 
 
 def _comparable(tree):
-    """What stands beside by its shortest path, and no repairs."""
+    """Return the state with each part beside it under its shortest path, and without repairs."""
     beside = tree.get("beside", {})
     return {
         "state": _without_repairs(tree["state"]),

@@ -1,4 +1,4 @@
-"""What the tests of AutoGen's gaps share: teams that stop midway, models that fail or refuse, restarts."""
+"""Shared by the tests of AutoGen's gaps: teams that stop midway, models that fail or refuse, restarts."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ async def saved(live):
 
 
 async def uninterrupted(live, tasks):
-    """What one instance says that is never restarted, by plain AutoGen."""
+    """Return what one instance of plain AutoGen says that is never restarted."""
     return [transcript(await live.run(task=task)) for task in tasks]
 
 
 async def reloaded(build, tasks):
-    """What plain AutoGen says when it is restarted before each turn."""
+    """Return what plain AutoGen says when it is restarted before each turn."""
     said, state = [], None
     for task in tasks:
         live = build()
@@ -35,7 +35,7 @@ async def reloaded(build, tasks):
 
 
 async def restarted(store, build, tasks, session="case"):
-    """What midturn says when it is restarted before each turn."""
+    """Return what midturn says when it is restarted before each turn."""
     return [transcript(await store.session(session, build).run(task=task)) for task in tasks]
 
 
@@ -45,7 +45,7 @@ async def imported(store, state, session="case"):
 
 
 def speakers(said):
-    """Who said something, without the user."""
+    """Return the names of those who said something, without the user."""
     return [message["source"] for message in said["messages"] if message["source"] != "user"]
 
 
@@ -143,7 +143,7 @@ def lopsided_diamond(activation, *, max_turns=1):
 
 
 def ledger(messages, *, satisfied_after=10):
-    """Who is next, as the orchestrator asks it of its model; planning and the final answer are texts."""
+    """Answer the orchestrator's question who is next; planning and the final answer are texts."""
     if "next_speaker" not in str(messages[-1].content):
         return f"planned or answered: {remembered(messages)}"
     entries = {

@@ -17,30 +17,30 @@ from scripted import calls, remembered
 import midturn
 
 RESTART = object()
-"""Among the steps: the process ends here, and another goes on."""
+"""Among the steps: the process ends here, and another continues."""
 
 handles = WeakKeyDictionary()
-"""What a test wants to reach in something that it built."""
+"""The part of a built object that a test wants to reach."""
 
 
 async def uninterrupted(build, *steps):
-    """What plain AutoGen says in one process."""
+    """Return what plain AutoGen says in one process."""
     return await _play(_Plain(build), [step for step in steps if step is not RESTART])
 
 
 async def reloaded(build, *steps):
-    """What plain AutoGen says when a restart is save_state(), JSON, load_state() into a new instance."""
+    """Return what plain AutoGen says when a restart is save_state(), JSON, load_state() into a new instance."""
     return await _play(_Plain(build), steps)
 
 
 async def kept(build, *steps):
-    """What a session says when a restart is a new session object for the same id."""
+    """Return what a session says when a restart is a new session object for the same id."""
     async with midturn.open("memory://") as store:
         return await _play(_Session(build, store, by_hand=any(map(callable, steps))), steps)
 
 
 async def saved(build, *steps):
-    """What plain AutoGen says when a restart is store.save() and store.load() into a new instance."""
+    """Return what plain AutoGen says when a restart is store.save() and store.load() into a new instance."""
     async with midturn.open("memory://") as store:
         return await _play(_ByHand(build, store), steps)
 

@@ -79,7 +79,7 @@ def _names(name, members):
 
 
 class Built:
-    """What a spec describes: ``live`` is the agent or team."""
+    """The agent or team ``live`` that a spec describes, with its surroundings."""
 
     def __init__(self, spec):
         self._externals = []

@@ -1,4 +1,4 @@
-"""What generated agents and teams are made of: a scripted model, tools, and things of a user's own."""
+"""Parts of generated agents and teams: a scripted model, tools, and objects of a user's own."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from scripted import Scripted, calls, digest
 
 EXTRAS = ("", "", "", "STOP", "```sh\nls\n```")
-"""What some answers have besides."""
+"""Additions that some answers have."""
 
 
 def timeless(value):
@@ -123,7 +123,7 @@ class Tally(BaseChatAgent):
 
 
 class Cart:
-    """What a tool works on; its method is the tool."""
+    """An object whose method is a tool."""
 
     def __init__(self):
         self._things = []

@@ -148,7 +148,7 @@ FLEETING = ("id", "created_at", "full_message_id")
 
 
 def transcript(result):
-    """What was said and why it stopped, without ids and times."""
+    """Return what was said and why it stopped, without ids and times."""
     messages = [
         message if isinstance(message, dict) else message.model_dump(mode="json") | {"type": message.type}
         for message in result.messages

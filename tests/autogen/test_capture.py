@@ -1,4 +1,4 @@
-"""What is captured is what ``save_state()`` says, without dumping again what was dumped before."""
+"""A capture equals the result of ``save_state()``, and dumps no old message again."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def captured(live):
 
 
 def grown(tree):
-    """How many live lists a captured state has."""
+    """Count the live lists in a captured state."""
     if isinstance(tree, Grown):
         return 1
     return sum(map(grown, tree.values())) if isinstance(tree, dict) else 0

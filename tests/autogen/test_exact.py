@@ -1,4 +1,4 @@
-"""What comes back is equal, to the types of all that is in it: bytes, images, thoughts, errors, usage."""
+"""A restored state is equal, down to the types of its values: bytes, images, thoughts, errors, usage."""
 
 import json
 
@@ -147,7 +147,7 @@ def selecting(shown, *contents):
 
 
 def brought(thread):
-    """What memories brought into a thread."""
+    """Return what memories brought into a thread."""
     return [content for message in thread if isinstance(message, MemoryQueryEvent) for content in message.content]
 
 

@@ -14,7 +14,7 @@ from kinds import TASKS
 import midturn
 
 MUTATIONS = None if os.environ.get("MIDTURN_LONG") else 8 if os.environ.get("MIDTURN_AUTOGEN") else 20
-"""How many of each kind; all of them in a long run, and fewer with another AutoGen."""
+"""Number of mutations of each kind: all of them in a long run, and fewer with another AutoGen."""
 
 SESSIONS = 2
 
@@ -86,11 +86,11 @@ CHANGES = {
         "own_agent_in_a_team",
         Mutation("change", _in("clerk", "agent_state", "open", "last"), "another"),
     ),
-    "a picture that is none": (
+    "a broken picture": (
         "pictures",
         Mutation("change", _in("ann", "agent_state", "llm_context", "messages", 0, "content", 1, "data"), "text"),
     ),
-    "a picture that is none, to be read": (
+    "a broken picture, to be read": (
         "pictures",
         Mutation("change", _in("bob", "message_buffer", 0, "content", 1, "data"), "text"),
     ),
@@ -125,7 +125,7 @@ CHANGES = {
         "society_in_a_team",
         Mutation("rename", ("beside", "participants/noting/memory/default_list_memory"), "$"),
     ),
-    "a memory that is none": (
+    "a broken memory": (
         "binary_memory",
         Mutation("change", ("beside", "manager/message_thread", 0, "memories", 2, "content"), 7),
     ),

@@ -229,7 +229,7 @@ class Learning(AssistantAgent):
 
 
 class Responses:
-    """What OpenAIAgent uses of OpenAI's client; ids and texts come from what is sent."""
+    """The part of OpenAI's client that OpenAIAgent uses; ids and texts come from the request."""
 
     def __init__(self):
         self.responses = self
@@ -267,7 +267,7 @@ async def test_midturn_keeps_the_response_id_of_an_openai_agent():
 
 
 async def warned(build, *steps):
-    """What a session says about parts that it cannot keep."""
+    """Return a session's warnings about parts that it cannot keep."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         said = await kept(build, *steps)

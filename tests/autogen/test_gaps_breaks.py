@@ -1,4 +1,4 @@
-"""What breaks in plain AutoGen when a run fails, is cancelled, is saved too early or loaded from what does not fit."""
+"""Plain AutoGen breaks when a run fails, is cancelled, is saved too early or loaded from a state that does not fit."""
 
 import asyncio
 from contextlib import suppress
@@ -74,7 +74,7 @@ async def test_plain_autogen_loses_the_turn_of_who_speaks_while_it_is_saved(buil
 
 
 def told(turns):
-    """Who said what: the events of a UserProxyAgent have ids of their own."""
+    """Return who said what: the events of a UserProxyAgent have ids of their own."""
     return [(message["source"], message["content"]) for message in joined(turns)]
 
 

@@ -1,4 +1,4 @@
-"""Model contexts: all their messages come back; their sizes and first messages are those of what was built."""
+"""Model contexts: all their messages come back; their sizes and first messages are those of the built agents."""
 
 import pytest
 from autogen_core.model_context import (

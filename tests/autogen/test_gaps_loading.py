@@ -1,4 +1,4 @@
-"""What plain AutoGen takes for a state, and what a failed run leaves behind in it."""
+"""Values that plain AutoGen accepts as a state, and the traces that a failed run leaves in it."""
 
 from copy import deepcopy
 
@@ -43,14 +43,14 @@ AGENT_STATES = {
     "a misspelled key": lambda state: _renamed(state, "llm_context", "llm_contxt"),
     "no messages": lambda state: state | {"llm_context": {}},
 }
-"""What empties an agent without a word."""
+"""Values that empty an agent without a word."""
 
 MORE_AGENT_STATES = {
     "another version": lambda state: state | {"version": "99"},
     "another type": lambda state: state | {"type": "SocietyOfMindAgentState"},
     "one key too many": lambda state: state | {"mood": "fine"},
 }
-"""What is taken without a look."""
+"""Values that AutoGen accepts unchecked."""
 
 
 @pytest.mark.parametrize("change", AGENT_STATES.values(), ids=AGENT_STATES)
@@ -165,7 +165,7 @@ NAMED = {
     "a manager's key misspelled": MANAGER,
     "an unknown message": "Telegram",
 }
-"""What the error has to name."""
+"""Names that the error has to contain."""
 
 
 @pytest.mark.parametrize("kind", TAKEN)
@@ -214,7 +214,7 @@ async def test_a_whole_state_is_taken(store):
 
 
 def count(state, text):
-    """How often a text stands in the context of an agent."""
+    """Count how often a text is in the context of an agent."""
     return str(state["llm_context"]["messages"]).count(text)
 
 

@@ -1,4 +1,4 @@
-"""Teams that stopped midway go on after a restart: Swarm, MagenticOne and GraphFlow, which AutoGen cannot resume."""
+"""Teams that stopped midway continue after a restart: Swarm, MagenticOne and GraphFlow, which AutoGen cannot resume."""
 
 import pytest
 from autogen_agentchat.conditions import (
@@ -124,7 +124,7 @@ PLANNING = ("pre-survey", "bullet-point plan", "fact sheet", "come up with a new
 
 
 def planning(model):
-    """How often a model was asked for facts or a plan."""
+    """Count how often a model was asked for facts or a plan."""
     return sum(any(word in str(seen[-1].content) for word in PLANNING) for seen in model.seen)
 
 

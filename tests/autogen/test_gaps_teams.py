@@ -101,7 +101,7 @@ CHANGES = {
 
 
 def names_in(error):
-    """Which participants the differences name."""
+    """Return the participants that the differences name."""
     said = " ".join(f"{path} {message}" for path, message in error.differences)
     return {name for name in ("ann", "bob", "cid", "dan", "cyd", "ben") if f" {name} " in _words(said)}
 
@@ -155,7 +155,7 @@ contexts = pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
 
 
 async def shown(model, live, tasks):
-    """What a selector's model is shown in the turns of a live team."""
+    """Return what a selector's model is shown in the turns of a live team."""
     model.seen.clear()
     await uninterrupted(live, tasks)
     return [seen[0].content for seen in model.seen]

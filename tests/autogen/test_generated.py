@@ -1,4 +1,4 @@
-"""Whatever is built, its turns in a new process each are the turns of a live instance that never stopped.
+"""Turns in a new process each equal the turns of a live instance that never stopped, whatever is built.
 
 A failing test prints its spec; ``zygote(spec=..., ops=...)`` of a :class:`Zygote` runs it again.
 """
@@ -18,7 +18,7 @@ FEWER = 5 if os.environ.get("MIDTURN_AUTOGEN") else 1
 """With another AutoGen a few of each family show whether it still fits."""
 
 MORE = 30 if os.environ.get("MIDTURN_LONG") else 1
-"""How many times as many examples as with every test run."""
+"""Factor by which a long run has more examples than every test run."""
 
 pytestmark = pytest.mark.timeout(300 * MORE)
 
@@ -31,7 +31,7 @@ def zygote():
 
 
 def races(spec):
-    """Whether there is a graph in a spec in which two nodes may speak at the same time."""
+    """Return whether a spec has a graph in which two nodes may speak at the same time."""
     if isinstance(spec, list):
         return any(map(races, spec))
     if not isinstance(spec, dict):
@@ -41,14 +41,14 @@ def races(spec):
 
 
 def chooses(spec):
-    """Whether who speaks in a graph may depend on who was quicker."""
+    """Return whether the next speaker in a graph may depend on who was quicker."""
     if isinstance(spec, list):
         return any(map(chooses, spec))
     return isinstance(spec, dict) and (bool(spec.get("any") or spec.get("split")) or any(map(chooses, spec.values())))
 
 
 def sources(turn):
-    """Who spoke in a turn that ended, in no order; of one that failed, only that."""
+    """Return the speakers of a turn that ended, in no order; for one that failed, only that fact."""
     messages = turn["said"]["messages"] if "said" in turn else ()
     return "error" in turn, sorted(message["source"] for message in messages)
 
@@ -56,7 +56,7 @@ def sources(turn):
 def check(zygote, spec, ops, kind, beyond=None):
     """Run the turns by plain AutoGen, by one session object, and in a new process each.
 
-    AutoGen fails with an error that has ``beyond`` in it where midturn goes on.
+    AutoGen fails with an error that has ``beyond`` in it where midturn continues.
     """
     turns = [op for op in ops if "run" in op]
     ops = ops if "external" in json.dumps(spec) else turns

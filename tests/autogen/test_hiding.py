@@ -1,4 +1,4 @@
-"""What looks like a secret in a text is hidden, and ordinary prose is left alone."""
+"""Texts that look like secrets are hidden, and ordinary prose is left alone."""
 
 import pytest
 

@@ -82,7 +82,7 @@ class Forgetful(Unsteady):
 
 async def test_what_is_lost_when_it_is_loaded_is_noticed(store):
     await store.session("case", Forgetful).run("email")
-    with pytest.raises(midturn.StateInvalid, match=r"\$\.state\.tags: .* does not come back"):
+    with pytest.raises(midturn.StateInvalid, match=r"\$\.state\.tags: .* changes when it is loaded"):
         await store.session("case", Forgetful).run("SMS")
 
 

@@ -40,7 +40,7 @@ def is_private(name):
 
 
 def used_attributes():
-    """What the module reads and writes: pairs of an expression and a private name of its value."""
+    """Return what the module reads and writes: pairs of an expression and a private name of its value."""
     return sorted(
         {
             (ast.unparse(node.value), node.attr)
@@ -94,7 +94,7 @@ async def around():
 
 
 def lacking(objects, name):
-    """What to say of objects that lack a private name."""
+    """Return the message about objects that lack a private name."""
     return [
         f"AutoGen's {type(thing).__name__} has no {name} any more; midturn.autogen.private uses it"
         for thing in objects
@@ -142,7 +142,7 @@ MANAGED = {
     "selector": [SelectorGroupChat],
     "swarm": [Swarm],
 }
-"""What private.py calls the managers of which teams."""
+"""Names in private.py for the managers of teams."""
 
 
 async def managers_of(*kinds):
@@ -364,7 +364,7 @@ def own_objects(function):
 
 
 def private_uses(source):
-    """Where a module touches private names that are not its own, as text."""
+    """Return the places, as text, where a module touches private names that are not its own."""
     tree, found = ast.parse(source), []
     own = {
         id(node): names

@@ -34,13 +34,13 @@ def locked(name):
 
 
 def of_autogen(requirements):
-    """What is required of AutoGen's parts: ranges by package."""
+    """Return the required ranges of AutoGen's packages."""
     parsed = map(Requirement, requirements)
     return {required.name: required.specifier for required in parsed if required.name.startswith("autogen")}
 
 
 def declared():
-    """What pyproject.toml requires of AutoGen's parts."""
+    """Return the ranges of AutoGen's packages that pyproject.toml requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return of_autogen(chain(project["dependencies"], *project["optional-dependencies"].values()))
 
@@ -97,7 +97,7 @@ def test_the_files_are_those_of_that_version(part):
 
 
 def digest(file):
-    """What a file's line in its package's list of files says of it, if nobody changed it."""
+    """Return a file's digest as its package's list of files has it, if nobody changed the file."""
     found = hashlib.sha256(file.locate().read_bytes()).digest()
     return "sha256", base64.urlsafe_b64encode(found).rstrip(b"=").decode()
 

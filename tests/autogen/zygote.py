@@ -63,7 +63,7 @@ class Zygote:
 
 
 def restarted(zygote, spec, ops, kind, **options):
-    """What comes out of the turns if each has a process of its own, on a store of this kind."""
+    """Return the outcome of the turns if each has a process of its own, on a store of this kind."""
     with tempfile.TemporaryDirectory() as directory:
         options["url"] = {"sqlite": f"sqlite:///{directory}/store.db", "file": f"file://{directory}/store"}[kind]
         answers = [zygote(which=i % 2, spec=spec, ops=[op], **options) for i, op in enumerate(ops)]

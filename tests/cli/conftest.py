@@ -45,7 +45,7 @@ def place(tmp_path, monkeypatch):
 
 
 class Result:
-    """What a command printed and how it ended."""
+    """The output of a command, and its exit code."""
 
     def __init__(self, code, out, err):
         self.code = code
@@ -212,7 +212,7 @@ class Terminal:
 
     @property
     def edits_lines(self):
-        """Whether the terminal is as a shell leaves it."""
+        """Return whether the terminal is as a shell leaves it."""
         return bool(termios.tcgetattr(self._file)[3] & termios.ICANON)
 
     def end(self):

@@ -1,4 +1,4 @@
-"""What the tests of the command line run: copied to where a test is, and imported there as ``app``.
+"""The app that the tests of the command line run: each test copies it to its folder and imports it as ``app``.
 
 The model answers by the first word of the task. ``wait`` takes until the file ``go`` is there, ``fail`` raises,
 ``once`` raises until the file ``go`` is there, and a tool's name calls it. ``refund`` and ``pay`` write what they did

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def done(place):
-    """What tools have done to the world."""
+    """Return what tools have done to the world."""
     return lambda: (place / "done").read_text().split("\n")[:-1] if (place / "done").exists() else []
 
 
@@ -148,11 +148,11 @@ def test_what_people_decided_is_not_said_to_be_the_agents_own(cli, place):
 
 def test_a_session_that_does_not_wait_asks_nothing(cli):
     cli("chat", "app:support", "case-42", "hello")
-    assert cli("answer", "case-42").out == "nothing is asked: no turn of case-42 waits for an answer\n"
+    assert cli("answer", "case-42").out == "no question is open: no turn of case-42 waits for an answer\n"
     assert cli("answer", "case-42", "--json").json == {"session": "case-42", "turn": None, "questions": [], "calls": []}
     for options in ((), ("--app", "app:support")):
         assert cli("answer", "case-42", "yes", "--json", *options, code=1).error["type"] == "Conflict"
-    assert "see what is asked: midturn answer case-42\n" in cli("answer", "case-42", "yes", code=1).err
+    assert "see the questions: midturn answer case-42\n" in cli("answer", "case-42", "yes", code=1).err
 
 
 def test_an_approval_may_change_the_arguments(cli, done):
@@ -195,7 +195,7 @@ def test_several_questions_can_be_answered_before_the_turn_goes_on(cli, done):
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [("retry", "wait until slow is paid"), ("done: by hand", "by hand"), ("fail", "It is not known")],
+    [("retry", "wait until slow is paid"), ("done: by hand", "by hand"), ("fail", "Nobody knows whether")],
 )
 def test_a_call_in_doubt_is_settled(cli, crash, done, answer, said):
     crash("case-42", app="app:cashier", task="slow")
@@ -257,7 +257,7 @@ def test_another_task_meanwhile_is_refused_with_both_ways_out(cli):
     assert result.err.startswith("error: turn 1 of session 'case-42' waits for an answer to: May refund")
     assert result.err.splitlines()[1:] == [
         "Your task was not accepted.",
-        "see what is asked: midturn answer case-42",
+        "see the questions: midturn answer case-42",
         "give the turn up: midturn discard case-42",
     ]
     assert "--timeout" not in result.err
@@ -280,7 +280,7 @@ def test_waiting_sessions_are_listed_and_shown(cli):
     cli("chat", "app:desk", "case-42", "hello")
     listed = cli("ls")
     assert "waiting" in listed.out
-    assert listed.err == "see what is asked: midturn answer SESSION\n"
+    assert listed.err == "see the questions: midturn answer SESSION\n"
     assert [one["session"] for one in cli("ls", "--status", "waiting", "--json").json] == ["case-42"]
     asked = questions(cli, "case-42")
     for session in ("case-42", "case-42@1"):

@@ -1,4 +1,4 @@
-"""APP: what can be named, and what is said when it cannot."""
+"""APP: names that it can have, and the errors for those that it cannot."""
 
 import sys
 

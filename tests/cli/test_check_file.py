@@ -1,4 +1,4 @@
-"""The file that ``check`` compares with: where it is, and what is said of one that is not what it should be."""
+"""The file that ``check`` compares with: its place, and the errors for a file that is wrong."""
 
 import json
 

@@ -24,7 +24,7 @@ def way(request):
 
 
 def facts(cli, session, url):
-    """What a store tells of a session, but for when it was written there."""
+    """Return what a store has of a session, without the times at which it was written there."""
     found = cli("show", session, "--store", url, "--json").json
     return {name: value for name, value in found.items() if name not in ("seq", "created", "updated")}
 

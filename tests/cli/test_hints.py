@@ -12,7 +12,8 @@ import pytest
 import midturn
 
 METHODS = re.compile(
-    r"\b(answer|cancel|delete|discard|fork|load|midturn\.open|replay|resume|rewind|run(_stream)?|save|say|sessions?)\("
+    r"\b(answer|at|cancel|counts|delete|discard|follow|fork|history|info|label|load|midturn\.open|open_turn|replay|reset"
+    r"|resume|rewind|run|save|say|sessions?|start|turn|waiting)(_(answer|resume|say|stream))?\("
 )
 """Methods of a session or a store that a message may advise to call."""
 

@@ -14,7 +14,7 @@ from midturn.stores import privacy
 
 @pytest.fixture
 def saved(place):
-    """What AutoGen's own save_state() gives after a turn without midturn."""
+    """Return the result of AutoGen's own save_state() after a turn without midturn."""
     sys.path.insert(0, str(place))
     import app
 

@@ -187,7 +187,7 @@ def test_what_a_failed_turn_has_done_is_shown(cli, fails_late):
     expected = "turn 1 has done:\n  participants/first: 1 said, the last: hello\n"
     assert expected in cli("show", "case-42").out
     assert expected in cli("show", "case-42@1").out
-    assert "nothing is asked" in cli("answer", "case-42").out
+    assert "no question is open" in cli("answer", "case-42").out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What was really done by the workers of ``durable_cast.py``, and what is recorded of it."""
+"""Accounts of what the workers of ``durable_cast.py`` really did, and of its records."""
 
 import json
 from collections import Counter
@@ -17,18 +17,18 @@ def named(tool, arguments):
 
 
 def lines_of(ledger):
-    """What stands in a ledger; nothing, as long as there is none."""
+    """Return the lines of a ledger; none if there is no ledger yet."""
     path = Path(ledger)
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def made(lines):
-    """How often each call was made."""
+    """Count how often each call was made."""
     return Counter((line["what"], line["id"]) for line in lines)
 
 
 def decided(question, lines):
-    """What somebody says of a call in doubt who can look at what was really done."""
+    """Answer about a call in doubt, as somebody who can look at what was really done."""
     call = named(question["tool"], question["arguments"])
     done = [line["result"] for line in lines if (line["what"], line["id"]) == ("tool", call)]
     return f"done: {done[0]}" if done else "retry"
@@ -55,7 +55,7 @@ async def completed(store, session):
 
 
 def approval(code):
-    """What the ledger calls the approval of a piece of code."""
+    """Return the ledger's name for the approval of a piece of code."""
     return digest(code)
 
 

@@ -1,4 +1,4 @@
-"""What operators do to a store behind the back of its workers: back it up, empty it, and bring a backup back."""
+"""Operations on a store behind the back of its workers: back it up, empty it, and bring a backup back."""
 
 import shutil
 import sqlite3

@@ -37,7 +37,7 @@ class Worker:
         self.pid = self.wait_for("begin")["pid"]
 
     def hear(self):
-        """What the worker says next; ``None`` once it has died or ended."""
+        """Return the worker's next line; ``None`` once the worker has died or ended."""
         since = time.monotonic()
         try:
             line = self._lines.readline()
@@ -74,7 +74,7 @@ class Worker:
 
     @property
     def ended(self):
-        """Whether it came to its end by itself."""
+        """Return whether the worker ended by itself."""
         return bool(self.heard) and self.heard[-1]["is"] == "end"
 
     def tell(self, step):
@@ -191,7 +191,7 @@ def figures(capsys, record_property):
 
 @pytest.fixture
 def read():
-    """What a session holds, as a new reader finds it: its turns and its state."""
+    """Return the turns and the state of a session, as a new reader finds them."""
 
     def reading(url, session):
         async def both():

@@ -52,7 +52,7 @@ ERRANDS = "errands"
 
 
 class World:
-    """What is outside of the worker: a ledger of all that was really done."""
+    """The world outside of the worker: a ledger of all that was really done."""
 
     def __init__(self, spec, faults):
         self._ledger = spec["ledger"]
@@ -360,7 +360,7 @@ def magentic(world):
 
 
 def sorted_by_content(messages):
-    """What those see who come after two that work side by side: the same, whoever was quicker."""
+    """Return what the agents after two parallel ones see: the same, whoever was quicker."""
     return sorted(messages, key=lambda message: message.model_dump_json())
 
 
@@ -426,7 +426,7 @@ def human(world):
 
 
 def solo(world):
-    """Does as many errands as it is told of, and remembers only the last few."""
+    """Does as many errands as the task names, and remembers only the last few."""
     window = BufferedChatCompletionContext(buffer_size=10)
     return clerk(world, "ann", ("look", "note", "pay"), model_context=window)
 
@@ -463,12 +463,12 @@ CAST = {
         (human, {"pay": APPROVED}),
     )
 }
-"""How each is built, and what its blueprint says of its tools."""
+"""The function that builds each kind, and the effects that its blueprint declares."""
 DURABLE = CAST | {"solo": (solo, {}), "desk": (desk, {})}
 
 
 def blueprint(spec, faults):
-    """What a session with one of these runs."""
+    """Return what a session with one of these kinds runs."""
     build, effects = DURABLE[spec["agent"]]
     world = World(spec, faults)
     return midturn.Blueprint(spec["agent"], lambda: build(world), effects=effects)

@@ -18,7 +18,7 @@ import midturn
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 TIMES = 20 if LONG else 1
-"""How often everything is done, each time with other numbers of turns."""
+"""Number of repetitions, each with other numbers of turns."""
 
 WAYS = ("emptied", "set back", "begun anew by another", "set back and continued by another")
 WHENS = ("between turns", "in a turn")
@@ -232,12 +232,12 @@ LOST = {
     "database emptied": lambda path: cut(path, 0),
     "folder moved": lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
 }
-"""What is done to the files, each of which may lose what was acknowledged."""
+"""Operations on the files, each of which may lose acknowledged writes."""
 APART = {
     "index removed": lambda path: beside(path, "-shm").unlink(),
     "index replaced": lambda path: copied(beside(path, "-shm")),
 }
-"""What loses nothing, but separates the process from all others, whose writes it would overwrite."""
+"""Operations that lose nothing, but separate the process from all others, whose writes it would overwrite."""
 
 
 @pytest.mark.parametrize("when", WHENS)

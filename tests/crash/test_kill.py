@@ -13,7 +13,7 @@ from accounts import check_lines, lines_of, made
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 KILLS = 25
 ROUNDS = 10 * ["solo", "solo", "solo", "desk"] if LONG else ["solo", "solo", "solo", "desk"]
-"""Who is killed so often; each in a session of its own, as none goes on for ever."""
+"""The kinds that are killed so often, each in a session of its own, because none continues for ever."""
 LATEST = 8
 """The calls after which a worker is killed at the latest; a turn has about as many."""
 PATIENCE = 120
@@ -241,7 +241,7 @@ def follow(worker, steps):
 
 
 def uninterrupted(reading):
-    """What does not differ between two runs."""
+    """Return what does not differ between two runs."""
     turns, state = reading
     return [same(asdict(turn) | {"started": 0, "ended": 0, "attempts": 0}) for turn in turns], same(state)
 

@@ -27,14 +27,14 @@ TOOLS = ("look", "note", "pay")
 MODEL = [f"{point} {n}" for point in ("model.before", "model.after", "record.model.before") for n in (1, 2)]
 """Killed while the first or the second answer is awaited, when it is there, and before it is recorded."""
 ANNOUNCED = ["record.model.after 1", "record.model.after 2"]
-"""What the model wants is known, and nothing of it was begun."""
+"""Points at which the wish of the model is known, and no part of it has begun."""
 INSIDE = [f"{tool}.{when}" for tool in TOOLS for when in ("before", "after")]
 """Before and after the tool's effect, in the tool."""
 AFTER = [f"record.{tool}.{when}" for tool in TOOLS for when in ("before", "after")]
 """The tool has returned, and that is recorded or not."""
 COMMIT = ["checkpoint.before", "checkpoint.after"]
 WAITING = ["suspend.before", "suspend.after", "waiting", "answer.before", "answer.after"]
-"""The turn waits for somebody, or goes on when that one has answered."""
+"""The turn waits for somebody, or continues when somebody has answered."""
 POINTS = [*MODEL, *ANNOUNCED, *INSIDE, *AFTER, *COMMIT, *WAITING]
 
 
@@ -113,11 +113,11 @@ class Play:
         self.doubts = 0
 
     def lines(self):
-        """What was really done, by all workers."""
+        """Return what all workers really did."""
         return lines_of(self._request["ledger"])
 
     def made(self):
-        """How often each call was really made."""
+        """Count how often each call was really made."""
         return made(self.lines())
 
     def attempt(self, fault, *, resume=False):
@@ -142,7 +142,7 @@ class Play:
         return True
 
     def _answer(self, question):
-        """What somebody says who can look at what was really done."""
+        """Answer as somebody who can look at what was really done."""
         if question["kind"] == "human":
             text = "Thank you."
         elif question["kind"] == "approval":
@@ -171,7 +171,7 @@ class Play:
         check_lines(self.lines())
 
     def outcome(self):
-        """What the session came to, without ids and times."""
+        """Return the outcome of the session, without ids and times."""
         turns, state, complete = self._read()
         told = [asdict(turn) | {"started": 0, "ended": 0} for turn in turns]
         for turn in told:  # whether a call took effect is asked only where something has happened

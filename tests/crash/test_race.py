@@ -118,7 +118,7 @@ def test_an_owner_paused_inside_a_call_past_its_lease_cannot_record_it(workers, 
     first = min(said["seq"] for said in heir.all("wrote"))
     assert all(said["seq"] < first for said in paused.all("wrote"))
     assert rows(url) == calls, "a zombie recorded a call"
-    assert lines_of(ledger) == lines, "a zombie went on with the turn"
+    assert lines_of(ledger) == lines, "a zombie continued the turn"
     assert read(url, "case") == before
     check_lines(lines)
     again = made(lines) - Counter(made(lines).keys())

@@ -20,9 +20,9 @@ import midturn
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 CRASHES, UP, DOWN = (30, (5.0, 35.0), (0.0, 5.0)) if LONG else (6, (0.3, 0.8), (0.0, 0.3))
-"""How often a database crashes, and for how many seconds it is up and down in between."""
+"""Number of crashes of a database, and the seconds for which it is up and down in between."""
 SESSIONS, SHARING = (8 if LONG else 4), 2
-"""How many sessions there are, and how many workers want the same one."""
+"""Number of sessions, and of workers that want the same one."""
 DELAY = 1.0 if LONG else 0.05
 """Seconds that a model takes, at the most."""
 CUTS = 500 if LONG else 60
@@ -50,7 +50,7 @@ def server(kind, servers):
 
 @pytest.fixture
 def proxy(kind, server, servers):
-    """What stands before that server."""
+    """Return the proxy before that server."""
     return servers(Proxy(server.port, kind="postgres" if kind == "postgres" else "plain"))
 
 
@@ -272,7 +272,7 @@ def catch_up(replica, primary):
 
 
 def heard_error(worker, task):
-    """What a worker says to a task that it must not acknowledge."""
+    """Return a worker's answer to a task that it must not acknowledge."""
     worker.tell({"run": task, "key": task})
     while (said := worker.hear())["is"] != "error":
         assert said["is"] != "done", f"{task!r} was acknowledged"

@@ -44,7 +44,7 @@ from midturn.stores.redis.server import Server
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
-"""What the stores may do to files through ``os``."""
+"""Functions of ``os`` through which the stores may change files."""
 
 
 class Channel:
@@ -58,13 +58,13 @@ class Channel:
         self._socket.sendall(json.dumps({"is": what, "at": time.monotonic(), **more}).encode() + b"\n")
 
     def hear(self):
-        """What the test says next; ``None`` when it will say no more."""
+        """Return the test's next line; ``None`` after the last one."""
         line = self._lines.readline()
         return json.loads(line) if line else None
 
 
 class Faults:
-    """What goes wrong: ``{"point": "write.before", "n": 3}`` kills at the third write; ``"how": "stop"`` only stops.
+    """A trouble: ``{"point": "write.before", "n": 3}`` kills at the third write; ``"how": "stop"`` only stops.
 
     ``"from": "steps"`` leaves out what comes before the first step, ``"from": "arm"`` all before a step that says so.
     """
@@ -84,7 +84,7 @@ class Faults:
             self.strike()
 
     def strikes(self, point):
-        """Whether this is the time."""
+        """Return whether this is the time."""
         if point != self.point or not self.armed:
             return False
         self._n -= 1
@@ -239,7 +239,7 @@ class Counter(BaseChatAgent):
 
 
 def answer(asked, size, ledger):
-    """What is answered to the ``size``-th message; a question may ask for trouble."""
+    """Return the answer to the ``size``-th message; a question may ask for trouble."""
     if asked.startswith("bad"):
         raise RuntimeError(f"cannot answer {asked!r}")
     text = f"{asked} -> {size}"
@@ -325,7 +325,7 @@ async def serve(channel, spec):
 
 
 def written(change):
-    """What a write is about, by name: ``record.pay`` records that ``pay`` is complete."""
+    """Return the name of a write: ``record.pay`` records that ``pay`` is complete."""
     points = []
     if change.status == "waiting":
         points.append("suspend")
@@ -345,7 +345,7 @@ def written(change):
 
 
 class Ticks:
-    """How long the event loop had no time for others, at the longest."""
+    """The longest time for which the event loop was busy."""
 
     def __init__(self):
         self._gap = 0.0
@@ -377,7 +377,7 @@ async def look(channel, store, session, agent):
 
 
 async def settle(channel, case, result, ledger):
-    """What comes of a turn when whatever is in doubt is looked up in the ledger of what was really done."""
+    """Return the result of a turn whose doubts are resolved from the ledger of what was really done."""
     while result is not None and result.waiting is not None:
         question = result.waiting.questions[0]
         text = decided(asdict(question), lines_of(ledger))
@@ -387,7 +387,7 @@ async def settle(channel, case, result, ledger):
 
 
 async def go(case, step):
-    """What comes of a step that runs something."""
+    """Return the outcome of a step that runs something."""
     if "run" in step:
         return await case.run(task=step["run"], key=step.get("key"))
     if "answer" in step:

@@ -1,4 +1,4 @@
-"""What `midturn demo --json` prints. The workers are stand-ins here."""
+"""The output of `midturn demo --json`. The workers are stand-ins here."""
 
 import io
 import json

@@ -19,7 +19,7 @@ OWNERS = {
     "## `Blueprint(": midturn,
     "## Errors": None,
 }
-"""What stands in the sections that begin so."""
+"""The content of the sections that begin in this way."""
 
 
 def shown():

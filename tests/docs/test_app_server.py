@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 APP_SERVER = ROOT / "examples" / "app_server"
 CHECKS = 9
 SESSIONS, TURNS, EVERY = (50, 10, "1.5") if os.environ.get("MIDTURN_LONG") else (50, 4, "0.5")
-"""How many sessions, turns in each, and seconds from one kill to the next."""
+"""Number of sessions, of turns in each, and of seconds from one kill to the next."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "midturn"
 PAGES = ["docs/architecture.md", "CONTRIBUTING.md"]
 PLANNED = {"serve/", "telemetry.py"}
-"""What CONTRIBUTING says to make when it is needed."""
+"""Files that CONTRIBUTING tells readers to create when they need them."""
 
 
 def named(page):

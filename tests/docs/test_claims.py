@@ -38,7 +38,7 @@ def claims(tmp_path):
 
 
 def rows(table):
-    """What each row says."""
+    """Return the content of each row."""
     return {line[:36].strip(): line[36:].split() for line in table.splitlines()[1:] if re.search(r"\s[-\d]$", line)}
 
 

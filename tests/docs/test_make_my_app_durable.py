@@ -31,7 +31,7 @@ async def run(code, names):
 
 @pytest.fixture
 async def names(tmp_path, monkeypatch):
-    """What the block at the top of the page makes, and what its table names besides."""
+    """Return what the block at the top of the page makes, and the other names in its table."""
     monkeypatch.chdir(tmp_path)
     model = ScriptedModel({"found": "Done.", "Yes.": "Done.", "Hello": ToolCall("look_up")})
     names = {"model": model, "look_up": midturn.tool(effect="read")(look_up)}

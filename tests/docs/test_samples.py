@@ -84,7 +84,7 @@ async def served(environment):
 
 
 async def said(socket):
-    """What is said until the team waits."""
+    """Return the messages until the team waits."""
     found = []
     while (event := json.loads(await socket.recv()))["type"] != "status":
         assert event["type"] != "error", event

@@ -1,4 +1,4 @@
-"""What the pages on Postgres and Redis tell people to type does what they say."""
+"""Everything that the pages on Postgres and Redis tell people to type works as the pages say."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ FORBIDDEN = (
     "CREATE OR REPLACE FUNCTION midturn.items(value jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT value $$",
     "CREATE TRIGGER mine BEFORE INSERT ON midturn.heads EXECUTE FUNCTION suppress_redundant_updates_trigger()",
 )
-"""What a reader must not do; a worker must not do the last three."""
+"""Statements that a reader must not run; a worker must not run the last three."""
 
 
 async def use(url, task):

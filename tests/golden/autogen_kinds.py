@@ -25,7 +25,7 @@ class Channel(BaseModel):
 
 @dataclass
 class Cast:
-    """The models of what is built; what each of them says next, and all that they were asked."""
+    """The models of the built agents; what each of them says next, and all that they were asked."""
 
     lines: dict[str, list]
     models: dict[str, Scripted] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Cast:
 
 
 def calls(name, arguments, thought=None):
-    """What a model says that calls a tool."""
+    """Return the answer of a model that calls a tool."""
     call = FunctionCall(id=f"call_{name}", name=name, arguments=arguments)
     usage = RequestUsage(prompt_tokens=7, completion_tokens=3)
     return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False, thought=thought)
@@ -153,10 +153,10 @@ BEFORE = {
     "swarm": {"ann": [calls("transfer_to_bob", "{}")]},
     "magentic_one": {"orchestrator": [*TASK_OF_ITS_OWN, "Done."]},
 }
-"""What the models say before the state is saved."""
+"""The models' answers before the state is saved."""
 
 AFTER = BEFORE | {"assistant": {"ann": [ORDER]}, "round_robin": {}, "swarm": {}}
-"""What they say in the turn after it."""
+"""The models' answers in the turn after that."""
 
 TASKS = {"assistant": [FACT, "Thank you."]}
-"""What is told before; the fact, if it says nothing else."""
+"""The task before; by default, the fact."""

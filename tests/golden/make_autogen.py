@@ -26,7 +26,7 @@ from autogen_kinds import BEFORE, FACT, KINDS, TASKS, Cast  # noqa: E402 - as ab
 
 
 class Counted(datetime):
-    """A clock that goes on by a second each time that it is looked at."""
+    """A clock that advances by a second each time that somebody looks at it."""
 
     seconds = count()
 

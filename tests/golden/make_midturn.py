@@ -50,7 +50,7 @@ async def write(url):
 
 
 async def read(store):
-    """What is in a store, as JSON."""
+    """Return the content of a store as JSON."""
     found = {}
     async for info in store.sessions():
         case = store.session(info.id)

@@ -1,6 +1,6 @@
-"""What is run in the stores that are kept in ``midturn/``: an agent with tools and a memory, and a team.
+"""The agent with tools and a memory, and the team, that ran in the stores under ``midturn/``.
 
-It must not change with midturn: what old versions wrote is gone on with by these, built anew.
+It must not change with midturn: these kinds, built anew, continue what old versions wrote.
 """
 
 from autogen_agentchat.agents import AssistantAgent

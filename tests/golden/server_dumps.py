@@ -1,4 +1,4 @@
-"""What midturn has written to Postgres and Redis as text that people can read, and back again."""
+"""Dumps: what midturn has written to Postgres and Redis, as text that people can read, and back again."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Raw states that AutoGen 0.4.9 to 0.7.5 wrote, imported and gone on with by the AutoGen that is installed."""
+"""Raw states that AutoGen 0.4.9 to 0.7.5 wrote, imported and continued by the AutoGen that is installed."""
 
 import json
 import subprocess
@@ -57,7 +57,7 @@ async def gone_on(store, kind, state):
 
 
 async def refused(store, kind, state):
-    """What is said of a state that is not taken, and is still there afterwards."""
+    """Return the error for a rejected state, after a check that the state is still there."""
     with pytest.raises(midturn.StateInvalid) as caught:
         await gone_on(store, kind, state)
     assert await store.session("case").at(1).state() == state

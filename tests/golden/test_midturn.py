@@ -1,4 +1,4 @@
-"""Stores that each released midturn wrote, read and gone on with by this one.
+"""Stores that each released midturn wrote, read and continued by this one.
 
 ``make_midturn.py`` has made them; what it read from them then is beside them in ``expected.json``.
 """
@@ -80,7 +80,7 @@ def expected(version, name):
 
 
 def is_within(expected, found):
-    """Whether all that was there is there; a later version may have more to say."""
+    """Return whether everything that was there still is; a later version may have more."""
     if isinstance(expected, dict):
         return expected.keys() <= found.keys() and all(is_within(expected[key], found[key]) for key in expected)
     if isinstance(expected, list):
@@ -180,7 +180,7 @@ READERS = {
     Kind.FAILURE: look,
     Kind.KEY: lambda case: case.run(task=FACT, key="key-1"),
 }
-"""What reads a record of each kind; the head is of none."""
+"""The reader for records of each kind; the head has no kind."""
 
 
 @pytest.mark.parametrize("kind", READERS, ids=str)

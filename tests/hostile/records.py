@@ -150,7 +150,7 @@ class Damage:
         return f"{self.how} {self.what} row={self.row} at {'.'.join(map(str, self.path))}"
 
     def is_noticed(self, good):
-        """Whether a store without seals can notice it: something is gone, or of a type that it cannot have."""
+        """Return whether a store without seals can notice a change: a value is gone, or has an impossible type."""
         if self.how == "removed":
             return good.rows[self.row].kind is not Kind.KEY
         if self.how != "wrong" or (self.row is not None and good.rows[self.row].kind is Kind.BODY):

@@ -18,7 +18,7 @@ def build():
 
 
 async def attempt(work):
-    """What came of it: a result, or a typed error. Anything else is a bug, and is let through."""
+    """Return the outcome: a result, or a typed error. Any other error is a bug, and is raised."""
     try:
         return await work
     except midturn.MidturnError as error:
@@ -44,7 +44,7 @@ async def history(store, session):
 
 
 async def fork(url):
-    """A child goes on with what its parent opened, and so does the parent."""
+    """A child keeps using what its parent opened, and so does the parent."""
     async with midturn.open(url) as store:
         case = store.session("case", build)
         await case.run(task="before")
@@ -128,6 +128,6 @@ def loops(url):
 
 
 def share(what, url):
-    """What comes of it, in a process that is there for this."""
+    """Return the outcome in a process of its own."""
     faulthandler.dump_traceback_later(60, exit=True)  # a hang is told as one, with where it is
     return loops(url) if what == "loops" else asyncio.run(main(what, url))

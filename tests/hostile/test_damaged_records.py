@@ -27,7 +27,7 @@ pytestmark = [
 
 
 async def outcomes(attempts, pat):
-    """What each attempt returned or raised, and those that raised what they must not."""
+    """Return what each attempt returned or raised, and those that raised what they must not."""
     found, wrong = {}, {}
     for name, attempt in attempts.items():
         pat()

@@ -76,7 +76,7 @@ async def test_the_space_of_a_deleted_session_is_returned(kept_url, keeper, tmp_
     async with midturn.open(kept_url) as store:
         with pytest.raises(midturn.SessionDeleted):
             await store.session("case", keeper).run(task="again")
-        assert (await store.session("small", keeper).run(task="goes on")).turn == 3
+        assert (await store.session("small", keeper).run(task="continue")).turn == 3
 
 
 def size(root):

@@ -1,4 +1,4 @@
-"""What AutoGen takes and JSON cannot represent: it is stored, and comes back as it was, on every store."""
+"""Values that AutoGen accepts and JSON cannot represent come back as they were, on every store."""
 
 import datetime as dt
 import enum

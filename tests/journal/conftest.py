@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def dead(monkeypatch):
-    """Whoever held a lease is dead: tests in one process cannot kill it to show that."""
+    """Pretend that the holder of every lease is dead: tests in one process cannot kill it."""
     monkeypatch.setattr(midturn.lease.ledger, "is_dead", lambda _owner: True)
 
 

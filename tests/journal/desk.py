@@ -37,7 +37,7 @@ class Desk:
         self.error = None
         """The name of a tool that raises after its effect."""
         self.model_error_at = 0
-        """Which call of the model fails, as with a server that is busy."""
+        """The number of the model call that fails, as with a server that is busy."""
         self.options = options
         self.effects = effects or {}
 
@@ -97,7 +97,7 @@ async def killed(store, desk, *, what=None, task="please"):
 
 
 def results(result):
-    """What the tools told the model, in order."""
+    """Return what the tools told the model, in order."""
     return [
         each.content
         for message in result.messages

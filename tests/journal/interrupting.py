@@ -56,7 +56,7 @@ def retry(_question):
 
 
 async def outcome(store, build, tasks, *, session="whole", settle=retry):
-    """What the tasks lead to: what is said, and the state in the end; and how many writes each turn took."""
+    """Return what the tasks lead to: the messages, the state in the end, and the number of writes of each turn."""
     writes = []
     for task in tasks:
         mortal = Mortal(store.store)
@@ -67,7 +67,7 @@ async def outcome(store, build, tasks, *, session="whole", settle=retry):
 
 
 async def told(store, session):
-    """What was said in each turn, and the state in the end."""
+    """Return what was said in each turn, and the state in the end."""
     case = store.session(session)
     turns = [turn async for turn in case.history()]
     checkpoint = case.at(turns[-1].number)
@@ -100,7 +100,7 @@ async def begun(store, build, tasks, *, session="begun", settle=retry):
 
 
 async def interrupted(store, build, tasks, at, *, after, session, settle=retry):
-    """What the tasks lead to when the worker dies at a write of the last one, and another worker finishes it.
+    """Return what the tasks lead to when the worker dies at a write of the last one, and another worker finishes it.
 
     The others were done by ``begun``: each interruption has a copy of that session.
     """

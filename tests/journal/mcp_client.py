@@ -16,7 +16,7 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 
 
 def server(ledger, *victim):
-    """How the server is started."""
+    """Return how the server is started."""
     return StdioServerParams(command=sys.executable, args=[str(SERVER), str(ledger), *map(str, victim)])
 
 

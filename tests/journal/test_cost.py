@@ -1,4 +1,4 @@
-"""What a turn costs that another process continues: its session is read once."""
+"""The cost of a turn that another process continues: its session is read once."""
 
 import asyncio
 from collections import Counter

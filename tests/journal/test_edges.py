@@ -1,4 +1,4 @@
-"""Where calls are made in ways that a journal could get wrong."""
+"""Calls that are made in ways that a journal could get wrong."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_a_call_in_doubt_is_not_forgotten_when_the_code_has_changed(memory
     desk.fail = "refund"
     await killed(memory, desk)
     other = Desk([B2], prompt="Be brief.")
-    with pytest.raises(ReplayDiverged, match=r"refund\(.*A1.*not known whether it took effect"):
+    with pytest.raises(ReplayDiverged, match=r"refund\(.*A1.*nobody knows whether it took effect"):
         await memory.session("case", other).resume()
     assert other.done == []
     result = await memory.session("case", other).resume(diverged="continue")

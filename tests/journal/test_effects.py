@@ -65,7 +65,7 @@ async def test_what_is_not_declared_is_not_repeated_and_the_turn_waits_with_the_
     [
         ("retry", 2, "refund of A1 is done"),
         ("done: refund 17", 1, "refund 17"),
-        ("fail", 1, "It is not known whether this call took effect; a human decided to treat it as failed."),
+        ("fail", 1, "Nobody knows whether this call took effect; a human decided to treat it as failed."),
     ],
 )
 async def test_a_human_settles_a_doubt(memory, answer, times, told):

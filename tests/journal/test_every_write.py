@@ -26,7 +26,7 @@ LEFT_OUT = {
 }
 
 BOTH = not os.environ.get("MIDTURN_AUTOGEN")
-"""Whether each write is interrupted before and after it: stores know nothing of AutoGen."""
+"""True if each write is interrupted before and after it: stores know nothing of AutoGen."""
 
 
 @pytest.mark.filterwarnings("ignore::midturn.errors.NotKept")

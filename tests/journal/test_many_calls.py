@@ -199,7 +199,7 @@ class Counting(MemoryStore):
 
 
 async def written(texts):
-    """What is written when calls with these results end at once."""
+    """Return what is written when calls with these results end at once."""
     store, archive = Counting(), Archive()
     ledger = Ledger(store, "case")
     await ledger.write(status="running", progress=ledger.progress)

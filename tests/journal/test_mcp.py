@@ -158,7 +158,7 @@ async def test_a_turn_can_be_cancelled_while_a_server_works(memory, ledger, benc
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert asyncio.all_tasks() <= before, "nothing of it goes on"
+    assert asyncio.all_tasks() <= before, "a task of it still runs"
     ledger.with_name("here").touch()
     assert results(await case.run(task="pay")) == ["paid A1"], "the server is there as before"
 

@@ -136,7 +136,7 @@ RECORDED = {
         b'"SystemMessagf"',
     ),
 }
-"""What is recorded, and a byte of the record that becomes another."""
+"""A record, and a byte of it that becomes another."""
 
 
 def ok_tool():
@@ -263,7 +263,7 @@ async def test_an_agent_with_a_timeout_of_its_own_for_an_inner_one_goes_on(memor
             token.cancel()
             run.cancel()
             await asyncio.wait({run})
-            return Response(chat_message=TextMessage(content="went on", source=self.name))
+            return Response(chat_message=TextMessage(content="continued", source=self.name))
 
         async def on_reset(self, cancellation_token): ...
 
@@ -277,7 +277,7 @@ async def test_an_agent_with_a_timeout_of_its_own_for_an_inner_one_goes_on(memor
         return Hasty(assistant(tools=[FunctionTool(pay, name="pay", description="pay")]), started)
 
     result = await memory.session("case", build).run(task="go")
-    assert result.messages[-1].content == "went on"
+    assert result.messages[-1].content == "continued"
 
 
 def test_ctrl_c_in_a_tool_ends_the_process_and_the_turn_is_cancelled(tmp_path):

@@ -1,4 +1,4 @@
-"""Whatever AutoGen takes as a client, a workbench, a memory or an executor is recorded, however odd its class is."""
+"""Every client, workbench, memory and executor that AutoGen accepts is recorded, however odd its class is."""
 
 import copy
 import dataclasses

@@ -28,7 +28,7 @@ from midturn.stores.memory import MemoryStore
 LONG = bool(os.environ.get("MIDTURN_LONG"))
 
 STEPS = {"ann": 6, "bob": 0, "cid": 3}
-"""How many rounds of the event loop each branch takes from an answer to what follows from it."""
+"""Rounds of the event loop that each branch takes from an answer to its consequence."""
 
 
 class Chance:

@@ -1,4 +1,4 @@
-"""Whatever raises inside a turn, and whatever it raises: the turn ends as plain AutoGen's run ends, and never hangs."""
+"""A turn in which anything raises anything ends as plain AutoGen's run ends, and never hangs."""
 
 import asyncio
 import gc
@@ -175,7 +175,7 @@ TASK = "```python\nprint(1)\n```"
 ERRORS = {each.__name__: each for each in (RuntimeError, asyncio.CancelledError, GeneratorExit, Odd, SystemExit)}
 TOOLS = ("an async tool", "a tool in a thread")
 IN_A_TASK = (*TOOLS, "call_tool", "call_tool_stream")
-"""What plain AutoGen calls in a task whose exceptions it loses."""
+"""Functions that plain AutoGen calls in a task whose exceptions it loses."""
 CASES = [
     *((place, shape, error) for place in AGENTS for shape in ("agent", "team") for error in ERRORS),
     *((place, "team", error) for place in IN_TEAMS for error in ERRORS),
@@ -194,7 +194,7 @@ def build(place, shape, error, *, stream=False):
 
 
 def outcome_of_plain(place, shape, error):
-    """What plain AutoGen does: it tells the model, it raises, or it waits for ever."""
+    """Return what plain AutoGen does: it tells the model, it raises, or it waits for ever."""
     if place in TOOLS and error == "RuntimeError":
         return "told"
     lost = place in IN_A_TASK or (shape == "team" and error != "RuntimeError" and place not in IN_TEAMS)

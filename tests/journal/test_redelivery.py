@@ -233,8 +233,8 @@ async def test_the_first_turn_that_succeeds_says_what_all_failed_turns_before_it
     await deliver_another(memory, desk_of("unsafe", [B2]))
     result = await memory.session("case", OwnDesk()).run(task="two")
     assert [note.partition(" failed after ")[::2] for note in result.notes] == [
-        ("turn 1", 'refund({"order":"A1"}); this turn does not know of that'),
-        ("turn 4", 'refund({"order":"B2"}); this turn does not know of that'),
+        ("turn 1", 'refund({"order":"A1"}); the agents of this turn do not know of that'),
+        ("turn 4", 'refund({"order":"B2"}); the agents of this turn do not know of that'),
     ]
     assert (await memory.session("case", OwnDesk()).run(task="three")).notes == ()
 

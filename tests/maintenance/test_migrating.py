@@ -44,7 +44,7 @@ def secretive():
 
 
 async def each(store, *workers, ids=None, limit=None):
-    """What became of the sessions, by their ids."""
+    """Return what became of the sessions, by their ids."""
 
     async def listed():
         for id_ in ids or [info.id async for info in store.sessions()]:
@@ -239,10 +239,7 @@ async def test_a_session_that_has_gone_on_is_not_rolled_back(store):
     before = await dump(store, "case")
     results = await each(store, RollbackRun(store.store, run="desk-v2"))
     assert {id_: result.became for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
-    assert (
-        "has continued since to turn 3; in Python, fork(ANOTHER_ID, at=1) begins another session"
-        in results["case"].reason
-    )
+    assert "has continued since to turn 3; checkpoint 1 has the state before the run" in results["case"].reason
     assert await dump(store, "case") == before
 
 
@@ -255,7 +252,7 @@ async def test_a_session_that_went_on_to_a_later_version_is_reported(memory):
     await memory.session("case", newest).run(task="two")
     (result,) = (await each(memory, RollbackRun(memory.store, run="desk-v2"))).values()
     assert result.became == "failed"
-    assert "fork(ANOTHER_ID, at=1) begins" in result.reason
+    assert "; checkpoint 1 has the state before the run" in result.reason
 
 
 async def test_several_runs_are_undone_one_after_the_other(store):
@@ -280,7 +277,7 @@ async def test_several_runs_are_undone_one_after_the_other(store):
     assert await case.at(number + 1).tree() == await case.at(3).tree()
     await store.session("case", newest).run(task="And?")
     (result,) = (await each(store, RollbackRun(store.store, run="desk-v3"))).values()
-    assert "fork(ANOTHER_ID, at=5) begins" in result.reason
+    assert "; checkpoint 5 has the state before the run" in result.reason
 
 
 async def test_a_run_without_a_name_undoes_nothing(memory):
@@ -387,7 +384,7 @@ async def test_a_store_that_is_full_ends_the_run(memory, monkeypatch):
 
 
 async def test_what_was_appended_after_a_rollback_is_not_mixed_up(store):
-    """The migrated state has more messages in the same list, and the list goes on from where it was before."""
+    """The migrated state has more messages in the same list, and the list continues from its earlier end."""
     case = store.session("case", blueprint())
     await case.run(task="one")
     new = blueprint(2)

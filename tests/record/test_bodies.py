@@ -1,4 +1,4 @@
-"""Python looks for garbage again when what was built is there, and damaged rows of bodies are refused."""
+"""Python looks for garbage again when the messages are built, and damaged rows of bodies are refused."""
 
 import gc
 

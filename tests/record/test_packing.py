@@ -40,12 +40,12 @@ class Checkpoint:
 
 
 def appending(appends):
-    """What of a checkpoint's row says what it appended."""
+    """Return the part of a checkpoint's row that says what it appended."""
     return orjson.dumps({"v": 1, "appends": plain_appends(appends)})
 
 
 class Stored:
-    """What a session's store would hold: rows as bytes, written one checkpoint after the other."""
+    """The rows of a session as a store would hold them: bytes, written one checkpoint after the other."""
 
     def __init__(self):
         self.bodies = []

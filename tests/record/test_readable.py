@@ -1,4 +1,4 @@
-"""What people read before they decide: all of it, and nothing that they cannot see."""
+"""The texts that people read before they decide are whole, and have nothing invisible."""
 
 import unicodedata
 

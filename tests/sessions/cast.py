@@ -1,4 +1,4 @@
-"""Who plays in the tests of sessions: agents with a scripted model, and what they should have said."""
+"""The cast of the tests of sessions: agents with a scripted model, and what they should have said."""
 
 import asyncio
 
@@ -71,13 +71,13 @@ async def seen(run, after=0):
 
 
 async def uninterrupted(factory, *tasks):
-    """What plain AutoGen says to these tasks, one after the other."""
+    """Return what plain AutoGen says to these tasks, one after the other."""
     live = factory()
     return [transcript(await live.run(task=task)) for task in tasks]
 
 
 async def expected(*tasks):
-    """What the usual assistant says last to these tasks."""
+    """Return what the usual assistant says last to these tasks."""
     return (await uninterrupted(agents()[0], *tasks))[-1]["messages"][-1]["content"]
 
 

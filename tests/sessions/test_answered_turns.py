@@ -1,4 +1,4 @@
-"""What people have answered is never lost: such a turn can be cancelled or fail, and only discard() drops it."""
+"""Answers of people are never lost: such a turn can be cancelled or fail, and only discard() drops it."""
 
 import asyncio
 
@@ -32,12 +32,12 @@ def team(*steps):
 
 
 async def answers(session, turn=1):
-    """What people have answered in a turn, in order."""
+    """Return what people have answered in a turn, in order."""
     return [decision.answer for decision in (await session.turn(turn)).decisions]
 
 
 def heard(result):
-    """What the person in the team has said."""
+    """Return what the person in the team has said."""
     return [message.content for message in result.messages if message.source == "user" and message.type != "UserInput"]
 
 

@@ -42,7 +42,7 @@ async def cancelled(how, run, reached):
     if not task.done():
         task.cancel()
         await asyncio.wait({task})
-        pytest.fail(f"the run went on after it was cancelled by {how}")
+        pytest.fail(f"the run continued after it was cancelled by {how}")
     if how == "timeout":
         assert isinstance(task.exception(), TimeoutError)
     else:
@@ -50,7 +50,7 @@ async def cancelled(how, run, reached):
 
 
 class Slow:
-    """What takes a minute when a message says "slow", and tells when it has begun."""
+    """Work that takes a minute when a message says "slow", and reports its beginning."""
 
     def __init__(self):
         self.reached = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What a turn costs while its session lives: two writes and one for each call, and nothing is read or built again."""
+"""The cost of a turn while its session lives: two writes and one for each call, and nothing is read or built again."""
 
 import asyncio
 from collections import Counter
@@ -99,7 +99,7 @@ async def known_key(case):
 
 
 async def rows_read(turns):
-    """How many rows readers get of a session with so many turns, each of which failed before and said much."""
+    """Count the rows that readers get of a session with so many turns, each of which failed before and said much."""
     counted, read = Rows(MemoryStore()), {}
     factory, _ = agents(*[step for turn in range(turns) for step in (RuntimeError("busy"), f"{turn} " * 60)])
     async with midturn.open(store=counted) as store:
@@ -138,7 +138,7 @@ async def test_a_part_of_the_history_is_the_same_as_in_the_whole(memory, size):
 
 
 async def test_a_body_is_found_in_a_row_with_many_others(memory):
-    """A task of many short messages makes rows with dozens of bodies; one message of it is said again later."""
+    """A task of many short messages makes rows with dozens of bodies; a later task repeats one of them."""
     factory, _ = agents()
     case = memory.session("case", factory)
     task = [

@@ -1,4 +1,4 @@
-"""Whoever is cut off from the events of a turn, again and again, misses none and sees none twice."""
+"""A consumer who is disconnected from the events of a turn, again and again, misses none and sees none twice."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What can be read of a session: its turns and its checkpoints."""
+"""Reading a session: its turns and its checkpoints."""
 
 from dataclasses import replace
 from datetime import UTC

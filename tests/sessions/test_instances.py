@@ -1,4 +1,4 @@
-"""Which live agent a session runs, and in what state it is left."""
+"""The live agent that a session runs, and the state in which a turn leaves it."""
 
 import asyncio
 

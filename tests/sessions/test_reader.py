@@ -1,4 +1,4 @@
-"""What can be read of a session without running it: how it stands, its open turn, the calls of a turn."""
+"""Reading a session without running it: its status, its open turn, the calls of a turn."""
 
 import asyncio
 import sqlite3

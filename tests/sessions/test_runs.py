@@ -1,4 +1,4 @@
-"""A turn that goes on when whoever asked for it goes away."""
+"""A turn that continues when its caller goes away."""
 
 import asyncio
 import logging

@@ -161,7 +161,7 @@ class Mortal:
 
 @pytest.fixture
 def nobody(monkeypatch):
-    """Whoever held a lease is dead."""
+    """Pretend that the holder of every lease is dead."""
     monkeypatch.setattr("midturn.lease.ledger.is_dead", lambda _owner: True)
 
 
@@ -201,7 +201,7 @@ async def test_words_count_once_wherever_a_worker_dies(memory):
 
 
 async def told(store, session):
-    """What was answered and what was said in each turn."""
+    """Return what was answered and what was said in each turn."""
     turns = [turn async for turn in store.session(session).history()]
     return [
         ([decision.answer for decision in turn.decisions], [message.content for message in turn.messages])

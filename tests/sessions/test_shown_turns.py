@@ -1,4 +1,4 @@
-"""What readers show of a turn: AutoGen's messages, and those of a turn that has no result yet."""
+"""Turns as readers show them: AutoGen's messages, also of a turn that has no result yet."""
 
 import asyncio
 

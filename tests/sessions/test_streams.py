@@ -161,7 +161,7 @@ def _ask_with(live, ask):
 
 
 async def _said_until_asked(live):
-    """What plain AutoGen says before it asks a person who never answers."""
+    """Return what plain AutoGen says before it asks a person who never answers."""
     asked, said = asyncio.Event(), []
 
     async def never(*_, **__):

@@ -1,4 +1,4 @@
-"""What can be given to a turn, what is refused, and what a turn gives while it runs."""
+"""Tasks that a turn accepts and rejects, and the events of a turn while it runs."""
 
 import asyncio
 import math

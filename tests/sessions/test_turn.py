@@ -1,4 +1,4 @@
-"""What a turn promises: its input is kept, it is atomic, and when it fails nothing has happened."""
+"""The promises of a turn: its input is kept, it is atomic, and a failed turn changes nothing."""
 
 import asyncio
 from unittest.mock import AsyncMock

@@ -1,4 +1,4 @@
-"""What is special to files: torn and flipped bytes, fsync, full disks, names, locks, and other processes."""
+"""Special to files: torn and flipped bytes, fsync, full disks, names, locks, and other processes."""
 
 import asyncio
 import errno
@@ -86,7 +86,7 @@ def forget(store):
 
 
 async def three_writes(store):
-    """What was said before the last of three writes, and after it."""
+    """Return what readers see before the last of three writes, and after it."""
     await store.write(a_write(owner="me", lease=30.0, labels={"team": "claims"}, rows=[a_row(1), a_row(2, b"")]))
     await store.write(a_write(seq=1, data=b"\xff\n", rows=[a_row(3), a_row(1, kind=Kind.DECISION)]))
     old = await said(store)

@@ -1,4 +1,4 @@
-"""What is special to Postgres: a server that goes and comes, rights, versions of its tables, and people with SQL."""
+"""Special to Postgres: a server that goes and comes, rights, versions of its tables, and people with SQL."""
 
 import asyncio
 import logging
@@ -331,7 +331,7 @@ async def test_a_write_of_another_is_not_taken_for_ours(url, proxy):
         await other.write(a_write(seq=2))
         # It may have been ours that others have followed, or not.
         proxy.cut_before_request()
-        with pytest.raises(OutcomeUnknown, match="written by others since"):
+        with pytest.raises(OutcomeUnknown, match="others have written session"):
             await store.write(a_write(seq=1))
         assert (await store.head("case-42")).seq == 3
 

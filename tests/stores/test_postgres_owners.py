@@ -234,7 +234,7 @@ END $do$
 
 
 async def test_no_operator_of_a_stranger_is_taken_for_one_of_postgres():
-    """Whoever may create in a schema of the search path can make operators that fit better than those of Postgres."""
+    """Keep out operators of strangers: one in a schema of the search path may fit better than that of Postgres."""
     with Postgres() as server:
         async with midturn.open(server.url) as store:
             await store.store.write(a_write("case-1", data=b'{"turn": 1}', rows=[a_row(1), a_row(1, kind=Kind.TURN)]))

@@ -1,4 +1,4 @@
-"""How the stores that midturn ships give back the space of calls: the file that is written anew, and older tables."""
+"""Pruning gives back the space of calls: the file that is written anew, and the tables."""
 
 import asyncio
 import errno

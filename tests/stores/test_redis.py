@@ -1,4 +1,4 @@
-"""What is special to Redis: its keys, connections that break, servers that fail over, and what they may lose."""
+"""Special to Redis: its keys, connections that break, servers that fail over, and what they may lose."""
 
 import asyncio
 import os
@@ -134,7 +134,7 @@ async def caught_up(primary, replica):
 
 
 async def expired(server, key):
-    """What has a time to live comes to its end now."""
+    """Let everything with a time to live expire now."""
     assert server.execute("TTL", key) > 0
     server.execute("PEXPIRE", key, 1)
     await until(lambda: not server.execute("EXISTS", key))
@@ -377,7 +377,7 @@ async def test_a_cut_while_the_id_is_indexed_is_tried_again(store, far, proxy):
 
 
 def still(found):
-    """What was read, without the moment of reading."""
+    """Return what was read, without the moment of reading."""
     return [replace(item, now=0.0) if isinstance(item, Head) else item for item in found]
 
 

@@ -166,7 +166,7 @@ def test_a_store_without_options_refuses_them(url, tmp_path, monkeypatch):
 
 @pytest.fixture
 def schemes(monkeypatch):
-    """What is registered in a test is forgotten after it."""
+    """Forget after a test what it has registered."""
     monkeypatch.setattr(registry, "_openers", dict(registry._openers))
 
 

@@ -1,4 +1,4 @@
-"""What stores behind a network have in common, with a server that says what the test wants."""
+"""The common part of stores behind a network, with a server that says what the test wants."""
 
 import asyncio
 

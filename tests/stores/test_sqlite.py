@@ -1,4 +1,4 @@
-"""What is special to SQLite: one file, its locks, its damage, and other processes at it."""
+"""Special to SQLite: one file, its locks, its damage, and other processes that use it."""
 
 import asyncio
 import os
@@ -99,7 +99,7 @@ def locked(path):
 
 
 def query(path, sql):
-    """What another connection finds in the file."""
+    """Return what another connection finds in the file."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(sql).fetchall()
 

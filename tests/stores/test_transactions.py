@@ -76,7 +76,7 @@ class Opened:
             await store.close()
 
     def sql(self, statement):
-        """What a program that knows nothing of midturn finds."""
+        """Return what a program that knows nothing of midturn finds."""
         if self.kind == "postgres":
             return server().execute(statement)
         with closing(sqlite3.connect(self.path)) as db:
@@ -138,7 +138,7 @@ async def test_the_statements_and_the_write_take_effect_together(at, store):
         assert await transaction.execute(f"SELECT id, item FROM {at.table}") == [(1, "pump")]
         assert at.orders() == []
         if at.many:
-            assert (await store.head("case-42")).seq == 1, "reading goes on"
+            assert (await store.head("case-42")).seq == 1, "readers still read"
         written = await transaction.write(a_write(seq=1, rows=[a_row(2, kind=Kind.CALL)], prune=2))
         assert at.orders() == ["pump"]
         assert (await store.head("case-42")).token == written.token

@@ -1,4 +1,4 @@
-"""The stores that midturn ships pass the suite that it ships, on every server that can be had here."""
+"""The stores that midturn ships pass the suite that it ships, on every server that is available here."""
 
 from contextlib import asynccontextmanager
 from functools import cache

@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
-"""What type checkers see of the public API. `make check` reads this file, and nothing runs it.
+"""The public API as type checkers see it. `make check` reads this file, and nothing runs it.
 
 Both checkers also report an ignore that is not needed: each one below proves that a wrong call is rejected.
 """

@@ -61,7 +61,7 @@ class World:
 
 
 def acceptable(messages):
-    """Whether a provider takes a request: every call with its result right after it, no result else, nothing empty."""
+    """Return whether a provider accepts a request: each call has its result right after it, and nothing is empty."""
     waiting = set()
     for message in messages:
         if isinstance(message, FunctionExecutionResultMessage):

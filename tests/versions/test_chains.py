@@ -27,7 +27,7 @@ TOOLS = ("look", "seek", "find")
 
 @dataclass(frozen=True)
 class Spec:
-    """What is built: a kind of team or one agent, its agents, and the name of the tool that each has."""
+    """A spec: a kind of team or one agent, its agents, and the name of the tool that each has."""
 
     kind: str
     names: tuple[str, ...]
@@ -75,7 +75,7 @@ def specs(draw):
 
 @st.composite
 def steps(draw, spec):  # noqa: PLR0911 - one for each verb
-    """A migration, and what is built after it."""
+    """A migration, and the spec after it."""
     verbs = ["redact", "truncate", "nothing"]
     verbs += ["rename_agent"] if spec.kind != "agent" else []
     verbs += ["add_agent"] if spec.kind != "agent" and len(spec.names) < len(NAMES) else []
@@ -114,7 +114,7 @@ def steps(draw, spec):  # noqa: PLR0911 - one for each verb
 
 @st.composite
 def histories(draw):
-    """What a session was told, and the specs of its versions with the migrations between them."""
+    """Return the tasks of a session, and the specs of its versions with the migrations between them."""
     spec = draw(specs())
     chain = [(None, spec)]
     for _ in range(draw(st.integers(1, 3))):
@@ -131,7 +131,7 @@ def blueprint(chain, seen=None):
 
 
 async def fitted(spec, tree):
-    """The tree as what is built has it."""
+    """Return the tree as the built agents have it."""
     framework, live = AutoGen(), spec.build()
     tree = await framework.fill(live, tree)
     return tree, as_json((await framework.load(live, await framework.fit(live, tree))).captured)

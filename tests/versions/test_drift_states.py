@@ -9,8 +9,8 @@ from scripted import Scripted
 import midturn
 from midturn.errors import Drifted
 
-TOTAL = "$.beside.tools/add/func.total is in what was built, and the state does not have it"
-NOTE = "$.beside.tools/add/func.orders[0].note is in what was built, and the state does not have it"
+TOTAL = "$.beside.tools/add/func.total is in the object that was built, and not in the state"
+NOTE = "$.beside.tools/add/func.orders[0].note is in the object that was built, and not in the state"
 
 
 class Cart:
@@ -76,7 +76,7 @@ async def test_what_got_lost_from_a_state_is_told(memory, caplog):
     await memory.session("case").save(tree, origin="import")
     assert await memory.load("case", early()) == 2
     (warning,) = told(caplog)
-    assert "$.beside.tools/add/func.orders is in what was built" in warning
+    assert "$.beside.tools/add/func.orders is in the object that was built" in warning
 
 
 async def test_a_policy_may_refuse_it_and_nothing_is_written(memory):

@@ -12,7 +12,7 @@ from midturn.errors import InvalidArgument, MigrationFailed, MissingMigration, U
 
 
 async def seq(store):
-    """How often the session was written."""
+    """Count the writes of the session."""
     return (await store.store.head("case")).seq
 
 
@@ -167,7 +167,7 @@ BAD = {
     "changes its input": (change_in_place, "changed its input in place"),
     "makes no JSON of it": (ruin, "changed its input in place"),
     "names nobody": (lambda state: state.rename_agent("nobody", "else"), "nobody"),
-    "returns what does not fit": (break_a_message, "does not fit what was built"),
+    "returns what does not fit": (break_a_message, "does not fit the agents that were built"),
     "returns what cannot be stored": (
         lambda state: state.edit(lambda tree: tree["state"].update(x=float("nan"))),
         r"state\.x",

@@ -110,7 +110,7 @@ EDITS = {
     "map_messages": lambda state: state.map_messages(
         lambda message: json.loads(json.dumps(message).replace("refund", "pay_back"))
     ),
-    "nothing is said of it": same,
+    "no mention of it": same,
 }
 
 
@@ -173,4 +173,4 @@ async def test_the_answer_of_a_human_is_used_or_refused(memory, how):
         assert "MY ANSWER" in str(result.messages)
     else:
         turn = [turn async for turn in memory.session("case").history()][-1]
-        assert turn.status in ("waiting", "failed"), "it is still there to be gone on with"
+        assert turn.status in ("waiting", "failed"), "it is still there to be continued"

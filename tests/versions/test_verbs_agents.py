@@ -1,4 +1,4 @@
-"""Agents are renamed, removed, added and begun anew, and the next turn goes on with all that was said."""
+"""Agents are renamed, removed, added and reset, and the next turn continues the whole conversation."""
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent

@@ -1,4 +1,4 @@
-"""What holds of all verbs, whatever the state: nothing is changed in place, and what comes out is sound."""
+"""Laws of all verbs, whatever the state: nothing is changed in place, and the result is sound."""
 
 import json
 from copy import deepcopy
@@ -21,7 +21,7 @@ def usual(kind, source, content, number, **more):
 
 @st.composite
 def conversations(draw):
-    """What an agent's model is shown, and the events that its team saw, with calls and their results."""
+    """Return what an agent's model is shown, and the events that its team saw, with calls and their results."""
     speaker = draw(st.sampled_from(AGENTS))
     shown, thread = [], []
     for number in range(draw(st.integers(0, 5))):

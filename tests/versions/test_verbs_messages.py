@@ -1,4 +1,4 @@
-"""Messages and memories are changed, and the next turn goes on with what is left of them."""
+"""Messages and memories are changed, and the next turn continues with what is left of them."""
 
 import json
 from base64 import b64encode

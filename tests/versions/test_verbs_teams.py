@@ -53,7 +53,7 @@ NEXT = {
     ("GraphFlow", "Swarm"): "bob",
     ("MagenticOneGroupChat", "RoundRobinGroupChat"): "ann",
 }
-"""Whose turn it is after one has become the other."""
+"""The next speaker after one kind of team has become the other."""
 
 
 @pytest.mark.parametrize(("old", "new"), list(itertools.permutations(NAMES, 2)))

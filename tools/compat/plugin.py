@@ -162,7 +162,7 @@ def _is_a_call(name: str) -> bool:
 
 
 def rebuilt(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Return a new object, built with the arguments of the old one; what only talks to the world is shared."""
+    """Return a new object, built with the arguments of the old one; objects that only talk to the world are shared."""
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]

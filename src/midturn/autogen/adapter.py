@@ -148,8 +148,10 @@ class AutoGen:
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
         return run_stream.stream(run, given, messages, stops)
 
-    def turn(self, live: Any, stored: StoredTurn, *, said: Sequence[Event] | None = None, told: bool = False) -> Turn:
-        return conversion.turn(live, stored, said, told=told)
+    def turn(
+        self, live: Any, stored: StoredTurn, *, said: Sequence[Event] | None = None, as_text: bool = False
+    ) -> Turn:
+        return conversion.turn(live, stored, said, as_text=as_text)
 
     def result(
         self,

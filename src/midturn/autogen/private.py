@@ -353,7 +353,7 @@ async def fill_selector_context(team: SelectorGroupChat) -> None:
     setattr(selector, MANAGER_THREAD, thread)
 
 
-def let_swarm_go_on(team: Swarm) -> None:
+def let_swarm_continue(team: Swarm) -> None:
     """Let the agent that handed off to somebody outside the team, such as a user, continue with the answer.
 
     AutoGen accepts such an answer only as a handoff message to a participant.
@@ -382,7 +382,7 @@ def let_swarm_go_on(team: Swarm) -> None:
     swarm.validate_group_state, swarm.select_speaker = validate_group_state, select_speaker
 
 
-def let_plan_go_on(team: MagenticOneGroupChat) -> None:
+def let_plan_continue(team: MagenticOneGroupChat) -> None:
     """Let a run without a task continue the plan; AutoGen raises an error."""
     orchestrator = manager(team)
     if "on_message_impl" in vars(orchestrator):

@@ -102,7 +102,7 @@ def answer(
                     await conversation.answer(text, question=question, arguments=arguments)
             except (InvalidArgument, Conflict) as error:
                 if (isinstance(error, Conflict) or error.path in ("question", "answer", "arguments")) and not as_json:
-                    error.add_note(f"see what is asked: {command_line('answer', session, url=url)}")
+                    error.add_note(f"see the questions: {command_line('answer', session, url=url)}")
                 raise
 
     if answer is None:
@@ -140,7 +140,7 @@ def discard(*, session: str, yes: bool, by: str | None, timeout: float, busy: Bu
             words = command_line("discard", session, url=url, flags=("--yes",))
             raise click.UsageError(f"there is no terminal to confirm this; type {words}")
         if not click.confirm(clean(f"Give up turn {turn} of {session}, which {_WHY[info.status]}?"), err=True):
-            note("nothing was given up")
+            note("gave nothing up")
             return 1
     given = opened and run(give_up())
     if as_json:
@@ -166,7 +166,7 @@ def _look(session: str, *, url: str, as_json: bool) -> None:
         asked = {"turn": turn.number if turn is not None else None, "questions": questions_json(questions)}
         print_json({"session": session} | asked | {"calls": calls_json(turn.calls if turn is not None else ())})
     elif turn is None:
-        say(f"nothing is asked: no turn of {session} waits for an answer")
+        say(f"no question is open: no turn of {session} waits for an answer")
     else:
         print_calls(turn)
         say(f"turn {turn.number} of {session} waits for {waits(questions)}")

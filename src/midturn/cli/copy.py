@@ -46,9 +46,10 @@ AGAIN = "run the same command again to continue where it stopped"
 def copy(*, source: str, target: str, sessions: tuple[str, ...], all_: bool, as_json: bool) -> int:
     """Copy sessions with their whole history to another store.
 
-    Every copy is read back and compared. The store at SRC_URL does not change. Run the command again at any time: an
-    interrupted copy continues where it stopped, and sessions that have continued in SRC_URL are updated. A session that
-    has continued in DST_URL is skipped and reported. A session with a running turn is skipped, and the exit code is 1.
+    The command reads every copy back and compares it with the source. The store at SRC_URL does not change. Run the
+    command again at any time: it continues an interrupted copy where it stopped, and updates sessions that have
+    continued in SRC_URL. It skips and reports a session that has continued in DST_URL. It skips a session with a
+    running turn, and the exit code is then 1.
     """
     if bool(sessions) == all_:
         raise click.UsageError("give either --session ID, which can be repeated, or --all")

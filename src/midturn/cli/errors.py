@@ -125,7 +125,7 @@ def _sentence(error: MidturnError) -> str:
     text = str(error).removesuffix(f"\n{error.hint}")
     match error:
         case SessionBusy() if error.owner != HUMAN:
-            return f"session {error.session!r} is held by another worker: {error.owner}"
+            return f"another worker holds session {error.session!r}: {error.owner}"
         case TurnFailed() | TurnTimeout() | ReplayDiverged():
             return text.partition("\n")[0]  # more lines may be a traceback of the agent's
         case Misfit():
@@ -149,7 +149,7 @@ def _hints(error: BaseException) -> list[str]:
 def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # noqa: C901, PLR0911 - one for each kind
     """Return what to type next. The type of an error decides, and for some types whether the library has a hint."""
     resume = command_line("resume", given.app, session, url=given.url)
-    look = f"see what is asked: {command_line('answer', session, url=given.url)}"
+    look = f"see the questions: {command_line('answer', session, url=given.url)}"
     discard = f"give the turn up: {command_line('discard', session, url=given.url)}"
     match error:
         case SessionBusy(owner="a human") | InDoubt():

@@ -117,4 +117,4 @@ def _print_sessions(found: list[SessionInfo], url: str) -> None:
     if "interrupted" in shown:
         note(f"finish interrupted turns: {command_line('resume', 'APP', url=url, flags=['--all'])}")
     if "waiting" in shown:
-        note(f"see what is asked: {command_line('answer', 'SESSION', url=url)}")
+        note(f"see the questions: {command_line('answer', 'SESSION', url=url)}")

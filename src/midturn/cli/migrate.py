@@ -42,10 +42,15 @@ def _bulk(command: Callable[..., int]) -> Callable[..., int]:
         label_option("Only sessions with this label; repeatable."),
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N changed sessions."),
         click.option(
-            "--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Sessions at the same time."
+            "--jobs",
+            type=click.IntRange(1, 64),
+            metavar="N",
+            default=4,
+            show_default=True,
+            help="Sessions at the same time.",
         ),
         click.option(
-            "--samples", type=click.IntRange(min=0), default=3, show_default=True, help="Number of changes to show."
+            "--samples", type=click.IntRange(min=0), metavar="N", default=3, show_default=True, help="Changes to show."
         ),
     ):
         command = option(command)
@@ -120,7 +125,7 @@ def rollback(
     """Undo the migration RUN.
 
     `midturn migrate` prints the name of its run. Each session of the run gets a new checkpoint with its earlier state
-    and version. Sessions that have continued since are skipped and reported. Sessions that migrated by themselves
+    and version. The command skips and reports sessions that have continued since. Sessions that migrated by themselves
     belong to no run. The exit code is 1 if a session could not be rolled back.
     """
     from midturn.maintenance.migrating import RollbackRun

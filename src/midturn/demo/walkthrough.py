@@ -90,14 +90,14 @@ async def _demo(out: _Quiet) -> Report:
             environment[MODEL_URL] = stack.enter_context(local_server())
         url = f"sqlite:///{Path(folder, 'demo.db')}"
 
-        out.title("1. A process is told a fact.")
+        out.title("1. Tell a process a fact.")
         worker = await _start(out, environment, "tell", url, FACT)
         out.line("customer", FACT)
         told = await _answer(worker)
         out.line("support_agent", told["answer"], "green")
         out.line("midturn", f"saved as checkpoint {told['checkpoint']}", "dim")
 
-        out.title("2. Another process is asked, and killed with SIGKILL in the middle of the turn.")
+        out.title("2. Ask another process, and kill it with SIGKILL in the middle of the turn.")
         worker = await _start(out, environment, "tell", url, QUESTION)
         out.line("customer", QUESTION)
         await _line(worker)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Divergence:
-    """The differences from the record. With ``go_on``, recorded calls count as done even if they do not fit."""
+    """The differences from the record. If ``tolerant``, recorded calls count as done even if they do not fit."""
 
     def __init__(
-        self, ledger: Ledger, recorded: Recorded, *, tools: Collection[str] | None = None, go_on: bool = False
+        self, ledger: Ledger, recorded: Recorded, *, tools: Collection[str] | None = None, tolerant: bool = False
     ) -> None:
         self._ledger = ledger
         self._recorded = recorded
         self._tools = tools
         """The tools of today's code; ``None`` if that is unknown."""
-        self._go_on = go_on
+        self._tolerant = tolerant
         self._notes: dict[str, None] = {}
         self._begun: dict[str, dict[str, str]] = {}
         """The tool calls that were begun, never completed, and not made in this attempt: by the tool, then by key."""
@@ -101,17 +101,17 @@ class Divergence:
         done = [found for tool, found in self._recorded.effects().items() if counts(tool)]
         rows = {number: entry.row for found in done for number, entry in found.items()}
         begun = [each for tool, found in self._begun.items() if counts(tool) for each in found.values()]
-        doubt = "and it is not known whether it took effect"
+        doubt = "and nobody knows whether it took effect"
         return [*(shown_row(rows[number]) for number in sorted(rows)), *(f"{each}, {doubt}" for each in begun)]
 
     def _error(self, lost: Sequence[str], now: str | None) -> ReplayDiverged | None:
-        if not lost or self._go_on:
+        if not lost or self._tolerant:
             return None
         session, turn = self._ledger.session, self._ledger.progress.turn
         instead = f"now it {now}" if now else "now it ends without them"
         return ReplayDiverged(
             f"turn {turn} of session {session!r} was interrupted after {', '.join(lost)}; the code has changed "
-            f"since, and {instead}.\nWhat is recorded is not repeated.",
+            f"since, and {instead}.\nmidturn does not repeat recorded work.",
             session=session,
             turn=turn,
             recorded=lost,

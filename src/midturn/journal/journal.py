@@ -103,7 +103,7 @@ class Journal:
         if request.approval:
             arguments, refusal = await self._approval(request, nth)
             if refusal is not None:
-                return await self._complete(request, nth, _told(request, refusal, failed=True))
+                return await self._complete(request, nth, _answer_of_text(request, refusal, failed=True))
             request = replace(request, arguments=arguments)
         if request.effect == "unsafe":
             known = await self._settle(request, nth)
@@ -202,14 +202,14 @@ class Journal:
                 except Exception as error:  # noqa: BLE001 - a user's function: the turn fails with its error
                     await self._appender.stop(error)
             dump = getattr(found, "model_dump_json", found.__str__)
-            return None if found is None else _told(request, str(dump()), failed=False)
+            return None if found is None else _answer_of_text(request, str(dump()), failed=False)
         for attempt in range(begun):
             decision = await self._question(request, "doubt", nth, did(_shown(request)), attempt)
             match decision["decision"]:
                 case "done":
-                    return _told(request, decision["text"], failed=False)
+                    return _answer_of_text(request, decision["text"], failed=False)
                 case "fail":
-                    return _told(request, FAILED, failed=True)
+                    return _answer_of_text(request, FAILED, failed=True)
                 case _:
                     continue
         return None
@@ -245,7 +245,8 @@ class Journal:
                     self._order.leave(completion)
                 if answer is None or not isinstance(error, Exception):
                     raise
-                answer = _told(request, f"{type(error).__name__}: {error}", failed=True)  # the database undid it
+                failure = f"{type(error).__name__}: {error}"
+                answer = _answer_of_text(request, failure, failed=True)  # the database undid it
         if completion is None:
             return await self._complete(request, nth, answer)
         await self._order.take(completion)
@@ -432,7 +433,7 @@ def _shown(request: Request) -> str:
     return readable_call(request.name, request.arguments)
 
 
-def _told(request: Request, text: str, *, failed: bool) -> Answer:
-    if request.told is None:
+def _answer_of_text(request: Request, text: str, *, failed: bool) -> Answer:
+    if request.result_of_text is None:
         raise AssertionError(f"a call of the kind {request.what!r} is never in doubt")
-    return Answer(value=request.told(text, failed))
+    return Answer(value=request.result_of_text(text, failed))

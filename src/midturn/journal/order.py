@@ -133,7 +133,7 @@ class Order:
         self._running += 1
 
     def end(self) -> None:
-        """Count a call as running no longer: it failed, or its completion was added."""
+        """Count a call as no longer running: it failed, or its completion was added."""
         self._running -= 1
         self._look()
 

@@ -159,7 +159,7 @@ class Recorded:
         return self._announced[key] > 0
 
     def answered(self, path: str) -> Entry | None:
-        """Return the next answer of a model at this path, if something was done on the strength of it.
+        """Return the next answer of a model at this path, if something was done because of that answer.
 
         Either a human has answered a later question, or an earlier turn with the same key got the answer. If the model
         were asked again, it might answer something else.

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from midturn.store import Store, Transaction, Transactional
 
 LEASE = 30.0
-"""Seconds for which a lease is taken, unless the store was opened with others; it is renewed while a turn runs."""
+"""Seconds that a lease lasts, unless the store was opened with another length. The worker of a turn renews it."""
 SHORTEST_LEASE, LONGEST_LEASE = 3.0, 3600.0
-"""Limits of that option. A shorter lease would be lost to a busy moment; a longer one holds up others after a crash."""
+"""Limits of the option ``lease``. A busy worker would lose a shorter one; a longer one delays others after a crash."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two reads of a lease that another worker holds."""
 LOOKS = 20
@@ -215,7 +215,7 @@ class Ledger:
             left = until - time.monotonic()
             if left <= 0:
                 raise SessionBusy(
-                    f"session {self.session!r} is held by {owner}",
+                    f"worker {owner} holds session {self.session!r}",
                     session=self.session,
                     owner=owner,
                     hint="Try again, or wait longer: session(..., timeout=60).",
@@ -352,7 +352,7 @@ class Ledger:
         if _name_of(found) == _name_of(head):  # nobody has written, so a row of the write is in the way
             raise self.uncounted()
         raise LeaseLost(
-            f"session {self.session!r} was taken over by another worker, which will finish the turn",
+            f"another worker took over session {self.session!r} and will finish the turn",
             session=self.session,
         )
 

@@ -158,11 +158,11 @@ class RollbackRun:
         number, line = ledger.progress.checkpoint, _Line(ledger)
         row = await line.of(number)
         if row is None or row.run != self._run:
-            since = await self._went_on(line, row)
+            since = await self._continued_since(line, row)
             if since is None:
                 return Result(session=session, became="unchanged")
-            way = f"in Python, fork(ANOTHER_ID, at={since}) begins another session with the state before the run"
-            return Result(session=session, became="failed", reason=f"has continued since to turn {number}; {way}")
+            reason = f"has continued since to turn {number}; checkpoint {since} has the state before the run"
+            return Result(session=session, became="failed", reason=reason)
         if (held := _held(ledger)) is not None:
             return held
         archive = Archive()
@@ -175,7 +175,7 @@ class RollbackRun:
             await _write(ledger, archive, before.tree, stamp, "rollback")
         return Result(session=session, became="changed", before=stored.tree, after=before.tree)
 
-    async def _went_on(self, line: _Line, row: CheckpointRow | None) -> int | None:
+    async def _continued_since(self, line: _Line, row: CheckpointRow | None) -> int | None:
         """Return the checkpoint before the run, if the run migrated the session and it has continued since."""
         while row is not None:
             if row.run == self._run:

@@ -114,8 +114,8 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     ) -> Run[EventT_co, ResultT_co]:
         """Take what a user said as :meth:`say` does, in a turn that continues when the caller goes away.
 
-        The run has the events of the turn that the text leads to. It is returned when the text is durable; an
-        interrupted turn is finished before that.
+        The run has the events of the turn that the text leads to. This returns the run when the text is durable. Before
+        that, it finishes an interrupted turn.
         """
         words = Words(text=text, by=check_by(by))
         given = Input(task=self._framework.accept(words.text), streamed=True)
@@ -127,7 +127,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     ) -> Run[EventT_co, ResultT_co] | None:
         """Continue a turn as :meth:`resume` does, even if the caller goes away. Return ``None`` if no turn is open.
 
-        If the turn runs already, here or in another process, this returns it.
+        If the turn runs already, here or in another process, this returns that run.
         """
         if (own := self._runs.under_way(self.id)) is not None:
             return own
@@ -144,7 +144,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     ) -> Run[EventT_co, ResultT_co]:
         """Answer a question as :meth:`answer` does, and continue the turn even if the caller goes away.
 
-        It returns when the answer is durable.
+        This returns the run when the answer is durable.
 
         Raises:
             InvalidArgument: the session has no agent or team. Or the question does not allow this answer.

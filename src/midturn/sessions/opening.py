@@ -39,7 +39,7 @@ DEFAULT_URL = "sqlite:///midturn.db"
 MAX_BY_HAND = 64
 """Number of sessions that are cached between saves by hand."""
 MAX_SEEN = 4_000
-"""Number of sessions whose last head a worker keeps in mind."""
+"""Number of sessions whose last head a worker remembers."""
 
 
 def open(
@@ -292,7 +292,7 @@ class OpenStore:
             after = heads[-1].session if order == "id" else cursor(heads[-1])
 
     async def label(self, session: str, labels: Mapping[str, str | None]) -> None:
-        """Set labels of a session without running a turn. A label of the value ``None`` is removed, others stay.
+        """Set labels of a session without running a turn. The value ``None`` removes a label. Other labels stay.
 
         Raises:
             NotFound: there is no such session.

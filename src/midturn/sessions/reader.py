@@ -111,8 +111,9 @@ class Readers(Generic[EventT_co, ResultT_co]):
     async def open_turn(self) -> Turn | None:
         """Return the turn that has no result yet; ``None`` if there is none.
 
-        It has its calls so far, its questions, and, if the session has a factory, its messages so far, which are made
-        again from the record without any call.
+        It has its calls so far and its questions. If the session has a factory, it also has its messages so far:
+        midturn rebuilds them from the record, without any call.
+
         Such a turn runs, was interrupted, waits for an answer, or failed or was cancelled and can be tried again.
         """
         store = self._reader.store
@@ -147,7 +148,7 @@ class Readers(Generic[EventT_co, ResultT_co]):
         except StateInvalid:
             if live is None and self._instance.is_runnable:
                 live = self._another = await self._instance.blueprint.build()
-            return cast("Turn", self._framework.turn(live, stored, said=said, told=True))
+            return cast("Turn", self._framework.turn(live, stored, said=said, as_text=True))
 
 
 def check_number(number: object, name: str) -> int:

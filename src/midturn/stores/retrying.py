@@ -120,7 +120,7 @@ class ServerStore(ABC):
             raise OutcomeUnknown(str(full), session=write.session) from None
         except MovedOn:
             raise OutcomeUnknown(
-                f"session {write.session!r} was written by others since a write of unknown outcome; read it again",
+                f"others have written session {write.session!r} since a write of unknown outcome; read it again",
                 session=write.session,
             ) from None
         except (OutcomeUnknown, asyncio.CancelledError):
@@ -186,7 +186,7 @@ class ServerStore(ABC):
             except StoreUnavailable as error:
                 if not tries.sent:
                     raise
-                raise OutcomeUnknown(f"{error}; an earlier try may have been written", session=session) from error
+                raise OutcomeUnknown(f"{error}; an earlier try may have taken effect", session=session) from error
             # Random, so that not all workers try at the same moment when their server comes back.
             rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
             if self._loop.time() + rest < tries.until:

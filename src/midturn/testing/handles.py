@@ -156,7 +156,7 @@ class Lasting(Suite):
                 labelled = await store.heads(labels={"n": "1", HOSTILE_IDS[1]: HOSTILE_IDS[1]})
                 assert [head.session for head in labelled] == [HOSTILE_IDS[1]]
 
-    async def test_a_session_goes_on_after_opening_again(self, where: Path) -> None:
+    async def test_a_session_continues_after_opening_again(self, where: Path) -> None:
         for seq in range(5):
             async with self.open_store(where) as store:
                 if seq:
@@ -167,7 +167,7 @@ class Lasting(Suite):
                 assert (await store.write(a_write(seq=seq, rows=[a_row(seq)]))).seq == seq + 1
                 assert [row.n for row in await store.rows("case-42", Kind.BODY)] == list(range(seq + 1))
 
-    async def test_the_clock_goes_on_after_opening_again(self, where: Path) -> None:
+    async def test_the_clock_continues_after_opening_again(self, where: Path) -> None:
         async with self.open_store(where) as store:
             first = await store.write(a_write(owner="me", lease=0.01))
         async with self.open_store(where) as store:

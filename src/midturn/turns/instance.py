@@ -215,7 +215,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         """Build a live instance with the state of the latest checkpoint, unless there is such an instance already.
 
         Raises:
-            StateInvalid: the state is damaged, or does not fit what was built.
+            StateInvalid: the state is damaged, or does not fit the agent or team that was built.
             UnknownVersion: a newer version of the blueprint wrote the state.
             MissingMigration: an older version wrote the state, and a migration is missing.
         """

@@ -58,7 +58,7 @@ Diverged: TypeAlias = Literal["raise", "continue"]
 
 MOST_NOTES = 20
 """Number of notes about earlier turns that a turn begins with."""
-EARLIER_TURNS = "earlier turns acted and did not end either; the history has them"
+EARLIER_TURNS = "earlier turns also acted and did not end; the history lists them"
 """The note that a turn has in place of more notes about earlier turns."""
 
 
@@ -134,7 +134,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         row = replace(row, streamed=given.streamed, output_task_messages=given.output_task_messages)
         calls = [] if earlier is None else calls_before(earlier)
         if earlier is not None and calls:
-            again = f"key {key!r} was delivered before, as turn {earlier.turn}; what that turn did is not done again"
+            again = (
+                f"key {key!r} was delivered before, as turn {earlier.turn}; midturn does not repeat what that turn did"
+            )
             row = replace(row, notes=(*row.notes, again))
         if not progress.checkpoint:
             row = replace(row, fingerprint=self._instance.stamp().fingerprint)
@@ -171,7 +173,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         notes = [note for note in left.notes if not note.startswith((*known, f"key {left.delivery.key!r} "))]
         if acted := left.recorded.acted():
             ended = "failed" if progress.open == "failed" else "was cancelled"
-            notes.append(f"turn {progress.turn} {ended} after {', '.join(acted)}; this turn does not know of that")
+            notes.append(
+                f"turn {progress.turn} {ended} after {', '.join(acted)}; the agents of this turn do not know of that"
+            )
         if len(notes) > MOST_NOTES:
             notes = [EARLIER_TURNS, *notes[-MOST_NOTES:]]
         return await keep_calls(self._ledger), notes
@@ -328,7 +332,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         """Return the journal of a turn. A turn with recorded calls always gets one, so that no call is made again."""
         if self._options.durability != "call" and not turn.recorded.entries:
             return Unrecorded(self._ledger, delivery=turn.delivery, halt=halt)
-        divergence = Divergence(self._ledger, turn.recorded, tools=self._instance.tools(), go_on=diverged == "continue")
+        tolerant, tools = diverged == "continue", self._instance.tools()
+        divergence = Divergence(self._ledger, turn.recorded, tools=tools, tolerant=tolerant)
         return Journal(
             self._ledger,
             self._instance.archive,

@@ -137,8 +137,8 @@ async def _fit_migrated(
         return tree, await framework.fit(live, tree)
     except Exception as error:  # a user's own agents may raise anything
         raise MigrationFailed(
-            f"session {session!r}: after its migration from version {start} to {end} the state does not fit what was "
-            f"built; the session is unchanged.\n{error}",
+            f"session {session!r}: after its migration from version {start} to {end} the state does not fit the "
+            f"agents that were built; the session is unchanged.\n{error}",
             session=session,
             versions=(start, end),
         ) from error
@@ -161,7 +161,7 @@ async def _follow(policy: OnDrift, drift: Drift, blueprint: Blueprint, session: 
     if policy == "raise":
         raise _refused(drift, blueprint)
     if policy == "warn":
-        _log.warning("session %r: its agents are not built as before:\n%s", session, drift)
+        _log.warning("session %r: its agents have changed:\n%s", session, drift)
     elif callable(policy) and isawaitable(answer := policy(drift)):
         await answer
 
@@ -209,7 +209,7 @@ def explained(error: StateInvalid, drift: Drift, blueprint: Blueprint) -> StateI
 
 
 def _refused(drift: Drift, blueprint: Blueprint) -> Drifted:
-    error = Drifted(f"is not built as before:\n{drift}", path=f"blueprint {blueprint.name!r}")
+    error = Drifted(f"has changed:\n{drift}", path=f"blueprint {blueprint.name!r}")
     error.drift = drift
     error.add_note(_advice(drift, blueprint))
     return error

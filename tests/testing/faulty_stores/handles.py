@@ -95,7 +95,7 @@ class LabelsAreNotKept(Kept):
             self._heads[session] = replace(head, labels={})
 
 
-@mutant("test_the_clock_goes_on_after_opening_again")
+@mutant("test_the_clock_continues_after_opening_again")
 class TheClockStartsAnew(Kept):
     def __init__(self, where):
         super().__init__(where)

@@ -94,7 +94,7 @@ class TheRowsOfTheWriteArePrunedFirst(_Pruned):
 
 @mutant("test_what_was_pruned_is_gone_after_opening_again", "test_another_handle_sees_a_prune_at_once")
 class OnlyTheHandlePrunes(Kept):
-    """What one handle has pruned, another one still finds."""
+    """A store in which a handle still finds what another one has pruned."""
 
     def __init__(self, where):
         super().__init__(where)

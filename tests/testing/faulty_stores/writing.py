@@ -137,7 +137,7 @@ class CollidingRowsAreIgnored(Kept):
 
 
 @mutant(
-    "test_a_row_that_is_there_already_is_a_conflict_and_nothing_is_kept", "test_a_session_goes_on_after_opening_again"
+    "test_a_row_that_is_there_already_is_a_conflict_and_nothing_is_kept", "test_a_session_continues_after_opening_again"
 )
 class TheSameRowAgainIsFine(Kept):
     async def write(self, write):
@@ -216,7 +216,7 @@ class CreatedIsRenewed(Kept):
         return head
 
 
-@mutant("test_the_clock_goes_on_after_opening_again")
+@mutant("test_the_clock_continues_after_opening_again")
 class TheClockStands(Kept):
     async def head(self, session):
         head = await super().head(session)

@@ -46,8 +46,8 @@ class Exited(BaseException):
 async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T:
     """Return the result of a function that runs in a thread.
 
-    No future takes a ``StopIteration`` before Python 3.12: whoever waits for one waits for ever. A coroutine makes a
-    ``RuntimeError`` of it, and so does this.
+    Before Python 3.12, no future accepts a ``StopIteration``, and whoever waits for that future waits for ever. A
+    coroutine turns a ``StopIteration`` into a ``RuntimeError``, and so does this function.
     """
     return await asyncio.to_thread(_without_stop_iteration, function, *args, **options)
 

@@ -78,9 +78,9 @@ _CHANGED: set[int] = set()
 
 
 def known_function(function: Any) -> Any:
-    """Wrap the function of a tool. If it is not async, its thread can then read the current call; AutoGen's cannot.
+    """Wrap the function of a tool. A function that is not async runs in a thread, which can then read the current call.
 
-    If it calls ``sys.exit()``, the turn fails, and the process lives on: other sessions may run in it.
+    If the function calls ``sys.exit()``, the turn fails. The process continues, because it may run other sessions.
     """
     is_async = iscoroutinefunction(function)
 

@@ -214,7 +214,7 @@ class ToolRecorder(CallRecorder):
         async def make(changed: Any) -> Answer:
             return _answer(await real(changed), [], name)
 
-        return self._told(name, await self.make(self._request(name, arguments), make, self._tool(name)))
+        return self._tool_result(name, await self.make(self._request(name, arguments), make, self._tool(name)))
 
     @guarded
     async def stream(
@@ -241,7 +241,7 @@ class ToolRecorder(CallRecorder):
                     continue
                 for event in self._events(item) if item.native is None else ():
                     yield event
-                yield self._told(name, item)
+                yield self._tool_result(name, item)
 
     async def _approved(self, name: str, arguments: Any) -> tuple[Any, str | None]:
         """Ask for approval of a tool that only runs agents; return its arguments, and the reason if it was denied.
@@ -266,7 +266,7 @@ class ToolRecorder(CallRecorder):
             effect=declared.effect,
             approval=declared.approval,
             reconcile=declared.reconcile,
-            told=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
+            result_of_text=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
         )
 
     def _schema(self, name: str) -> Any:
@@ -282,7 +282,7 @@ class ToolRecorder(CallRecorder):
                 told += conversion.load(self.run.live, [event], "events")
         return told
 
-    def _told(self, name: str, answer: Answer) -> ToolResult:
+    def _tool_result(self, name: str, answer: Answer) -> ToolResult:
         if isinstance(answer.native, ToolResult):
             return answer.native
         return self.read(lambda value: ToolResult.model_validate(value["result"]), answer.value, name)
@@ -351,7 +351,7 @@ class CodeRecorder(CallRecorder):
             effect=declared.effect,
             approval=declared.approval,
             reconcile=declared.reconcile,
-            told=lambda text, failed: {"exit_code": int(failed), "output": text},
+            result_of_text=lambda text, failed: {"exit_code": int(failed), "output": text},
         )
         answer = await self.make(request, make, self.executor)
         if isinstance(answer.native, CodeResult):
@@ -444,10 +444,12 @@ class MemoryRecorder(CallRecorder):
             await real()
             return Answer(value={"changed": True}, native=True)
 
-        request = self._request(name, content, told=lambda _, failed: {"changed": not failed})
+        request = self._request(name, content, result_of_text=lambda _, failed: {"changed": not failed})
         await self.make(request, make, self.memory)
 
-    def _request(self, name: str, asked: Any, told: Callable[[str, bool], dict[str, Any]] | None = None) -> Request:
+    def _request(
+        self, name: str, asked: Any, result_of_text: Callable[[str, bool], dict[str, Any]] | None = None
+    ) -> Request:
         shown = packed(lossless.encode(lossless.frozen(asked)) if isinstance(asked, MemoryContent) else asked)
         return Request(
             path=self.path,
@@ -457,8 +459,8 @@ class MemoryRecorder(CallRecorder):
             key=digest(name, shown),
             name=name,
             arguments={"content": shown},
-            effect="unsafe" if told else "read",
-            told=told,
+            effect="unsafe" if result_of_text else "read",
+            result_of_text=result_of_text,
         )
 
 

@@ -63,7 +63,10 @@ def _filled(value: Any, built: Any, at: str) -> Any:
     if not is_open(value):
         return value
     if built is ABSENT:
-        raise Drifted("is new in the state, but not in what was built", path=at.removesuffix(".agent_state"))
+        raise Drifted(
+            "is new in the state, but the agent or team that was built does not have it",
+            path=at.removesuffix(".agent_state"),
+        )
     if value == FRESH:
         return built
     if ALIGNED in value:

@@ -99,25 +99,25 @@ def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
     return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
 
 
-def load_earlier(live: Any, messages: Iterable[Json], what: str, *, told: bool = False) -> list[Any]:
+def load_earlier(live: Any, messages: Iterable[Json], what: str, *, as_text: bool = False) -> list[Any]:
     """Load messages of an earlier turn. If a type is gone or has changed, the content becomes a text message.
 
-    ``told`` allows that also without an agent or team, which might know the type.
+    ``as_text`` allows that also without an agent or team, which might know the type.
 
     Raises:
         StateInvalid: a message of AutoGen's own types would not be loaded exactly as it was, or no agent or team is
             built yet that could know the types.
     """
-    factory, told = _factory(live), told or live is not None
+    factory, as_text = _factory(live), as_text or live is not None
     found: list[Any] = []
     for index, message in enumerate(messages):
         path = f"{what}[{index}]"
         try:
             found.append(_exactly(factory, message, path))
         except StateInvalid:
-            if not told or not is_object(message) or message.get("type") in AUTOGENS:
+            if not as_text or not is_object(message) or message.get("type") in AUTOGENS:
                 raise
-            found.append(_told(message, path))
+            found.append(_as_text(message, path))
     return found
 
 
@@ -137,11 +137,11 @@ def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
     except Exception as error:  # validators and image libraries may raise anything
         raise StateInvalid(f"is not a message that this agent or team knows: {error}", path=path) from error
     if (dumped := dump(found)) != message and (part := difference(message, dumped, path)) is not None:
-        raise StateInvalid("would not be loaded exactly as it is", path=part)
+        raise StateInvalid("would change when it is loaded", path=part)
     return found
 
 
-def _told(message: dict[str, Json], path: str) -> TextMessage:
+def _as_text(message: dict[str, Json], path: str) -> TextMessage:
     """Return a message as a text message: its content, or all fields of its own."""
     own = {key: value for key, value in message.items() if key not in (*TextMessage.model_fields, "format_string")}
     content = message.get("content", own)
@@ -197,16 +197,16 @@ def result(
     )
 
 
-def turn(live: Any, stored: StoredTurn, said: Sequence[Any] | None, *, told: bool) -> Turn:
+def turn(live: Any, stored: StoredTurn, said: Sequence[Any] | None, *, as_text: bool) -> Turn:
     """Return a stored turn with AutoGen's messages; without a result, with those of ``said``.
 
     The rest is as for :func:`load_earlier`.
     """
     what, task = f"turn {stored.number}", stored.task
     facts: dict[str, Any] = {field.name: getattr(stored, field.name) for field in fields(stored)}
-    facts["task"] = None if task is None else load_earlier(live, task, f"{what}.task", told=told)
+    facts["task"] = None if task is None else load_earlier(live, task, f"{what}.task", as_text=as_text)
     if said is None:
-        said = load_earlier(live, stored.messages, f"{what}.messages", told=told)
+        said = load_earlier(live, stored.messages, f"{what}.messages", as_text=as_text)
     facts["messages"] = _whole(said)
     facts["usage"] = RequestUsage(stored.usage.prompt_tokens, stored.usage.completion_tokens)
     return Turn(**facts)

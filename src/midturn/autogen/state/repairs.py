@@ -46,9 +46,9 @@ async def prepare(parts: Sequence[Part]) -> list[str]:
 
 def _prepare_team(team: BaseGroupChat) -> None:
     if isinstance(team, Swarm):
-        private.let_swarm_go_on(team)
+        private.let_swarm_continue(team)
     elif isinstance(team, MagenticOneGroupChat):
-        private.let_plan_go_on(team)
+        private.let_plan_continue(team)
     for participant in private.participants(team):
         if isinstance(participant, BaseGroupChat):
             private.let_speak_without_news(participant)

@@ -133,7 +133,7 @@ async def _fit(parts: Sequence[Part], own: Json, beside: dict[str, Json], *, imp
     given = {planned.keep.path for planned in loads}
     # An empty value may be dropped, unless it may belong to a part whose value is missing.
     errors += [
-        Drifted("is in the state, but what was built has no such part", path=_at(path))
+        Drifted("is in the state, but the agent or team that was built has no such part", path=_at(path))
         for path, value in stored.items()
         if (value or lacking) and not _is_kept_by_its_parent(path, parts, given)
     ]
@@ -176,7 +176,7 @@ async def load(live: Any, plan: Plan) -> Loaded:
         except StateInvalid:
             raise
         except Exception as error:  # a user's object may raise anything
-            what = f"does not fit what was built: {type(error).__name__}: {error}"
+            what = f"does not fit the object that was built: {type(error).__name__}: {error}"
             raise StateInvalid(what, path=_at(planned.keep.path)) from error
         if planned.keep.is_opaque or (isinstance(planned.read, Read) and planned.read.opaque):
             parts = await settle(live)  # a user's own code may have replaced parts
@@ -191,7 +191,7 @@ async def load(live: Any, plan: Plan) -> Loaded:
         own = list(_own(planned, found))
         if (at := _unlike(planned, found, own)) is not None:
             raise StateInvalid(
-                "the stored state does not come back when it is loaded into what was built; "
+                "the stored state changes when it is loaded into the object that was built; "
                 "build the same agents as before, or start another session",
                 path=at,
             )

@@ -221,7 +221,7 @@ def _field(item: Any, location: Sequence[str | int], *, missing: bool) -> str:
 def _changed(item: Any, where: str) -> StateInvalid:
     name = item.get("type") if is_object(item) else None
     return Drifted(
-        f"does not come back the same in a {name!r}; if the type has changed, drop or change it in a migration",
+        f"changes when it is loaded as a {name!r}; if the type has changed, drop or change it in a migration",
         path=where,
     )
 
@@ -252,7 +252,7 @@ def _compare_keys(
     template: dict[str, Any], value: dict[str, Any], path: Path, known: Shape, at: str
 ) -> Iterator[StateInvalid]:
     if "type" in template and value.get("type", template["type"]) != template["type"]:
-        what = f"is a {value['type']!r}, but what was built has a {template['type']!r}"
+        what = f"is a {value['type']!r}, but the object that was built has a {template['type']!r}"
         yield Drifted(what, path=_name(at, (*path, "type")))
         return
     team = any((*where, "agent_states") == path for _, where in known.teams)

@@ -273,7 +273,10 @@ _MEANINGS: tuple[tuple[tuple[type[psycopg.Error], ...], type[MidturnError], str]
     (
         (pg.InsufficientPrivilege,),
         StoreUnavailable,
-        "does not allow this role to do that; its owner types midturn db upgrade, then GRANTs: docs/how-to/postgres.md",
+        (
+            "does not allow this role to do that; let the owner of the schema run midturn db upgrade and grant rights: "
+            "docs/how-to/postgres.md"
+        ),
     ),
     (
         (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName),

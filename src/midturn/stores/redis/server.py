@@ -325,7 +325,7 @@ def _unreachable(error: BaseException) -> str:
     if isinstance(error, failures.TimeoutError):
         return "did not answer in time; check that it runs and can be reached"
     if isinstance(error, failures.InvalidResponse):
-        return "does not speak the Redis protocol; check the port, and rediss:// for TLS"
+        return "does not speak the Redis protocol; check the port, and use rediss:// for TLS"
     if isinstance(cause, ssl.SSLError):
         reason = getattr(cause, "reason", None) or cause
         return f"does not pass the TLS check: {reason}; check its certificate and ssl_ca_certs="
@@ -333,4 +333,4 @@ def _unreachable(error: BaseException) -> str:
         return f"cannot be reached: {cause.strerror}; check the host, the port and that it runs"
     if cause is not None:
         return f"cannot be reached: {cause}; check the host, the port and that it runs"
-    return "closed the connection; check that it runs, and rediss:// for TLS"
+    return "closed the connection; check that it runs, and use rediss:// for TLS"

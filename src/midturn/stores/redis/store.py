@@ -400,7 +400,7 @@ class RedisStore(ServerStore):
             if self._closed:
                 raise StoreUnavailable.closed() from None
             raise Slow(
-                "no answer in time; check that it runs and can be reached, and rediss:// for TLS", absent=True
+                "no answer in time; check that it runs and can be reached, and use rediss:// for TLS", absent=True
             ) from None
         except Trouble as trouble:
             # Also before a final error: a request that was sent may have taken effect.

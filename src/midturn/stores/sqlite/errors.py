@@ -33,9 +33,9 @@ def code(error: sqlite3.Error) -> int | None:
 
 
 def lost(what: object, how: str, session: str | None) -> HistoryLost:
-    """Return the error for a file that has lost what was written to it; ``how`` says by what."""
+    """Return the error for a file that may have lost writes; ``how`` says what happened to the file."""
     return HistoryLost(
-        f"{what} was {how} while it was open, so what was written to it may be lost; "
+        f"{what} was {how} while it was open, so writes to it may be lost; "
         "stop all processes that use the database, restore it or check it, then open the store again",
         session=session,
     )

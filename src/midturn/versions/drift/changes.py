@@ -20,7 +20,7 @@ LONGEST = 150
 SHORT = 48
 """Largest number of characters of a value that such a text shows."""
 
-MORE = "is in what was built, and the state does not have it"
+MORE = "is in the object that was built, and not in the state"
 """Report of a field of a user's own object that the stored state does not have."""
 
 
@@ -39,7 +39,7 @@ class Change:
     before: Json = None
     after: Json = None
     breaking: bool = False
-    """True if the stored state may not fit what is built now."""
+    """True if the stored state may not fit the agents that are built now."""
     code: str | None = None
     """The lines of a migration that handle the change; optional lines are commented out."""
 

@@ -1,6 +1,6 @@
 """Comparison of two fingerprints: how agents and teams have changed, and the code that migrates a state.
 
-A change is breaking if the stored state may not fit what is built now.
+A change is breaking if the stored state may not fit the agents that are built now.
 """
 
 from __future__ import annotations
