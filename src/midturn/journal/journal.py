@@ -98,7 +98,7 @@ class Journal:
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
-        if (error := await self._divergence.check(request, self._order.gate)) is not None:
+        if (error := await self._divergence.check(request, nth, self._order.gate)) is not None:
             await self._appender.stop(error)
         if request.approval:
             arguments, refusal = await self._approval(request, nth)
