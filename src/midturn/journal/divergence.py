@@ -96,7 +96,7 @@ class Divergence:
     def _lost(self, request: Request | None, before: int = sys.maxsize) -> list[str]:
         """Return the recorded calls, complete or begun, that the turn has not made in this attempt.
 
-        With a ``request``, return only the calls that it may repeat: those of the same tool, and of removed tools, which
+        With a ``request``, return only the calls that it may repeat: those of the same tool, and of removed tools. They
         are recorded at a number below ``before``.
         """
 

@@ -325,7 +325,7 @@ class Journal:
             at=now(),
             attempt=self._ledger.progress.attempts,
             name=request.name,
-            about=readable(request.arguments) if request.name and stage == "done" else "",
+            about=readable(request.arguments, brief=True) if request.name and stage == "done" else "",
             effect=request.effect,
             value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
             starts=tuple(starts),
