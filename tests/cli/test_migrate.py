@@ -65,7 +65,7 @@ def test_sessions_are_migrated_shown_and_rolled_back(cli, cases, release):
     result = cli("rollback", "support-v2", code=1)
     assert result.out.splitlines()[-1] == "rolled back 2, unchanged 0, failed 1"
     assert (
-        "case-1: has continued since to turn 3; in Python, fork(ANOTHER_ID, at=1) begins another session" in result.err
+        "case-1: has continued since to turn 3; in Python, a fork at checkpoint 1 begins another session" in result.err
     )
     assert cli("export", "case-2").out == cli("export", "case-2@1").out
     assert "rolled back" in cli("show", "case-2").out

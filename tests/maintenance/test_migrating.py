@@ -240,7 +240,7 @@ async def test_a_session_that_has_gone_on_is_not_rolled_back(store):
     results = await each(store, RollbackRun(store.store, run="desk-v2"))
     assert {id_: result.became for id_, result in results.items()} == {"case": "failed", "lazy": "unchanged"}
     assert (
-        "has continued since to turn 3; in Python, fork(ANOTHER_ID, at=1) begins another session"
+        "has continued since to turn 3; in Python, a fork at checkpoint 1 begins another session"
         in results["case"].reason
     )
     assert await dump(store, "case") == before
@@ -255,7 +255,7 @@ async def test_a_session_that_went_on_to_a_later_version_is_reported(memory):
     await memory.session("case", newest).run(task="two")
     (result,) = (await each(memory, RollbackRun(memory.store, run="desk-v2"))).values()
     assert result.became == "failed"
-    assert "fork(ANOTHER_ID, at=1) begins" in result.reason
+    assert "a fork at checkpoint 1 begins" in result.reason
 
 
 async def test_several_runs_are_undone_one_after_the_other(store):
@@ -280,7 +280,7 @@ async def test_several_runs_are_undone_one_after_the_other(store):
     assert await case.at(number + 1).tree() == await case.at(3).tree()
     await store.session("case", newest).run(task="And?")
     (result,) = (await each(store, RollbackRun(store.store, run="desk-v3"))).values()
-    assert "fork(ANOTHER_ID, at=5) begins" in result.reason
+    assert "a fork at checkpoint 5 begins" in result.reason
 
 
 async def test_a_run_without_a_name_undoes_nothing(memory):
@@ -364,7 +364,7 @@ async def test_a_session_keeps_its_blueprint_when_it_is_saved_by_hand(memory):
     await memory.load("case", agent)
     await memory.save("case", agent)
     assert (await memory.session("case").at(2).read()).row.blueprint == "desk"
-    await memory.session("case", build()).run(task="And?")
+    await memory.session("case", blueprint()).run(task="And?")
     assert counted(await each(memory, migration(memory))) == {"changed": 1}
 
 

@@ -161,7 +161,7 @@ class RollbackRun:
             since = await self._went_on(line, row)
             if since is None:
                 return Result(session=session, became="unchanged")
-            way = f"in Python, fork(ANOTHER_ID, at={since}) begins another session with the state before the run"
+            way = f"in Python, a fork at checkpoint {since} begins another session with the state before the run"
             return Result(session=session, became="failed", reason=f"has continued since to turn {number}; {way}")
         if (held := _held(ledger)) is not None:
             return held
