@@ -115,7 +115,8 @@ def load_earlier(live: Any, messages: Iterable[Json], what: str, *, told: bool =
         try:
             found.append(_exactly(factory, message, path))
         except StateInvalid:
-            if not told or not is_object(message) or message.get("type") in AUTOGENS:
+            kind = message.get("type") if is_object(message) else None
+            if not told or not is_object(message) or not isinstance(kind, str) or kind in AUTOGENS:
                 raise
             found.append(_told(message, path))
     return found
