@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from midturn.cli.questions import print_questions
+from midturn.questions import Question
+
 
 @pytest.fixture
 def done(place):
@@ -298,6 +301,18 @@ def test_what_is_asked_cannot_drive_the_terminal(cli):
     result = cli("chat", "app:desk", evil, f"hello {evil}")
     for shown in (result, cli("answer", evil), cli("show", evil), cli("discard", evil, code=2)):
         assert not set("\x1b\u202e") & set(shown.out + shown.err)
+
+
+def test_a_made_up_name_of_an_argument_cannot_look_like_another_argument(capsys):
+    arguments = {"iban": "EVE", "memo\n  iban": "NL12", "am\u200bount": 1}
+    question = Question(id="q", kind="approval", question="May pay(...) be called?", agent="ann", arguments=arguments)
+    print_questions([question])
+    shown = capsys.readouterr().out.splitlines()
+    assert [each.strip() for each in shown if "iban" in each or "ount" in each] == [
+        'iban: "EVE"',
+        r'"memo\n  iban": "NL12"',
+        r'"am\u200bount": 1',
+    ]
 
 
 def test_looking_at_a_question_does_not_import_autogen(cli, start):

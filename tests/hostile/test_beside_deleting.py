@@ -174,7 +174,7 @@ async def test_whoever_runs_beside_whoever_deletes_is_told_that_it_is_deleted(ki
     async with midturn.open(store_url(kind, tmp_path / "store")) as store, midturn.open("memory://") as elsewhere:
 
         async def race(name):
-            case = store.session(name, clerk)
+            case = store.session(name, midturn.Blueprint("desk", clerk))
             work = {
                 "run": case.run(task="look once more"),
                 "history": everything(store.session(name).history()),

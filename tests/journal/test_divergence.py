@@ -1,7 +1,7 @@
 """F16: code and prompts change while a turn is open; what was done is never done again."""
 
 import pytest
-from desk import A1, B2, Desk, results
+from desk import A1, B2, Desk, killed, results
 
 import midturn
 from midturn.errors import ReplayDiverged
@@ -42,6 +42,23 @@ async def test_without_a_change_there_are_no_notes_and_the_model_is_not_asked_ag
     (turn,) = [turn async for turn in memory.session("case").history()]
     assert turn.notes == ()
     assert sorted(desk.asked.values()) == [1, 1, 2], "only the question that failed is asked twice"
+
+
+@pytest.mark.parametrize("how", ["done", "in doubt"])
+async def test_a_call_that_was_rejected_once_is_rejected_again_and_is_not_in_doubt(memory, how):
+    """The first attempt has recorded the model's answer that asks for the call."""
+    desk = Desk([A1], [B2])
+    if how == "done":
+        await interrupted(memory, desk)
+    else:
+        desk.fail = "refund"
+        await killed(memory, desk)
+    other = changed(desk, [C3])
+    for _ in range(3):
+        with pytest.raises(ReplayDiverged, match="C3"):
+            await memory.session("case", other).resume()
+    assert other.done == [("refund", "A1")]
+    assert await memory.session("case").waiting() is None
 
 
 async def test_another_call_in_the_place_of_one_that_was_done_is_refused_with_both_sides(memory):

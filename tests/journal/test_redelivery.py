@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
-from autogen_core.models import UserMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import FunctionTool, StaticStreamWorkbench
 from desk import A1, B2, Desk, Killed, results
 from scripted import Scripted, calls
@@ -207,6 +208,40 @@ async def test_changed_code_that_no_longer_knows_of_the_refund_is_rejected(memor
     with pytest.raises(ReplayDiverged, match="refund"):
         await memory.session("case", build).run(task="one", key="k1")
     assert desk.done == [("refund", "A1")]
+
+
+async def test_a_key_that_another_agent_gets_the_second_time_is_rejected_each_time(memory):
+    """Another turn has moved the team on, so its next speaker would refund once more."""
+    done, failing = [], True
+
+    def build():
+        async def refund(order: str) -> str:
+            done.append(order)
+            return "done"
+
+        def agent(name):
+            def answer(messages):
+                if not isinstance(messages[-1], FunctionExecutionResultMessage):
+                    return calls(("refund", json.dumps({"order": name})))
+                if failing:
+                    raise RuntimeError("503")
+                return "refunded"
+
+            tool = FunctionTool(refund, name="refund", description="Refund.")
+            return AssistantAgent(name, Scripted(answer), tools=[tool], max_tool_iterations=2)
+
+        return RoundRobinGroupChat([agent("ann"), agent("bob")], max_turns=1)
+
+    case = memory.session("case", build)
+    with pytest.raises(TurnFailed):
+        await case.run(task="one", key="k1")
+    failing = False
+    await case.run(task="two", key="k2")
+    assert done == ["ann"] * 2
+    for _ in range(3):
+        with pytest.raises(ReplayDiverged, match=r'a key again, after refund\(\{"order":"ann"\}\); the conversation'):
+            await case.run(task="one", key="k1")
+    assert done == ["ann"] * 2
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])

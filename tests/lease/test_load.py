@@ -109,7 +109,7 @@ async def test_a_large_message_is_kept_and_does_not_cost_the_lease(kind, tmp_pat
             await store.session("case", clerk).run(task=task)
             took = time.monotonic() - begun
             [turn] = [turn async for turn in store.session("case").history()]
-            assert turn.task[0]["content"] == task
+            assert turn.task[0].content == task
             assert (await store.session("case", clerk).run(task="Still there?")).turn == 2
     assert set(seen) <= {(1, True), (2, True)}
     record_property("figures", f"{kind}: a message of {len(task):,} bytes in {took:.1f} s, lease kept")

@@ -361,7 +361,7 @@ async def test_a_session_keeps_its_blueprint_when_it_is_saved_by_hand(memory):
     await memory.load("case", agent)
     await memory.save("case", agent)
     assert (await memory.session("case").at(2).read()).row.blueprint == "desk"
-    await memory.session("case", build()).run(task="And?")
+    await memory.session("case", blueprint()).run(task="And?")
     assert counted(await each(memory, migration(memory))) == {"changed": 1}
 
 

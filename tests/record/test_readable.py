@@ -19,7 +19,16 @@ def test_a_long_text_is_shortened_with_a_mark_and_no_key_is_lost():
 
 
 def test_a_long_list_is_shortened_with_a_mark():
-    assert readable(list(range(60))).endswith(f'{MOST - 1},"… [10 more items]"]')
+    for brief in (False, True):
+        assert readable([*range(60)], brief=brief).endswith(f'{MOST - 1},"… [10 more of 60 items]"]')
+
+
+def test_no_key_is_lost_in_a_long_list():
+    payments = [{"iban": f"NL{number}"} for number in range(80)]
+    assert [f'{{"iban":"NL{number}"}}' in readable(payments) for number in range(80)] == [True] * 80
+    mixed = readable([*range(60), {"iban": "EVE"}, [[{"iban": "MALLORY"}]]])
+    assert mixed.endswith('{"iban":"EVE"},[[{"iban":"MALLORY"}]],"… [10 more of 62 items]"]')
+    assert "NL79" not in readable(payments, brief=True)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +46,9 @@ def test_a_long_list_is_shortened_with_a_mark():
         "\u180e",
         "\u3164",
         "\u2800",
+        "\u070f",
+        "\U00016fe4",
+        "\U0001d159",
     ],
 )
 def test_what_nobody_sees_is_shown_as_an_escape(hidden):
@@ -48,7 +60,7 @@ def test_what_nobody_sees_is_shown_as_an_escape(hidden):
 
 
 def test_every_format_character_of_unicode_is_seen_or_escaped():
-    seen = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+    seen = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
     seen |= set(range(0x13430, 0x13440))  # they join hieroglyphs, and are drawn by themselves
     for code in range(0x110000):
         if unicodedata.category(chr(code)) in ("Cf", "Zl", "Zp") and code not in seen:

@@ -40,8 +40,22 @@ async def test_another_blueprint_cannot_finish_the_first_turn(store):
     await stay_interrupted(store, midturn.Blueprint("sales", assistant))
     with pytest.raises(midturn.InvalidArgument, match="belongs to the blueprint 'sales'"):
         await store.session("case", midturn.Blueprint("support", assistant)).resume()
-    await store.session("case", assistant).resume()
-    assert (await store.info("case")).blueprint == "sales", "a plain factory does not take it away"
+    await store.session("case", midturn.Blueprint("sales", assistant)).resume()
+    assert (await store.info("case")).blueprint == "sales"
+
+
+async def test_agents_without_a_blueprint_do_not_run_a_session_that_has_one(store):
+    """A blueprint may declare effects and approvals, of which a plain factory and a live agent know nothing."""
+    sales = midturn.Blueprint("sales", assistant)
+    await stay_interrupted(store, sales)
+    for what in (assistant, assistant()):
+        for call in (store.session("case", what).resume(), store.session("case", what).run(task="two")):
+            with pytest.raises(midturn.InvalidArgument, match="session 'case': belongs to the blueprint 'sales'"):
+                await call
+    assert (await store.session("case", sales).resume()).turn == 1
+    with pytest.raises(midturn.InvalidArgument, match="belongs to the blueprint 'sales'"):
+        await store.session("case", assistant).run(task="two")
+    assert (await store.info("case")).turns == 1
 
 
 async def test_a_session_without_a_blueprint_belongs_to_the_first_that_names_it(store):

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from scripted import Scripted
 
 import midturn
+from midturn.autogen.messages import conversion
 from midturn.testing import ScriptedModel, ToolCall
 
 
@@ -22,6 +23,12 @@ class Price(BaseModel):
 
 def pricing():
     return AssistantAgent("shop", Scripted(lambda messages: '{"euros": 7}'), output_content_type=Price)
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, ["a"], None, 7])
+def test_a_message_whose_type_is_no_name_is_damaged(kind):
+    with pytest.raises(midturn.StateInvalid, match=r"turn 1.messages\[0\]: is not a message"):
+        conversion.load_earlier(None, [{"type": kind, "source": "a", "content": "b"}], "turn 1.messages", told=True)
 
 
 def told(messages):

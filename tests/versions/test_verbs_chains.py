@@ -10,14 +10,6 @@ from midturn.autogen.edits import State
 
 KINDS = ["RoundRobinGroupChat", "SelectorGroupChat", "Swarm", "MagenticOneGroupChat", "GraphFlow"]
 CHAINS = 300 if os.environ.get("MIDTURN_LONG") else 100
-BROKEN = {159: "without its first node, a graph still has the groups that made the second one ready"}
-"""Chains that fail because of a defect that is known, each with the defect."""
-
-
-def seeds():
-    for seed in range(CHAINS):
-        marks = [pytest.mark.xfail(reason=BROKEN[seed], strict=True)] if seed in BROKEN else []
-        yield pytest.param(seed, marks=marks)
 
 
 def team(world, kind, names, turns):
@@ -56,7 +48,7 @@ def changed(drawn, state, kind, names, number):
     return state.truncate(last=drawn.randint(0, 4)), kind, names
 
 
-@pytest.mark.parametrize("seed", [*seeds()])
+@pytest.mark.parametrize("seed", range(CHAINS))
 async def test_a_team_goes_on_after_any_chain_of_verbs(store, seed):
     drawn, world = random.Random(seed), World()
     names, kind = ["ann", "bob", "cid", "dan"][: drawn.randint(2, 4)], KINDS[seed % len(KINDS)]

@@ -154,6 +154,13 @@ async def test_the_graph_of_a_flow_comes_from_what_is_built(store, world):
         await fill(round_robin(world, "ann bob")(), state.tree)
 
 
+async def test_a_graph_whose_first_node_is_removed_continues_with_the_second(store, world):
+    """The first node has made the second one ready. Without it, nothing makes the second one ready."""
+    state = (await ran(store, graph(world, "ann>bob bob>cid", turns=1))).remove_agent("ann")
+    asked, _ = await go_on(store, state, graph(world, "bob>cid"), world)
+    assert [agent for agent, _ in asked] == ["bob", "cid"]
+
+
 async def test_the_state_that_autogen_saves_becomes_one_of_another_kind(store, world):
     for number, (old, new) in enumerate(
         itertools.permutations(("RoundRobinGroupChat", "SelectorGroupChat", "Swarm"), 2)

@@ -34,10 +34,11 @@ def print_questions(questions: Sequence[Question], *, err: bool = False) -> None
         say(title.append(line("".join(f", {fact}" for fact in facts)), style="dim"), err=err)
         say(_indented(question.question.strip()), err=err)
         if question.arguments:
-            say(
-                _indented("\n".join(f"{name}: {readable(value)}" for name, value in question.arguments.items())),
-                err=err,
-            )
+            # The model that calls the tool may have made up names; a line end in one would look like another argument.
+            named = {
+                name if name.isidentifier() else readable(name): value for name, value in question.arguments.items()
+            }
+            say(_indented("\n".join(f"{name}: {readable(value)}" for name, value in named.items())), err=err)
         say(_indented(f"answer: {', '.join(ANSWERS[question.kind])}"), err=err)
 
 

@@ -98,7 +98,7 @@ class Journal:
         if entry is not None:
             await self._claim(entry)
             return Answer(value=entry.value, spent=entry.row.spent)
-        if (error := await self._divergence.check(request, self._order.gate)) is not None:
+        if (error := await self._divergence.check(request, nth, self._order.gate)) is not None:
             await self._appender.stop(error)
         if request.approval:
             arguments, refusal = await self._approval(request, nth)
@@ -326,7 +326,7 @@ class Journal:
             at=now(),
             attempt=self._ledger.progress.attempts,
             name=request.name,
-            about=readable(request.arguments) if request.name and stage == "done" else "",
+            about=readable(request.arguments, brief=True) if request.name and stage == "done" else "",
             effect=request.effect,
             value=None if value is None else self._archive.inline(value, f"{request.path}.{request.what}"),
             starts=tuple(starts),

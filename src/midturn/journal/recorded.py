@@ -48,6 +48,17 @@ class Entry(Completion):
     """True if the model was asked again in a later attempt, and gave another answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A tool call that was begun, or may have been begun."""
+
+    number: int
+    """The number of the first row that says so."""
+    tool: str
+    text: str
+    """The call as text for people to read."""
+
+
 def call_key_of(ledger: Ledger, delivery: Delivery, path: str, key: str, nth: int) -> str:
     """Return the key that a tool gets for its call. It is the same in every attempt, and in every delivery of a key."""
     turn = (delivery.key,) if delivery.key is not None else (ledger.progress.turn, delivery.born)
@@ -90,9 +101,10 @@ class Recorded:
         """The unclaimed calls with an effect, by the name of the tool."""
         self._humans: dict[int, Entry] = {}
         """The unclaimed answers of humans."""
-        self._announced: Counter[str] = Counter()
+        self._announced: dict[str, list[int]] = {}
+        """The numbers of the models' answers that ask for a call, by the key of the call."""
         self._started: Counter[tuple[str, int]] = Counter()
-        self._begun: dict[str, tuple[str, str]] = {}
+        self._begun: dict[str, Begun] = {}
         self._done: Counter[str] = Counter()
         self.spent = max((row.spent for row, _ in rows), default=0.0)
         self.rows: list[CallRow] = []
@@ -114,12 +126,16 @@ class Recorded:
             self.seen.setdefault(row.path, []).append((row.nth, tools))
         elif row.stage == "started":
             self._started[row.key, row.nth] += 1
-            self._begun[row.key] = row.name, f"{row.name}({row.about})"
+            self._begin(number, row.key, f"{row.name}({row.about})")
         elif row.stage == "asked":
             question = question_of(row, value, self._turn)
             self.questions[question.id] = question, row
         else:
             self._add_complete(number, row, value)
+
+    def _begin(self, number: int, key: str, text: str) -> None:
+        begun = Begun(number=number, tool=text.partition("(")[0], text=text)
+        self._begun.setdefault(key, begun)
 
     def _add_complete(self, number: int, row: CallRow, value: dict[str, Any]) -> None:
         # Once a tool call is complete, nobody asks again for its approval, or whether it took effect.
@@ -135,8 +151,8 @@ class Recorded:
                 self._numbered[earlier].replaced = True
         for start in row.starts:
             key, _, about = start.partition(" ")
-            self._announced[key] += 1
-            self._begun[key] = about.partition("(")[0], about
+            self._announced.setdefault(key, []).append(number)
+            self._begin(number, key, about)
         self._done[row.key] += 1
         if row.what in HUMAN:
             self._humans[number] = entry
@@ -148,15 +164,16 @@ class Recorded:
 
     def begun(self, key: str, nth: int, *, announced: bool) -> int:
         """Return how many times a tool call was begun, or may have been begun."""
-        return self._started[key, nth] + (announced and self._announced[key] > nth)
+        return self._started[key, nth] + (announced and len(self._announced.get(key, ())) > nth)
 
-    def pending(self) -> dict[str, tuple[str, str]]:
-        """Return the tool calls that were begun and never completed, by their keys: the tool and the call."""
+    def pending(self) -> dict[str, Begun]:
+        """Return the tool calls that were begun and never completed, by their keys."""
         return {key: found for key, found in self._begun.items() if not self._done[key]}
 
-    def announced(self, key: str) -> bool:
-        """Return whether a recorded answer of a model asks for this call."""
-        return self._announced[key] > 0
+    def announced(self, key: str, nth: int) -> int:
+        """Return the number of the model's answer that asks for this call; without one, that of the next row."""
+        numbers = self._announced.get(key, ())
+        return numbers[nth] if nth < len(numbers) else len(self.rows)
 
     def answered(self, path: str) -> Entry | None:
         """Return the next answer of a model at this path, if something was done because of that answer.
@@ -177,14 +194,14 @@ class Recorded:
             for entry in self.entries
             if entry.row.what == "human" or entry.row.effect != "read"
         ]
-        in_doubt = [f"{begun}, which may have taken effect" for _, begun in self.pending().values()]
+        in_doubt = [f"{begun.text}, which may have taken effect" for begun in self.pending().values()]
         return done + in_doubt
 
     def names(self) -> set[str]:
         """Return the agents and tools of the calls that must not be lost: calls with an effect, and questions."""
         rows = [entry.row for entry in self.entries] + [row for _, row in self.questions.values()]
         kept = [row for row in rows if row.effect != "read" or row.starts or row.what in HUMAN]
-        tools = {row.name for row in kept} | {tool for tool, _ in self._begun.values()}
+        tools = {row.name for row in kept} | {begun.tool for begun in self._begun.values()}
         return {name for row in kept for name in row.path.split("/")} | tools - {""}
 
     def claim(self, entry: Entry) -> None:

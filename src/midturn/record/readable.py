@@ -12,12 +12,13 @@ from midturn.record.digests import shown
 LONGEST = 200
 """Number of characters after which a text inside the arguments of a call is shortened."""
 MOST = 50
-"""Number of items after which a list inside the arguments of a call is shortened."""
+"""Number of items after which a list inside the arguments of a call is shortened. Items with keys stay."""
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters other than tab and newline
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
-    "\u2800\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # without width or ink
+    "\u00ad\u034f\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00016fe4\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # all of these are without width or ink
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # direction of the text, and other line ends
     "\ud800-\udfff]"  # half a character
 )
@@ -56,22 +57,27 @@ def _is_needed(unseen: str, before: str) -> bool:
     return kind == "Lo" and unseen in "\ufe00\ufe01\ufe02"
 
 
-def readable(value: Any) -> str:
-    """Return a value as JSON for people to read. Long texts and lists are shortened with a mark, keys never are."""
-    return visible(shown(_short(value)))
+def readable(value: Any, *, brief: bool = False) -> str:
+    """Return a value as JSON for people to read. Long texts and lists are shortened with a mark, keys never are.
+
+    ``brief`` is for a record beside the value itself: a long list is shortened there whatever its items are.
+    """
+    return visible(shown(_short(value, brief=brief)))
 
 
-def readable_call(name: str, arguments: Any) -> str:
+def readable_call(name: str, arguments: Any, *, brief: bool = False) -> str:
     """Return a call for people to read, with all of its arguments."""
-    return f"{name}({readable(arguments)})"
+    return f"{name}({readable(arguments, brief=brief)})"
 
 
-def _short(value: Any) -> Any:
+def _short(value: Any, *, brief: bool) -> Any:
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{value[:LONGEST]}… [{len(value):,} characters]"
     if is_object(value):
-        return {key: _short(item) for key, item in value.items()}
+        return {key: _short(item, brief=brief) for key, item in value.items()}
     if is_array(value):
-        more = [f"… [{len(value) - MOST:,} more items]"] if len(value) > MOST else []
-        return [_short(item) for item in value[:MOST]] + more
+        kept = [item for item in value[MOST:] if not brief and (is_object(item) or is_array(item))]
+        left_out = len(value) - MOST - len(kept)
+        more = [f"… [{left_out:,} more of {len(value):,} items]"] if left_out > 0 else []
+        return [*(_short(item, brief=brief) for item in [*value[:MOST], *kept]), *more]
     return value

@@ -13,6 +13,8 @@ FILE = "file:///absolute/directory or file://./relative"
 # The two differ: three slashes are relative in SQLite URLs everywhere, and absolute in file URLs everywhere.
 
 NO_OPTIONS = "it has lease=SECONDS; Postgres and Redis have more"
+_LOST_OPTION = re.compile("&[a-z_]+=")
+"""Matches an option that no ? separates from the path."""
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
@@ -25,6 +27,8 @@ def parse(scheme: str, rest: str) -> Path | None:
         InvalidArgument: the URL is wrong.
     """
     place, _, query = rest.partition("?")
+    if _LOST_OPTION.search(place):
+        raise InvalidArgument("write a ? before the first option of the URL, and an & in a name as %26", path="url")
     match scheme:
         case "sqlite":
             text = _sqlite(place)

@@ -69,10 +69,10 @@ def split_lease(url: str) -> tuple[str, str | None]:
     """
     place, mark, query = url.rpartition("?")
     options = query.split("&")
-    others = [option for option in options if not option.startswith("lease=")]
+    others = [option for option in options if option.partition("=")[0] != "lease"]
     if "://" not in place or len(others) == len(options):
         return url, None
-    value, *more = [option.removeprefix("lease=") for option in options if option not in others]
+    value, *more = [option.partition("=")[2] for option in options if option not in others]
     if more:
         raise InvalidArgument("the URL has the option lease more than once", path="url")
     return f"{place}{mark}{'&'.join(others)}" if others else place, value

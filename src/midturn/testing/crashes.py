@@ -280,7 +280,7 @@ class _CountedCalls:
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         def counted(arguments: Any) -> Awaitable[Answer]:
-            text = readable(arguments) if request.name else ""
+            text = readable(arguments, brief=True) if request.name else ""
             made = RepeatedCall(agent=request.who, kind=request.what, name=request.name or None, arguments=text)
             self._made[made, f"{request.path} {request.key}"] += 1
             return make(arguments)

@@ -19,6 +19,7 @@ from midturn.versions.loading import (
     OnDrift,
     accept,
     changes_since,
+    check_named,
     check_owner,
     check_version,
     explained,
@@ -218,10 +219,12 @@ class Instance(Generic[EventT_co, ResultT_co]):
             StateInvalid: the state is damaged, or does not fit the agent or team that was built.
             UnknownVersion: a newer version of the blueprint wrote the state.
             MissingMigration: an older version wrote the state, and a migration is missing.
+            InvalidArgument: the session belongs to a blueprint, and this is another one, or none.
         """
         if self.live is not None and self._is_current(ledger):
             return
         self.forget()
+        check_named(self.blueprint, ledger.progress.blueprint, self.session)
         stored = await self.read(ledger)
         with _naming(ledger.session):
             live = await self._build()

@@ -70,6 +70,21 @@ def check_owner(blueprint: Blueprint, stored: str, session: str) -> None:
         )
 
 
+def check_named(blueprint: Blueprint, stored: str, session: str) -> None:
+    """Check that no agents without a blueprint run a session that has one, which declares effects and approvals.
+
+    Raises:
+        InvalidArgument: the session belongs to a blueprint, and this one has no name.
+    """
+    if stored and not blueprint.name:
+        raise InvalidArgument(
+            f"belongs to the blueprint {stored!r}, which may declare effects and approvals; run it with that one, or "
+            "choose another id",
+            path=f"session {session!r}",
+            session=session,
+        )
+
+
 def check_version(stored: int, mine: int, session: str) -> None:
     """Check that the stored version is not later than the version of this blueprint.
 

@@ -356,7 +356,9 @@ class InterceptedRun:
             if arguments is not None and call.name not in begins:
                 begins[call.name] = any(self._begins(each, call.name) for each in self._workbenches.get(agent, ()))
             if arguments is not None and begins[call.name]:
-                found.append(f"{tool_key(agent, call.name, arguments)} {readable_call(call.name, arguments)}")
+                found.append(
+                    f"{tool_key(agent, call.name, arguments)} {readable_call(call.name, arguments, brief=True)}"
+                )
         return found
 
     def _begins(self, workbench: Workbench, name: str) -> bool:

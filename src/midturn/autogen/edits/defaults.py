@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from midturn.autogen.edits.teams import ALIGNED
-from midturn.autogen.edits.tree import FRESH, LEFT, is_below
+from midturn.autogen.edits.teams import ALIGNED, manager_of
+from midturn.autogen.edits.tree import FRESH, LEFT, is_below, join, nodes
 from midturn.autogen.parts.walk import settle
 from midturn.autogen.state import snapshot
 from midturn.errors import Drifted
@@ -40,6 +40,7 @@ async def fill(live: Any, tree: Any) -> Any:
             elif not (is_object(value) and LEFT in value):
                 beside[path] = _filled(value, built["beside"].get(path, ABSENT), f"$.beside.{path}")
         _inherit(tree["beside"], built["beside"], beside)
+        _trigger(tree, filled)
         filled["kept"] = len(beside)
     return filled
 
@@ -57,6 +58,19 @@ def _inherit(before: dict[str, Any], built: dict[str, Any], beside: dict[str, An
             ]
             if len(heirs) == 1:
                 beside[heirs[0]] = value[LEFT]
+
+
+def _trigger(tree: Any, filled: Any) -> None:
+    """Drop the groups that made nodes of a changed graph ready, if the newly built graph has no such groups."""
+    built = {node.parts: manager_of(node) for node in nodes(filled) if node.is_team}
+    for team in (node for node in nodes(tree) if node.is_team):
+        path = join(team.parts, "manager")
+        if ALIGNED not in manager_of(team).get("enqueued_any", {}) or path not in filled["beside"]:
+            continue
+        known, triggered = built[team.parts]["enqueued_any"], filled["beside"].pop(path)["triggered"]
+        left = {node: [group for group in found if group in known.get(node, ())] for node, found in triggered.items()}
+        if any(left.values()):
+            filled["beside"][path] = {"triggered": {node: found for node, found in left.items() if found}}
 
 
 def _filled(value: Any, built: Any, at: str) -> Any:

@@ -115,7 +115,8 @@ def load_earlier(live: Any, messages: Iterable[Json], what: str, *, as_text: boo
         try:
             found.append(_exactly(factory, message, path))
         except StateInvalid:
-            if not as_text or not is_object(message) or message.get("type") in AUTOGENS:
+            kind = message.get("type") if is_object(message) else None
+            if not as_text or not is_object(message) or not isinstance(kind, str) or kind in AUTOGENS:
                 raise
             found.append(_as_text(message, path))
     return found
