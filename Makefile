@@ -15,14 +15,14 @@ help: ## list the targets
 demo: .venv/.installed ## kill an agent mid-turn and watch another process finish the turn
 	$(BIN)/midturn demo
 
-# Three at a time: with two, two cores often wait for servers.
+# Four at a time: with fewer, two cores often wait for servers.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
 # tests/conftest.py says which tests that are: those that touch what can differ there.
 test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 4
 	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
-		$(BIN)/pytest -n 3
+		$(BIN)/pytest -n 4
 
 # One test at a time, so that the figures are those of an idle machine.
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures

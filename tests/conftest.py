@@ -92,6 +92,18 @@ async def nothing_left(caplog):
     assert [record.getMessage() for record in caplog.get_records("call") if record.name == "asyncio"] == []
 
 
+@pytest.fixture
+def pass_time(monkeypatch):
+    """Let so many seconds pass at once for the event loop: timers that end within them are due. Nobody waits."""
+
+    def pass_by(seconds):
+        loop = asyncio.get_running_loop()
+        before = loop.time
+        monkeypatch.setattr(loop, "time", lambda: before() + seconds)
+
+    return pass_by
+
+
 def pytest_collection_finish():
     """Leave what was imported and collected out of every later garbage collection."""
     gc.collect()
@@ -99,17 +111,23 @@ def pytest_collection_finish():
 
 
 TOGETHER = (
-    "tests/autogen/test_generated_bites.py",
+    "tests/autogen/test_generated",
     "tests/autogen/test_restart.py",
     "tests/testing/test_suite_catches.py",
     "tests/golden/test_midturn.py",
     "tests/stores/test_postgres.py",
     "tests/stores/test_transactions.py",
 )
-"""Files whose tests share something that takes seconds to set up, and are worth a process of their own for that."""
+"""Files that begin with one of these share something that takes seconds to set up: they run in one process."""
 
 
-FIRST = ("tests/crash/", "tests/docs/", "tests/testing/test_state_machine", "tests/journal/test_order.py")
+FIRST = (
+    "tests/crash/",
+    "tests/docs/",
+    "tests/autogen/test_generated",
+    "tests/testing/test_state_machine",
+    "tests/journal/test_order.py",
+)
 """Beginnings of the ids of long tests. A long test that begins last would keep the other processes waiting."""
 
 
@@ -159,8 +177,9 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             path, *inside = nodeid.partition("[")[0].split("::")
-            if path in TOGETHER:
-                return path
+            for begin in TOGETHER:
+                if path.startswith(begin):
+                    return begin
             return f"{path}::{inside[0]}" if len(inside) > 1 else nodeid
 
     return Scheduling(config, log)

@@ -20,7 +20,7 @@ SESSIONS = 2
 
 pytestmark = pytest.mark.timeout(7_200 if MUTATIONS is None else 300)  # a kind may have thousands of mutations
 
-_trees = {}
+_trees, _mutations = {}, {}
 
 
 async def tree_of(kind):
@@ -29,15 +29,21 @@ async def tree_of(kind):
     return _trees[kind]
 
 
-def chosen(kind, tree, count):
+def mutations_of(kind, tree):
+    if kind not in _mutations:
+        _mutations[kind] = list(mutations(tree))
+    return _mutations[kind]
+
+
+def chosen(kind, tree, count, seed=""):
     """The same mutations in every run: half of them where messages are, half elsewhere."""
-    found = list(mutations(tree))
+    found = mutations_of(kind, tree)
     if count is None:
         return found
     inside, outside = [], []
     for mutation in found:
         (inside if any(isinstance(key, int) for key in mutation.place) else outside).append(mutation)
-    picked = random.Random(kind)
+    picked = random.Random(f"{kind}{seed}")
     return [mutation for some in (inside, outside) for mutation in picked.sample(some, min(count // 2, len(some)))]
 
 
@@ -163,7 +169,7 @@ async def test_what_belongs_inside_a_tool_is_not_taken_for_the_tool(store):
 @pytest.mark.parametrize("kind", FUZZED)
 async def test_a_session_goes_on_from_a_changed_state_or_refuses_it_by_name(store, kind):
     tree, (build, _) = await tree_of(kind), FUZZED[kind]
-    for number, mutation in enumerate(chosen(f"{kind} in a session", tree, SESSIONS)):
+    for number, mutation in enumerate(chosen(kind, tree, SESSIONS, " in a session")):
         if (changed := mutation.apply(tree)) is None:
             continue
         session = f"session {number}"
@@ -181,7 +187,7 @@ async def test_a_session_goes_on_from_a_changed_state_or_refuses_it_by_name(stor
 async def test_several_changes_at_once_are_restored_exactly_or_refused_by_name(kind, data):
     changed = tree = await tree_of(kind)
     places = []
-    all_of_them = list(mutations(tree))
+    all_of_them = mutations_of(kind, tree)
     for index in data.draw(st.lists(st.integers(0, len(all_of_them) - 1), min_size=2, max_size=5)):
         mutation = all_of_them[index]
         after = mutation.apply(changed)

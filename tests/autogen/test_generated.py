@@ -9,7 +9,7 @@ import os
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
-from zygote import Zygote, restarted
+from zygote import restarted
 
 PHASES = set(Phase) - {Phase.explain}
 """Explaining runs a failing case hundreds of times."""
@@ -21,13 +21,6 @@ MORE = 30 if os.environ.get("MIDTURN_LONG") else 1
 """Factor by which a long run has more examples than every test run."""
 
 pytestmark = pytest.mark.timeout(300 * MORE)
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    made = Zygote()
-    yield made
-    made.close()
 
 
 def races(spec):

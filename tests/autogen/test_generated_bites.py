@@ -1,7 +1,7 @@
 """The property of the generated tests can fail: it does when midturn keeps no more than AutoGen does."""
 
 import pytest
-from zygote import Zygote, restarted
+from zygote import restarted
 
 REMEMBERS = {"is": "assistant", "memory": 0, "tools": [{"is": "remember"}], "iterations": 3}
 COUNTS = {"is": "assistant", "tools": [{"is": "counter"}], "iterations": 3}
@@ -37,13 +37,6 @@ SPECS = {
     "a memory in a team": {"is": "round_robin", "members": [SIMPLE, REMEMBERS], "max_turns": 2},
 }
 OPS = [{"run": "one"}, {"run": "two"}, {"set": 0}, {"run": "three"}, {"run": "four"}]
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    made = Zygote()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -12,7 +12,7 @@ from accounts import check_lines, lines_of, made
 
 LONG = os.environ.get("MIDTURN_LONG") == "1"
 KILLS = 25
-ROUNDS = 10 * ["solo", "solo", "solo", "desk"] if LONG else ["solo", "solo", "solo", "desk"]
+ROUNDS = 10 * ["solo", "solo", "solo", "desk"] if LONG else ["solo", "solo", "desk"]
 """The kinds that are killed so often, each in a session of its own, because none continues for ever."""
 LATEST = 8
 """The calls after which a worker is killed at the latest; a turn has about as many."""

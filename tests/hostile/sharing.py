@@ -6,11 +6,15 @@ import json
 import os
 import signal
 import threading
+from functools import partial
 
 from autogen_agentchat.agents import AssistantAgent
 
 import midturn
 from midturn.testing import ScriptedModel
+
+PATIENCE = 200
+"""Seconds after which a session is busy, or something hangs. Nothing takes so long when all is well."""
 
 
 def build():
@@ -51,7 +55,7 @@ async def fork(url):
         read, write = os.pipe()
         if (child := os.fork()) == 0:
             # The parent's event loop cannot run in the child, so it brings its own.
-            signal.alarm(30)
+            signal.alarm(PATIENCE)
 
             def use():
                 async def work():
@@ -95,13 +99,16 @@ async def threads(url, shared):
     """Two threads with a loop each use one store at once; with ``shared`` also one and the same session object."""
     async with midturn.open(url) as store:
         case = store.session("case", build, timeout=2)
+        own = partial(store.session, "case", build, timeout=PATIENCE)
         running = [
-            in_thread(lambda name=name: turns(case if shared else store.session("case", build, timeout=20), 10, name))
+            in_thread(
+                lambda name=name: turns(case if shared else store.session("case", build, timeout=PATIENCE), 10, name)
+            )
             for name in "ab"
         ]
         for thread, _ in running:
             await asyncio.to_thread(thread.join)
-        mine = await turns(store.session("case", build, timeout=20), 1, "main")
+        mine = await turns(own(), 1, "main")
         found = await history(store, "case")
         return {"threads": [outcome["result"] for _, outcome in running], "main": mine, "history": found}
 
@@ -129,5 +136,5 @@ def loops(url):
 
 def share(what, url):
     """Return the outcome in a process of its own."""
-    faulthandler.dump_traceback_later(60, exit=True)  # a hang is told as one, with where it is
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # a hang is told as one, with where it is
     return loops(url) if what == "loops" else asyncio.run(main(what, url))

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
@@ -12,7 +12,7 @@ from scripted import Scripted
 
 import midturn
 from midturn.errors import InvalidArgument
-from midturn.record.head import Kind
+from midturn.record.head import Kind, Write
 
 
 class Bank(Desk):
@@ -136,21 +136,20 @@ async def test_one_that_has_lost_its_lease_has_done_nothing(bank):
     desk = Bank(bank, [A1])
     store = bank.store
 
-    class Thief:
-        """Takes the session over in the middle of the tool."""
+    real = midturn.lease.ledger.Ledger.transaction
 
-        done = False
-
-    real = midturn.lease.ledger.Ledger._apply
-
-    async def apply(self, write, progress, to):
-        if to is not store and not Thief.done:
-            Thief.done = True
-            raise midturn.Conflict.of("case")
-        return await real(self, write, progress, to)
+    @asynccontextmanager
+    async def stolen(self, transactional):
+        head = await store.head("case")
+        if head.owner != "a thief":  # between two writes of the turn
+            facts = {name: getattr(head, name) for name in ("session", "seq", "status", "labels", "data")}
+            theft = {"after": head.token, "epoch": head.epoch + 1, "owner": "a thief", "lease": 60.0, "token": "theft"}
+            await store.write(Write(**facts, **theft))
+        async with real(self, transactional) as transaction:
+            yield transaction
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(midturn.lease.ledger.Ledger, "_apply", apply)
+        patch.setattr(midturn.lease.ledger.Ledger, "transaction", stolen)
         with pytest.raises(midturn.LeaseLost):
             await bank.session("case", desk).run(task="please")
     assert await refunds(bank) == []

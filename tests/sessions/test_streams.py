@@ -285,8 +285,11 @@ async def test_all_that_was_said_before_a_failure_is_delivered_before_it(memory,
 
 
 @pytest.mark.parametrize("kind", TEAMS)
-async def test_all_that_was_said_before_a_timeout_is_delivered_before_it(memory, kind):
-    session = memory.session("case", lambda: TEAMS[kind](_at_once), turn_timeout=1.0)
+async def test_all_that_was_said_before_a_timeout_is_delivered_before_it(memory, kind, pass_time):
+    async def take_too_long():
+        pass_time(600)
+
+    session = memory.session("case", lambda: TEAMS[kind](take_too_long), turn_timeout=600)
     said, end = await _read(session.run_stream(task="go"), _many_rounds)
     assert isinstance(end, midturn.TurnTimeout)
     assert _in_order(said) == SAID[kind]
