@@ -111,6 +111,8 @@ class InterceptedRun:
         self.live = parts[0].live
         self.handling: set[asyncio.Task[Any]] = set()
         """The tasks in which the members of teams handle messages. A runtime of the user's own has other tasks, too."""
+        self.mark = object()
+        """The mark of the run's own tasks."""
         self.resting: Any = None
         """The driver of the run, while the run rests."""
         self.ended = False

@@ -42,7 +42,7 @@ SPEAKING = ("run_stream", "on_messages_stream", "on_messages")
 END = object()
 
 _RUN: ContextVar[object] = ContextVar("midturn_run", default=None)
-"""The run that the current task belongs to."""
+"""The mark of the run that the current task belongs to. Tasks of servers live longer, and must not keep the run."""
 
 
 class _Token(CancellationToken):
@@ -177,7 +177,7 @@ class _Driver:
     # The run.
 
     async def _guarded(self, work: Any) -> None:
-        _RUN.set(self._run)
+        _RUN.set(self._run.mark)
         try:
             await work
         except SystemExit as error:  # asyncio would end the whole process
@@ -284,7 +284,7 @@ class _NoCalls:
 
     @property
     def _is_elsewhere(self) -> bool:
-        return self._run.resting is not None and _RUN.get() is not self._run
+        return self._run.resting is not None and _RUN.get() is not self._run.mark
 
     async def enter(self) -> None:
         if not self._is_elsewhere:
