@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import journal
-from benchmarks.call_counts import CallFigures, call_counts
+from benchmarks.call_counts import CallFigures, answer_counts, call_counts
 from benchmarks.growing import EARLY as EARLY_TURN
 from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
@@ -221,7 +221,7 @@ async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportF
 
 
 async def run_call_counts(console: Console, _: argparse.Namespace) -> list[CallFigures]:
-    figures = await call_counts()
+    figures = [*await call_counts(), *await answer_counts()]
     console.print(call_table(figures))
     console.print(
         "Calls are those of Python functions inside midturn, without the scripted model; a generator that continues "

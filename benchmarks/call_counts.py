@@ -8,11 +8,13 @@ import threading
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage
 
@@ -34,6 +36,8 @@ OUTSIDE = (str(Path(PACKAGE) / "testing"), str(Path(PACKAGE) / "stores" / "wrapp
 """Files of the package that stand for the user's own here: the scripted model, and the wrapper that counts."""
 WARM = 20
 """Turns before the one that is counted."""
+ANSWERS = (1, 150, 300)
+"""The answers inside one turn that are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,34 @@ async def call_counts() -> list[CallFigures]:
                 await counter.count("turn(n)", counted, lambda: reader.turn(WARM)),
             ]
     return figures
+
+
+async def answer_counts() -> list[CallFigures]:
+    """Return the work of answers to one long turn: in the process that the turn rests in, and in a new one."""
+    profile = _Profile()
+    figures: list[CallFigures] = []
+    with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder, profile.installed():
+        counter = _Counter(folder, profile)
+        async with counter.opened() as (store, counted):
+            case = store.session("talk", _talk)
+            await case.run(task="hello")
+            for number in range(1, ANSWERS[-1] + 1):
+                if number not in ANSWERS:
+                    await case.answer("and then?")
+                    continue
+                what = f"answer {number} of one turn"
+                figures.append(await counter.count(what, counted, partial(case.answer, "and then?")))
+                if number > 1:
+                    other = store.session("talk", _talk)  # it knows as little as another process does
+                    what = f"answer {number} of one turn, in a new process"
+                    figures.append(await counter.count(what, counted, partial(other.answer, "and then?")))
+                    case = other
+    return figures
+
+
+def _talk() -> RoundRobinGroupChat:
+    user = UserProxyAgent("user", input_func=midturn.human)
+    return RoundRobinGroupChat([AssistantAgent("support", ScriptedModel(lambda _: "tell me more")), user])
 
 
 def _chatty() -> AssistantAgent:

@@ -85,7 +85,8 @@ async def nothing_left(caplog):
     with suppress(TimeoutError):
         async with asyncio.timeout(60):
             while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-                await asyncio.wait(left)
+                gc.collect(1)  # a turn that waits for people rests until its session is collected
+                await asyncio.wait(left, timeout=1)
     assert not left
     gc.collect(1)
     await asyncio.sleep(0)

@@ -44,6 +44,26 @@ class Outcome:
     """The framework's own result, if the turn ran in this process; the events so far, if the turn waits."""
 
 
+class Rest(Protocol[EventT_co]):
+    """A run as it stands, which rests until people have answered. It makes no calls meanwhile."""
+
+    @property
+    def is_still(self) -> bool:
+        """Return whether nothing in the run has moved since it rests; otherwise it cannot continue."""
+        ...
+
+    def proceed(self, stops: Sequence[Stop], spent: float) -> AsyncGenerator[EventT_co | Outcome, None]:
+        """Let the run continue, with other ``stops``; yield its further events as :meth:`Framework.stream` does.
+
+        The turn has run for ``spent`` seconds, without its rests.
+        """
+        ...
+
+    async def end(self) -> None:
+        """End the run, which does not continue."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """An instance after a state was loaded into it."""
@@ -279,7 +299,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         before, and then raises the error of that stop. Closing the generator ends the run, too. Every call inside the
         run goes through ``calls``. ``effects`` holds the blueprint's declarations about tools, by the names of the
         tools.
+
+        If a stop raises :class:`midturn.stopping.Resting`, and the run can continue later, the error has its
+        :class:`Rest`. The caller then continues that or ends it.
         """
+        ...
+
+    def again(self, event: Any) -> Any:
+        """Return a copy of an event, marked as one that happened before."""
         ...
 
     def turn(self, live: Any, stored: Any, *, said: Sequence[Any] | None = None, as_text: bool = False) -> Any:

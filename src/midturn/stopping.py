@@ -46,6 +46,12 @@ class Postponed(Exception):
     """Stops work that is to continue later. Nothing is urgent, so work that waits for its reader may finish that."""
 
 
+class Resting(Postponed):
+    """Stops work until people have answered. ``kept`` is the work as it stands, if it can continue from there."""
+
+    kept: Any = None
+
+
 def stop_of(token: Cancellation | None) -> Stop:
     """Return a stop that is cancelled together with the token, from any thread.
 

@@ -1,6 +1,6 @@
 """The way of one turn stays short. Counts do not depend on the machine, so a test can hold them."""
 
-from benchmarks.call_counts import call_counts
+from benchmarks.call_counts import answer_counts, call_counts
 
 
 async def test_a_turn_and_an_answer_stay_within_their_budgets():
@@ -12,3 +12,11 @@ async def test_a_turn_and_an_answer_stay_within_their_budgets():
     assert (answer.body_reads, answer.writes) == (1, 4)
     assert (resume.body_reads, first.body_reads) == (1, 1)
     assert one.writes == 0
+
+
+async def test_the_three_hundredth_answer_of_a_turn_costs_what_the_first_does():
+    first, half, half_replayed, last, last_replayed = await answer_counts()
+    assert half.calls <= 1.1 * first.calls
+    assert last.calls <= 1.1 * first.calls
+    assert last.body_reads == half.body_reads == 0
+    assert last_replayed.calls <= 2.1 * half_replayed.calls  # linear

@@ -148,6 +148,9 @@ class AutoGen:
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
         return run_stream.stream(run, given, messages, stops)
 
+    def again(self, event: Any) -> Any:
+        return conversion.mark(event)
+
     def turn(
         self, live: Any, stored: StoredTurn, *, said: Sequence[Event] | None = None, as_text: bool = False
     ) -> Turn:

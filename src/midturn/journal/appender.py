@@ -71,11 +71,11 @@ class Appender:
 
     async def append(self, row: CallRow) -> Completion:
         """Write a row and return its completion; only a row of the stage "done" has one in the order."""
-        written = self._waiter()
+        written = self.waiter()
         self._pending.append(_Pending(row, written, self._archive.bodies, self._archive.size))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
-        return await self._wait(written)
+        return await self.answered(written)
 
     def append_later(self, row: CallRow) -> None:
         """Write a row together with the next one."""
@@ -111,8 +111,12 @@ class Appender:
 
     async def wait(self) -> NoReturn:
         """Wait until the turn has ended."""
-        await self._wait(self._waiter())
+        await self.answered(self.waiter())
         raise AssertionError
+
+    def proceed(self, halt: Stop) -> None:
+        """Continue after a rest; ``halt`` takes the place of the future that has ended the turn's last stretch."""
+        self._halt = halt
 
     async def close(self) -> None:
         """Finish the current write, start no other, and cancel the waiting callers."""
@@ -164,12 +168,14 @@ class Appender:
         else:
             written.set_result(completion)
 
-    def _waiter(self) -> asyncio.Future[Completion]:
+    def waiter(self) -> asyncio.Future[Completion]:
+        """Return a future for the completion of a call."""
         self.check_open()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         return waiter
 
-    async def _wait(self, waiter: asyncio.Future[Completion]) -> Completion:
+    async def answered(self, waiter: asyncio.Future[Completion]) -> Completion:
+        """Wait for a completion, until the turn has ended."""
         self._waiters.add(waiter)
         try:
             return await waiter

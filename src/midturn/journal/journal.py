@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +25,7 @@ from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.codec import is_object
 from midturn.record.readable import readable, readable_call
 from midturn.record.rows import CallRow, now
-from midturn.stopping import Postponed, fail
+from midturn.stopping import Resting, fail
 from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside, needs_journal, without_journal
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Request
     from midturn.journal.divergence import Divergence
+    from midturn.journal.order import Completion
     from midturn.journal.recorded import Delivery, Entry, Recorded
     from midturn.lease.ledger import Ledger
     from midturn.questions import Question
@@ -40,14 +42,24 @@ if TYPE_CHECKING:
     from midturn.stopping import Stop
 
 
-class Suspended(Postponed):
+class Suspended(Resting):
     """The turn cannot continue before a human has answered."""
 
-    def __init__(self, waiting: Waiting, rows: Sequence[CallRow]) -> None:
+    def __init__(self, waiting: Waiting, rows: Sequence[tuple[CallRow, dict[str, Any]]]) -> None:
         super().__init__("the turn waits for an answer")
         self.waiting = waiting
         self.rows = rows
-        """The questions that are not recorded yet."""
+        """The questions that are not recorded yet, each with its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """A question that somebody waits for in this attempt."""
+
+    question: Question
+    row: CallRow
+    facts: dict[str, Any]
+    answered: asyncio.Future[Completion]
 
 
 class Journal:
@@ -73,7 +85,9 @@ class Journal:
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._order = Order(recorded.entries, self._rest)
-        self._asking: dict[str, tuple[Question, CallRow]] = {}
+        self._asking: dict[str, _Asking] = {}
+        self._rested = 0.0
+        """The time when the turn began to rest."""
         self._appender = Appender(ledger, archive, self._order, halt)
         self._seen: dict[str, list[Any]] = {}
         self._free: dict[tuple[str, str, str], list[int]] = {}
@@ -286,7 +300,8 @@ class Journal:
             await self._appender.stop(inside_a_tool(request, self._ledger.session))
         if what == "human" and (error := self._divergence.asked_anew(request, text)) is not None:
             await self._appender.stop(error)
-        arguments = request.arguments if is_object(request.arguments) else None  # the text shows them
+        # The text shows other arguments. A copy: the caller gets the question, and the call may continue later.
+        arguments = deepcopy(request.arguments) if is_object(request.arguments) else None
         facts: dict[str, Any] = {"question": text, "agent": request.who, "arguments": arguments}
         if what == "approval" and request.schema is not None:
             facts["schema"] = request.schema
@@ -294,16 +309,39 @@ class Journal:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
         except MidturnError as error:  # the question cannot be stored
             await self._appender.stop(error)
-        question = question_of(row, facts, name_of(self._ledger))
-        self._asking[question.id] = question, row
+        question, answered = question_of(row, facts, name_of(self._ledger)), self._appender.waiter()
+        self._asking[question.id] = _Asking(question=question, row=row, facts=facts, answered=answered)
         self._order.ask()
-        return await self._appender.wait()
+        completion = await self._appender.answered(answered)
+        await self._order.take(completion)
+        return self._recorded.demand(request.path, what, key, nth).value
 
     def _rest(self) -> None:
         """Suspend the turn if it has questions. The order calls this when no call runs any more."""
         if self._asking:
-            new = [row for id_, (_, row) in self._asking.items() if id_ not in self._recorded.questions]
-            self._appender.halt(Suspended(Waiting(tuple(question for question, _ in self._asking.values())), new))
+            asking, known = self._asking.values(), self._recorded.questions
+            new = [(each.row, each.facts) for each in asking if each.question.id not in known]
+            self._rested = time.monotonic()
+            self._appender.halt(Suspended(Waiting(tuple(each.question for each in asking)), new))
+
+    @property
+    def is_still(self) -> bool:
+        """Return whether everybody who has asked still waits for the answer."""
+        return not any(each.answered.done() for each in self._asking.values())
+
+    def proceed(self, halt: Stop) -> float:
+        """Continue after a rest; return the seconds that the turn has run, without the rest."""
+        self._started += time.monotonic() - self._rested
+        self._appender.proceed(halt)
+        return self._spent()
+
+    def answer(self, question: str) -> None:
+        """Give the recorded answer to a question to the call that waits for it."""
+        asking = self._asking.pop(question)
+        row = asking.row
+        self._recorded.claim(self._recorded.demand(row.path, row.what, row.key, row.nth))
+        asking.answered.set_result(self._order.add())
+        self._order.ask()  # other questions may still be open
 
     # The rows to write.
 

@@ -162,6 +162,10 @@ class Recorded:
         """Return a complete call, if it is recorded."""
         return self._known.get((path, what, key, nth))
 
+    def demand(self, path: str, what: str, key: str, nth: int) -> Entry:
+        """Return a complete call, which has to be recorded."""
+        return self._known[path, what, key, nth]
+
     def begun(self, key: str, nth: int, *, announced: bool) -> int:
         """Return how many times a tool call was begun, or may have been begun."""
         return self._started[key, nth] + (announced and len(self._announced.get(key, ())) > nth)

@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound
 from midturn.framework import EventT_co, Input, ResultT_co
@@ -18,6 +18,7 @@ from midturn.sessions.followed_run import FollowedRun, Source
 from midturn.sessions.reader import Readers, check_number
 from midturn.sessions.runs import OwnRun, Run
 from midturn.turns.follower import Watch
+from midturn.turns.runner import Diverged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
     from midturn.sessions.runs import Runs
     from midturn.stopping import Cancellation
-    from midturn.turns.runner import Diverged
 
 MAX_KEY = 500
 
@@ -281,3 +281,15 @@ def check_key(key: str) -> str:
         raise InvalidArgument(f"must be a string of 1 to {MAX_KEY} characters", path="key")
     codec.check_argument(key, "key")
     return key
+
+
+def person_who_lets_diverge(diverged: Diverged, by: str | None) -> str | None:
+    """Return the person who lets a turn continue although its record does not fit; ``None`` if it must not continue.
+
+    Raises:
+        InvalidArgument: ``diverged`` is not known, or ``by`` is not a name.
+    """
+    if diverged not in get_args(Diverged):
+        raise InvalidArgument(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
+    who = check_by(by)
+    return who if diverged == "continue" else None

@@ -12,7 +12,7 @@ from midturn.lease.ledger import holder
 from midturn.sessions.runs import Events, Run, RunEvent, check_after, ended_without_result
 from midturn.turns.follower import Follower, Seen, Watch
 from midturn.turns.open_turn import OpenQuestions
-from midturn.turns.runner import recorded_result
+from midturn.turns.recorded_result import recorded_result
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,7 +92,7 @@ class FollowedRun(Run[EventT_co, ResultT_co]):
                 lambda: recorded_result(watch.ledger, self.turn, source.framework, self._live)
             )
         if found.status == "waiting":
-            questions = OpenQuestions(watch.ledger, source.instance, source.framework)
+            questions = OpenQuestions(watch.ledger, source.instance, source.framework, lambda: None)
             return await questions.result(own=True, said=self._said if source.instance.is_built else None)
         raise ended_without_result(self.session, self.turn, found.status, found.error)
 

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from midturn.errors import InvalidArgument, StoreUnavailable, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
 from midturn.stopping import Stop, fail, settled
+from midturn.turns.resting import RestingTurns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Iterable
@@ -298,6 +299,8 @@ class Runs:
         """Turns of other processes that are followed here: by session, turn, and the identity of what runs them."""
         self.built = WeakValueDictionary[str, Any]()
         """The latest instance of each session that was built here."""
+        self.resting = RestingTurns()
+        """The turns that wait for people and are kept as they stand."""
         self._closed = False
 
     async def launch(
@@ -363,6 +366,8 @@ class Runs:
             for run in left:
                 run.interrupt()
             await settled(_all(running.values(), self._tasks))
+            for turn in list(self.resting):
+                await turn.end()
             names = [f"turn {run.turn} of {run.session!r}" for run in left if run.status == "interrupted" and run.runs]
             if names:
                 _log.warning("closing the store interrupted %s, which any process can resume", ", ".join(names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, Input, ResultT_co
@@ -14,7 +14,7 @@ from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.head import Kind, check_id
 from midturn.record.rows import TurnRow, key_row
-from midturn.sessions.background import Background, Words, check_key, other_task
+from midturn.sessions.background import Background, Words, check_key, other_task, person_who_lets_diverge
 from midturn.sessions.reader import check_number
 from midturn.sessions.runs import OwnRun, Runs
 from midturn.sessions.turnstile import Turnstile
@@ -99,8 +99,8 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift, self._runs.built)
-        self._runner = TurnRunner(self._ledger, self._instance, framework, options)
-        self._questions = OpenQuestions(self._ledger, self._instance, framework)
+        self._runner = TurnRunner(self._ledger, self._instance, framework, options, self._runs.resting)
+        self._questions = OpenQuestions(self._ledger, self._instance, framework, self._runner.at_rest)
         self._refused: tuple[int, str] | None = None
         """The head at which the latest write was rejected."""
         self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
@@ -192,7 +192,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         *,
         run: OwnRun[EventT_co, ResultT_co] | None = None,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        may_diverge_by = _may_diverge_by(diverged, by)
+        may_diverge_by = person_who_lets_diverge(diverged, by)
         stop = stop_of(token) if run is None else run.stop
         async with self._turnstile.alone(stop) as until:
             while True:
@@ -246,7 +246,13 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         """
         return await self._last(
             self._answer(
-                answer, question=question, arguments=arguments, by=by, diverged=diverged, token=cancellation_token
+                answer,
+                question=question,
+                arguments=arguments,
+                by=by,
+                diverged=diverged,
+                token=cancellation_token,
+                again=False,
             )
         )
 
@@ -282,8 +288,9 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         diverged: Diverged,
         token: Cancellation | None = None,
         run: OwnRun[EventT_co, ResultT_co] | None = None,
+        again: bool = True,
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
-        may_diverge_by, who = _may_diverge_by(diverged, by), check_by(by)
+        may_diverge_by, who = person_who_lets_diverge(diverged, by), check_by(by)
         stop = stop_of(token) if run is None else run.stop
         async with self._turnstile.alone(stop) as until:
             await self._ledger.refresh()
@@ -308,7 +315,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                 break
             if run is not None:
                 run.begin(self._ledger.progress.turn, turn.delivery.key)
-            async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged)) as stream:
+            async with aclosing(self._runner.perform(turn, stop, own=True, diverged=diverged, again=again)) as stream:
                 async for item in stream:
                     yield item
 
@@ -326,6 +333,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                 if self._ledger.progress.open is None:
                     return False
                 try:
+                    await self._runner.end_rest()
                     await self._questions.discard(who)
                 except Conflict as error:
                     self._give_way(error, until)
@@ -398,6 +406,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
 
     async def delete(self) -> bool:
         """Delete the session for good; return whether it existed."""
+        await self._runner.end_rest()
         return await self._ledger.store.delete(self.id)
 
     async def save(self, tree: Any = None, *, origin: Origin = "save") -> int:
@@ -484,7 +493,8 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                 if step.turn is None:
                     yield cast("ResultT_co", step.result)
                     return
-                async with aclosing(self._runner.perform(step.turn, stop, own=step.own)) as stream:
+                again = given.streamed
+                async with aclosing(self._runner.perform(step.turn, stop, own=step.own, again=again)) as stream:
                     async for item in stream:
                         if step.own or (words is not None and not isinstance(item, self._framework.result_type)):
                             yield item
@@ -584,15 +594,3 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         elif time.monotonic() >= until + PATIENCE:
             raise error
         self._refused = seen
-
-
-def _may_diverge_by(diverged: Diverged, by: str | None) -> str | None:
-    """Return the person who lets a turn continue although its record does not fit; ``None`` if it must not continue.
-
-    Raises:
-        InvalidArgument: ``diverged`` is not known, or ``by`` is not a name.
-    """
-    if diverged not in get_args(Diverged):
-        raise InvalidArgument(f"is {diverged!r}; it can be 'raise' or 'continue'", path="diverged")
-    who = check_by(by)
-    return who if diverged == "continue" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, cast
 from weakref import ref
 
@@ -69,6 +70,19 @@ def _assign(live: Any, session: str) -> str:
     number = id(live)
     _SESSIONS[number] = ref(live, lambda gone: _SESSIONS.pop(number) if _SESSIONS[number][0] is gone else None), session
     return session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """An instance in the middle of a turn, laid aside."""
+
+    live: Any
+    archive: Archive
+    checkpoint: int
+    drift: Sequence[str]
+    touched: Mapping[int, frozenset[str]]
+    fingerprint: dict[str, Json] | None
+    described: int | None
 
 
 class Instance(Generic[EventT_co, ResultT_co]):
@@ -149,6 +163,27 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live = self._before = None
         self._known = False
         self._drift, self._touched = (), {}
+
+    def lay_aside(self) -> Aside:
+        """Return the instance as it is in the middle of a turn, and forget it: the next turn may need another one."""
+        aside = Aside(
+            live=self.live,
+            archive=self.archive,
+            checkpoint=self.checkpoint,
+            drift=self._drift,
+            touched=self._touched,
+            fingerprint=self._fingerprint,
+            described=self._described,
+        )
+        self.forget()
+        return aside
+
+    def take_back(self, aside: Aside) -> None:
+        """Take back an instance in the middle of its turn."""
+        self.live, self.archive, self.checkpoint = aside.live, aside.archive, aside.checkpoint
+        self._drift, self._touched = aside.drift, aside.touched
+        self._fingerprint, self._described = aside.fingerprint, aside.described
+        self._known = True
 
     def doubt(self) -> None:
         """Drop the live instance, unless it was given and has the state from before a turn."""

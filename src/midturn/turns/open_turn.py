@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from midturn.record.packing import Archive
     from midturn.record.rows import CallRow, Opened, Progress
     from midturn.turns.instance import Instance
+    from midturn.turns.resting import RestingTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,10 @@ class OpenTurn:
     """The notes that the turn began with."""
     recorded: Recorded
     """The calls that earlier attempts, or earlier turns with the same key, have recorded."""
+    resting: RestingTurn | None = None
+    """The turn as it stands in this process, if it continues without a replay."""
+    was_kept: bool = False
+    """True if the turn rests in this process: ``recorded`` lacks the calls that it has made here."""
 
 
 async def read_open_turn(ledger: Ledger) -> OpenTurn:
@@ -94,9 +99,11 @@ async def keep_calls(ledger: Ledger) -> list[Row]:
 
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
     """Return the questions of the open turn, oldest first; an empty tuple if the turn does not wait."""
-    if ledger.progress.open != "waiting":
-        return ()
-    return tuple(question for question, _ in (await read_open_turn(ledger)).recorded.questions.values())
+    return _questions(await read_open_turn(ledger)) if ledger.progress.open == "waiting" else ()
+
+
+def _questions(turn: OpenTurn) -> tuple[Question, ...]:
+    return tuple(question for question, _ in turn.recorded.questions.values())
 
 
 async def check_open_turn(turn: OpenTurn, instance: Instance[Any, Any]) -> None:
@@ -181,10 +188,13 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         ledger: Ledger,
         instance: Instance[EventT_co, ResultT_co],
         framework: Framework[EventT_co, ResultT_co],
+        known: Callable[[], OpenTurn | None],
     ) -> None:
+        """Answer questions of the open turn, which ``known`` returns if this process has it at hand."""
         self._ledger = ledger
         self._instance = instance
         self._framework = framework
+        self._known = known
 
     async def result(self, *, own: bool, said: Callable[[], Awaitable[list[Any]]] | None = None) -> ResultT_co:
         """Return the result of the open turn, which waits, if the turn is the caller's ``own``.
@@ -196,7 +206,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             SessionBusy: the turn is not the caller's own, and waits for another answer.
         """
         session = self._ledger.session
-        questions = await self._ledger.steady(lambda: read_questions(self._ledger))
+        questions = await self._open_questions()
         progress = self._ledger.progress
         waiting = Waiting(questions) if questions else None
         if own or waiting is None:
@@ -220,6 +230,12 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             )
         raise SessionBusy(text, session=session, owner="a human", hint=hint)
 
+    async def _open_questions(self) -> tuple[Question, ...]:
+        known = self._known()
+        if known is None:
+            return await self._ledger.steady(lambda: read_questions(self._ledger))
+        return deepcopy(_questions(known))  # the caller gets them
+
     async def hear(self, words: str, by: str, key: Row | None) -> Decided:
         """Return the decision that somebody's words make about the open question, if it asks for words.
 
@@ -227,7 +243,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             InDoubt: the turn waits for a decision about a call in doubt.
             SessionBusy: the turn waits for an approval, or several people are asked.
         """
-        questions = await self._ledger.steady(lambda: read_questions(self._ledger))
+        questions = await self._open_questions()
         human = [question for question in questions if question.kind == "human"]
         if len(human) != 1:
             await self.result(own=False)
@@ -250,7 +266,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         session = self._ledger.session
         if self._ledger.progress.open != "waiting":
             raise self._not_asked(question)
-        turn = await read_open_turn(self._ledger)
+        turn = self._known() or await read_open_turn(self._ledger)
         asked = turn.recorded.questions
         if question is None and len(asked) > 1:
             listed = "\n".join(f"{id_}: {each.question}" for id_, (each, _) in asked.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
@@ -20,11 +21,10 @@ from midturn.errors import (
     TurnTimeout,
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
-from midturn.history.picked_bodies import PickedBodies
 from midturn.history.turns import last_failure
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
-from midturn.journal.recorded import Delivery, Recorded
+from midturn.journal.recorded import Delivery, Recorded, name_of
 from midturn.record.head import Kind, Row
 from midturn.record.rows import (
     MAX_ERROR,
@@ -37,21 +37,24 @@ from midturn.record.rows import (
     key_row,
     now,
 )
-from midturn.stopping import Escaped, fail, settled
+from midturn.stopping import Escaped, Resting, fail, settled
 from midturn.turns.commit import Stamp, commit
 from midturn.turns.follower import Follower
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
+from midturn.turns.recorded_result import result_of
+from midturn.turns.resting import RestingTurn, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
-    from midturn.framework import Framework, Input
+    from midturn.framework import Framework, Input, Rest
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
-    from midturn.record.rows import CallRow, Ended, Opened, Origin, Progress
+    from midturn.record.rows import Ended, Opened, Origin, Progress
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
     from midturn.turns.open_turn import Decided
+    from midturn.turns.resting import RestingTurns
     from midturn.turns.session_options import Options
 
 Diverged: TypeAlias = Literal["raise", "continue"]
@@ -71,6 +74,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         instance: Instance[EventT_co, ResultT_co],
         framework: Framework[EventT_co, ResultT_co],
         options: Options,
+        all_resting: RestingTurns,
     ) -> None:
         self._ledger = ledger
         self._instance = instance
@@ -78,6 +82,20 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._options = options
         self._said: tuple[int, list[EventT_co]] | None = None
         """The number of the write that made the turn wait, and the events until then."""
+        self._resting: RestingTurn | None = None
+        self._all_resting = all_resting
+
+    def at_rest(self) -> OpenTurn | None:
+        """Return the open turn if it rests in this process, and can continue as it stands."""
+        resting = self._resting
+        return resting.turn if resting is not None and resting.fits(self._ledger, self._instance) else None
+
+    async def end_rest(self) -> None:
+        """End the turn that rests in this process, if there is one: it will not continue as it stands."""
+        resting, self._resting = self._resting, None
+        if resting is not None:
+            resting.leave_owner()
+            await resting.end()
 
     async def said(self) -> list[EventT_co]:
         """Return the events so far of the open turn, which waits. They are rebuilt if another worker had them."""
@@ -118,6 +136,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
 
         ``earlier`` is the record of an earlier turn with the same key; its calls count for this turn, too.
         """
+        await self.end_rest()
         await self._instance.load(self._ledger)
         repairs = await self._framework.prepare(self._instance.live)
         progress, archive = self._ledger.progress, self._instance.archive
@@ -159,7 +178,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         if calls:
             return await read_open_turn(self._ledger)
         delivery = Delivery(key=key, born=row.at)
-        return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=Recorded())
+        recorded = Recorded(turn=name_of(self._ledger))
+        return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=recorded)
 
     async def _left_behind(self, earlier: KeyRow | None) -> tuple[Sequence[Row], Sequence[str]]:
         """Return what the next turn records of the open one, which it replaces: its calls, and notes if it acted.
@@ -186,11 +206,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         ``own`` is true if the caller asked for this very turn. ``may_diverge_by`` names the person who lets the turn
         continue although its recorded calls do not fit the code; it is empty if nobody is named.
         """
-        await self._instance.load(self._ledger)
-        async with self._ledger.reading():
-            turn = await read_open_turn(self._ledger) if decided is None else decided.turn
-        await check_open_turn(turn, self._instance)
-        await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
+        turn = await self._at_rest(decided) or await self._loaded(decided)
         progress, rows, answered = self._ledger.progress, list[Row](), None
         if decided is not None:
             progress, rows, answered = decided.record(progress, self._instance.archive)
@@ -206,9 +222,37 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             version=max(progress.version, self._instance.version),
         )
         waits = bool(turn.recorded.questions) if decided is None else not decided.last
-        await self._open(progress, rows, own=own, waits=waits)
+        try:
+            await self._open(progress, rows, own=own, waits=waits)
+        except BaseException:
+            if turn.resting is not None:
+                self._instance.forget()
+                await turn.resting.end()
+            raise
         if decided is not None and answered is not None:
             turn.recorded.add(answered, decided.value)
+        return turn
+
+    async def _at_rest(self, decided: Decided | None) -> OpenTurn | None:
+        """Return the open turn as it stands in this process, if a decision lets it continue there."""
+        turn, resting = self.at_rest(), self._resting
+        if resting is None or turn is None or decided is None or decided.turn is not turn:
+            await self.end_rest()
+            return None
+        self._resting = None
+        resting.leave_owner()
+        resting.question = decided.question.id
+        self._instance.take_back(resting.aside)
+        return replace(turn, resting=resting)
+
+    async def _loaded(self, decided: Decided | None) -> OpenTurn:
+        """Return the open turn as it is recorded, to run it again from its beginning."""
+        await self._instance.load(self._ledger)
+        async with self._ledger.reading():
+            read = decided is None or decided.turn.was_kept
+            turn = await read_open_turn(self._ledger) if read or decided is None else decided.turn
+        await check_open_turn(turn, self._instance)
+        await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
         return turn
 
     async def _open(self, progress: Progress, rows: Sequence[Row], *, own: bool, waits: bool) -> None:
@@ -228,22 +272,21 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             raise
 
     async def perform(
-        self, turn: OpenTurn, stop: Stop, *, own: bool, diverged: Diverged = "raise"
+        self, turn: OpenTurn, stop: Stop, *, own: bool, diverged: Diverged = "raise", again: bool = True
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Run the open turn, whose lease is held, and commit it; yield its events, then its result.
+
+        If the turn continues as it stands, earlier events come ``again``, as they do in a turn that runs again.
 
         If the caller leaves, a turn that is not its ``own`` stays interrupted; it is not recorded as cancelled.
         """
         self._ledger.forget_bodies()
         number, waiting, notes = self._ledger.progress.turn, None, turn.notes
         outcome = Outcome(messages=[])
-        said: list[EventT_co] = []
         lost: Stop = asyncio.get_running_loop().create_future()
+        said: list[EventT_co] = []
         try:
-            journal = self._journal(turn, lost, diverged)
-            stream = self._framework.stream(
-                self._instance.live, turn.given, journal, self._instance.blueprint.effects, (stop, lost)
-            )
+            journal, stream, said = self._start(turn, (stop, lost), diverged, again=again)
             self._limit(number, lost)
             async with self._ledger.hold(lost):
                 try:
@@ -255,16 +298,17 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                             yield item
                     found = journal.finish()
                 finally:
-                    await settled(_end(stream, journal))
+                    await settled(self._end(turn, stream, journal, lost, said))
                 # The lease is held until the commit gives it back: capturing a large state takes its time.
                 tree = await self._framework.capture(self._instance.live)
                 notes = (*turn.notes, *found)
                 await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
         except Suspended as suspended:
-            waiting, outcome = suspended.waiting, Outcome(messages=[], native=said)
-            await self._suspend(suspended.rows)
+            waiting, outcome = suspended.waiting, Outcome(messages=[], native=list(said))
+            await self._suspend(suspended)
             self._said = self._ledger.seq, said
         except (asyncio.CancelledError, GeneratorExit) as error:
+            await self.end_rest()
             if own:
                 await self._abort("cancelled", error, waits=bool(turn.recorded.questions))
             else:
@@ -343,10 +387,45 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             divergence=divergence,
         )
 
-    async def _suspend(self, asked: Sequence[CallRow]) -> None:
-        """Record that the turn waits, with its questions, and give the lease back."""
+    def _start(
+        self, turn: OpenTurn, stops: tuple[Stop, Stop], diverged: Diverged, *, again: bool
+    ) -> tuple[Journal | Unrecorded, AsyncGenerator[EventT_co | Outcome, None], list[EventT_co]]:
+        """Let a turn run from its beginning, or from where it rests. Return its calls, its events, and those so far."""
+        resting, halt = turn.resting, stops[-1]
+        if resting is None:
+            journal, effects = self._journal(turn, halt, diverged), self._instance.blueprint.effects
+            return journal, self._framework.stream(self._instance.live, turn.given, journal, effects, stops), []
+        stream: AsyncGenerator[EventT_co | Outcome, None] = resting.proceed(halt, stops)
+        if again:
+            return resting.journal, repeated(resting.said, stream, self._framework), []
+        return resting.journal, stream, resting.said
+
+    async def _end(
+        self,
+        turn: OpenTurn,
+        stream: AsyncGenerator[EventT_co | Outcome, None],
+        journal: Journal | Unrecorded,
+        halt: Stop,
+        said: list[EventT_co],
+    ) -> None:
+        """End the run and its calls. But keep a run that rests, unless its owner has to get the instance back."""
+        await stream.aclose()
+        error = halt.exception() if halt.done() else None
+        rest: Rest[EventT_co] | None = error.kept if isinstance(error, Resting) else None
+        if rest is not None and self._instance.is_built and isinstance(journal, Journal):
+            turn = replace(turn, resting=None, was_kept=True)
+            self._resting = RestingTurn(turn=turn, journal=journal, rest=rest, said=said)
+            return
+        try:
+            if rest is not None:
+                await rest.end()
+        finally:
+            await journal.close()
+
+    async def _suspend(self, suspended: Suspended) -> None:
+        """Record that the turn waits, with its questions, and give the lease back. Keep the turn if it rests."""
         progress, archive = self._ledger.progress, self._instance.archive
-        rows = [_row(Kind.CALL, progress.calls + index, row) for index, row in enumerate(asked)]
+        rows = [_row(Kind.CALL, progress.calls + index, row) for index, (row, _) in enumerate(suspended.rows)]
         try:
             with self._ledger.storing(archive) as bodies:
                 write = self._ledger.write(
@@ -356,10 +435,19 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                     release=True,
                 )
                 await settled(write)
-        except MidturnError:
-            self._instance.forget()  # as far as the store knows, the turn was interrupted
+        except BaseException as error:
+            await self.end_rest()
+            if isinstance(error, MidturnError):
+                self._instance.forget()  # as far as the store knows, the turn was interrupted
             raise
-        await settled(self._instance.go_back())
+        if self._resting is None:
+            await settled(self._instance.go_back())
+            return
+        suspended.with_traceback(None)  # it would keep the caller alive, and so the session
+        for row, value in suspended.rows:
+            self._resting.turn.recorded.add(row, deepcopy(value))
+        self._resting.keep(self._ledger.seq, self._instance.lay_aside(), self)
+        self._all_resting.add(self._resting)
 
     async def save(self, tree: Any, origin: Origin, fork_of: Stored | None = None) -> int:
         """Commit a state that no turn has made, or the state of another session's checkpoint; return its number."""
@@ -477,47 +565,6 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
     async def _known_types(self) -> Any:
         await self._instance.load(self._ledger)
         return self._instance.live
-
-
-async def recorded_result(
-    ledger: Ledger,
-    turn: int,
-    framework: Framework[EventT_co, ResultT_co],
-    live: Callable[[], Awaitable[Any]],
-) -> ResultT_co:
-    """Return the recorded result of a turn that is done."""
-    row = await ledger.demand(Kind.CHECKPOINT, CheckpointRow, turn)
-    return await result_of(row, ledger, turn, framework, live=None, another=live)
-
-
-async def result_of(
-    row: CheckpointRow,
-    ledger: Ledger,
-    turn: int,
-    framework: Framework[EventT_co, ResultT_co],
-    *,
-    live: Any,
-    another: Callable[[], Awaitable[Any]],
-) -> ResultT_co:
-    """Return the result in a record; ``another`` returns an agent or team that knows the types of its messages."""
-    messages = await PickedBodies(ledger, row.bodies).messages(row.messages)
-    outcome = Outcome(messages=messages, stop_reason=row.stop_reason, usage=(row.usage[0], row.usage[1]))
-
-    def known(live: Any) -> ResultT_co:
-        return framework.result(live, turn=turn, checkpoint=turn, outcome=outcome, notes=row.notes)
-
-    try:
-        return known(live)
-    except StateInvalid:  # messages of types that only the agent or team itself knows
-        return known(await another())
-
-
-async def _end(stream: AsyncGenerator[Any, None], journal: Journal | Unrecorded) -> None:
-    """End the run and its calls."""
-    try:
-        await stream.aclose()
-    finally:
-        await journal.close()
 
 
 def _row(kind: Kind, n: int, record: object) -> Row:

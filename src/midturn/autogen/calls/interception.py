@@ -73,8 +73,8 @@ PIECE = 100
 
 _WARNED: WeakSet[type[Any]] = WeakSet()
 
-_CHANGED: set[int] = set()
-"""The ``id()`` of each part that has stand-ins now: two sessions cannot run the same agent at once."""
+_CHANGED: dict[int, InterceptedRun] = {}
+"""The run of each part that has stand-ins now, by the part's ``id()``: two sessions cannot run one agent at once."""
 
 
 def known_function(function: Any) -> Any:
@@ -111,6 +111,10 @@ class InterceptedRun:
         self.live = parts[0].live
         self.handling: set[asyncio.Task[Any]] = set()
         """The tasks in which the members of teams handle messages. A runtime of the user's own has other tasks, too."""
+        self.mark = object()
+        """The mark of the run's own tasks."""
+        self.resting: Any = None
+        """The driver of the run, while the run rests."""
         self.ended = False
         """True if the members of teams handle no message any more."""
         self._parts = parts
@@ -149,18 +153,27 @@ class InterceptedRun:
             self._check_effects()
             yield
         except BaseException:
-            self._stand_ins.clear()  # a task that did not end must not make calls in the next run
+            self.forget_stand_ins()
             raise
         finally:
             self._restore(done)
             for leave in members:
                 leave()
 
+    def forget_stand_ins(self) -> None:
+        """Use no stand-in again: a task that did not end must not make calls in the next run."""
+        self._stand_ins.clear()
+
+    def resting_rivals(self) -> list[Any]:
+        """Return the drivers of the resting runs that use parts of this one."""
+        found = {_CHANGED[id(part.live)] for part in self._parts if id(part.live) in _CHANGED}
+        return [run.resting for run in found if run.resting is not None]
+
     def _restore(self, done: list[tuple[Any, str, Any, Any]]) -> None:
         """Put the real objects back."""
         for owner, attribute, value, changed in reversed(done):
             put_back(owner, attribute, value, changed)
-            _CHANGED.discard(id(owner))
+            _CHANGED.pop(id(owner), None)
         for part in self._parts:
             for attribute, value in _attributes(part.live):
                 if class_of(class_of(value)) is ProxyType:  # the part itself has put a stand-in there
@@ -205,11 +218,11 @@ class InterceptedRun:
         Raises:
             InvalidArgument: another run uses the part.
         """
-        if id(part.live) in _CHANGED - mine:
+        if id(part.live) in _CHANGED.keys() - mine:
             raise InvalidArgument(
                 "is in use by another running session; build a new one for each session", path=part.path or "what"
             )
-        _CHANGED.add(id(part.live))
+        _CHANGED[id(part.live)] = self
 
     def _check_names(self) -> None:
         """Check that each declared effect names a tool: otherwise, a wrong name would be ignored in silence."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Never, cast
 
@@ -15,8 +16,9 @@ from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 from midturn.autogen import private
 from midturn.autogen.messages.conversion import mark, outcome
 from midturn.autogen.parts.walk import teams, walk
+from midturn.errors import InvalidArgument
 from midturn.record.codec import class_of
-from midturn.stopping import Escaped, Postponed, settled
+from midturn.stopping import Escaped, Postponed, Resting, settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
@@ -39,6 +41,9 @@ SPEAKING = ("run_stream", "on_messages_stream", "on_messages")
 
 END = object()
 
+_RUN: ContextVar[object] = ContextVar("midturn_run", default=None)
+"""The mark of the run that the current task belongs to. Tasks of servers live longer, and must not keep the run."""
+
 
 class _Token(CancellationToken):
     """A token that cancels the task which awaits a linked coroutine. AutoGen's MCP workbench links coroutines.
@@ -52,47 +57,64 @@ class _Token(CancellationToken):
         return future
 
 
-async def stream(
+def stream(
     run: InterceptedRun, given: Input, messages: list[Any] | None, stops: Sequence[Stop]
 ) -> AsyncGenerator[Any, None]:
     """Yield the events of a run, then its outcome. ``messages`` are those of the task.
 
     After a stop, the run makes no more calls. This yields what was said before the stop, however slow the reader is,
     and then raises the error of the stop. Closing the stream ends the run, too. The instance cannot be used after a
-    stop or a close.
+    stop or a close. But a run that only rests stays as it is: the error then has the run, which can continue.
     """
-    with run.installed():
-        driver = _Driver(run, given, messages, stops)
-        complete = False
-        try:
-            while (item := await driver.next()) is not END:
-                yield outcome(item) if isinstance(item, TaskResult) else item
-            complete = True
-        finally:
-            driver.leave()
-            if not complete:
-                await settled(driver.close())
+    return _Driver(run, given, messages).items(stops)
 
 
 class _Driver:
     """Runs an agent or a team in a task of its own. The run waits for its reader where AutoGen's own stream does."""
 
-    def __init__(self, run: InterceptedRun, given: Input, messages: Any, stops: Sequence[Stop]) -> None:
+    def __init__(self, run: InterceptedRun, given: Input, messages: Any) -> None:
         self._run, self._live, self._calls = run, run.live, run.calls
         self._options: dict[str, Any] = {"task": messages, "cancellation_token": _Token()}
         if not given.output_task_messages:  # an agent of a user may not know it
             self._options["output_task_messages"] = False
-        self._stops = stops
+        self._streamed = given.streamed
+        self._stops: Sequence[Stop] = ()
+        self._installed = ExitStack()
         self._items: deque[Any] = deque()
         self._count = 0
         self._news, self._asked = asyncio.Event(), asyncio.Event()
-        self._paused = self._free = False
-        self._nothing = _NoCalls()
+        self._paused = self._free = self._rests = False
+        self._nothing = _NoCalls(run)
         self._ending: asyncio.Task[None] | None = None
-        self._task = asyncio.create_task(self._guarded(self._stream() if given.streamed else self._whole()))
+        self._task: asyncio.Task[None]
+        self._begun = False
+
+    async def items(self, stops: Sequence[Stop]) -> AsyncGenerator[Any, None]:
+        """Begin or continue the run; yield its events, then its outcome."""
+        keeps = complete = False
+        if not self._begun:
+            await self._begin()
+        try:
+            self._listen(stops)
+            while (item := await self.next()) is not END:
+                yield outcome(item) if isinstance(item, TaskResult) else item
+            complete = True
+        except Resting as rest:
+            if keeps := self.is_still:
+                self._run.resting = rest.kept = self
+            raise
+        finally:
+            self.leave()
+            if not keeps:
+                await self._finish(complete=complete)
+
+    async def _begin(self) -> None:
+        for other in self._run.resting_rivals():
+            await settled(other.end())
+        self._installed.enter_context(self._run.installed())
+        self._begun = True
+        self._task = asyncio.create_task(self._guarded(self._stream() if self._streamed else self._whole()))
         self._task.add_done_callback(self._notice)
-        for stop in stops:
-            stop.add_done_callback(self._halt)
 
     async def next(self) -> Any:
         """Return the next item of the run; ``END`` after the last one.
@@ -111,6 +133,35 @@ class _Driver:
             await self._news.wait()
         return self._items.popleft()
 
+    @property
+    def is_still(self) -> bool:
+        return self._rests and not self._items and not self._task.done() and self._nothing.is_untouched
+
+    def proceed(self, stops: Sequence[Stop], spent: float) -> AsyncGenerator[Any, None]:
+        self._rests = self._free = False
+        self._ending = self._run.resting = None
+        self._run.calls = self._calls
+        self._run.pass_time(spent)
+        return self.items(stops)
+
+    async def end(self) -> None:
+        self._run.resting = None
+        await self._finish(complete=False)
+
+    async def _finish(self, *, complete: bool) -> None:
+        """End the run, and put the real objects back."""
+        try:
+            if not complete:
+                self._run.forget_stand_ins()
+                await settled(self.close())
+        finally:
+            self._installed.close()
+
+    def _listen(self, stops: Sequence[Stop]) -> None:
+        self._stops = stops
+        for stop in stops:
+            stop.add_done_callback(self._halt)
+
     def leave(self) -> None:
         """Stop listening for stops."""
         for stop in self._stops:
@@ -126,6 +177,7 @@ class _Driver:
     # The run.
 
     async def _guarded(self, work: Any) -> None:
+        _RUN.set(self._run.mark)
         try:
             await work
         except SystemExit as error:  # asyncio would end the whole process
@@ -187,7 +239,9 @@ class _Driver:
             if self._paused and not hurry:  # in the code of a user, which continues when the reader does
                 await self._asked.wait()
                 until, count = loop.time() + LONGEST, -1
-        await self._cancel()
+        self._rests = not stop.cancelled() and isinstance(stop.exception(), Resting) and count == self._count
+        if not self._rests:
+            await self._cancel()
 
     async def _cancel(self) -> None:
         """Cancel the run and all tasks that it started; give up on a task that does not end."""
@@ -213,42 +267,58 @@ class _Driver:
 
 
 class _NoCalls:
-    """The calls of a run that has ended: none is made, and no caller continues."""
+    """The calls of a run that has ended or rests: none is made, and no caller continues.
+
+    A run that rests for days must not stop others that use the same part: their calls are none of the run.
+    """
 
     recording = True
     replaying = False
 
-    def __init__(self) -> None:
+    def __init__(self, run: InterceptedRun) -> None:
+        self._run = run
         self._callers: set[asyncio.Future[None]] = set()
         self._closed = False
+        self.is_untouched = True
+        """True if nobody has tried to make a call."""
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        return self._run.resting is not None and _RUN.get() is not self._run.mark
 
     async def enter(self) -> None:
-        await self._wait()
+        if not self._is_elsewhere:
+            await self._wait()
 
     async def quiet(self) -> None:
-        await self._wait()
+        if not self._is_elsewhere:
+            await self._wait()
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
-        _ = request, make
-        await self._wait()
+        return await make(request.arguments) if self._is_elsewhere else await self._wait()
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
-        _ = request
+        if self._is_elsewhere:
+            raise InvalidArgument("is in use by a session that waits for people", path=request.path)
         await self._wait()
 
     async def fail(self, error: Exception) -> Never:
-        _ = error
+        if self._is_elsewhere:
+            raise error
         await self._wait()
 
     async def ask(self, request: Request, question: str) -> str:
-        _ = request, question
+        _ = question
+        if self._is_elsewhere:
+            raise InvalidArgument("is in use by a session that waits for people", path=request.path)
         await self._wait()
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        _ = path, see
-        await self._wait()
+        _ = path
+        return await see() if self._is_elsewhere else await self._wait()
 
     async def _wait(self) -> Never:
+        self.is_untouched = False
         if self._closed:
             raise asyncio.CancelledError
         caller: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -183,7 +183,7 @@ def result(
     if isinstance(native, TaskResult):
         said = list(native.messages)
     elif is_array(native):
-        said = list(_whole(native))
+        said = _whole(native)
     else:
         said = load_earlier(live, outcome.messages, "result")
     return TurnResult.model_construct(
@@ -208,14 +208,14 @@ def turn(live: Any, stored: StoredTurn, said: Sequence[Any] | None, *, as_text: 
     facts["task"] = None if task is None else load_earlier(live, task, f"{what}.task", as_text=as_text)
     if said is None:
         said = load_earlier(live, stored.messages, f"{what}.messages", as_text=as_text)
-    facts["messages"] = _whole(said)
+    facts["messages"] = tuple(_whole(said))
     facts["usage"] = RequestUsage(stored.usage.prompt_tokens, stored.usage.completion_tokens)
     return Turn(**facts)
 
 
-def _whole(events: Iterable[Any]) -> tuple[Any, ...]:
+def _whole(events: Iterable[Any]) -> list[Any]:
     """Return events without the pieces in which models streamed them."""
-    return tuple(event for event in events if not isinstance(event, ModelClientStreamingChunkEvent))
+    return [event for event in events if not isinstance(event, ModelClientStreamingChunkEvent)]
 
 
 def _load(factory: MessageFactory, message: Json, path: str) -> Any:
