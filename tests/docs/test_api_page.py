@@ -14,6 +14,7 @@ OWNERS = {
     "| method of the store |": midturn.OpenStore,
     "## `Session`": midturn.Session,
     "A `Run` is a turn": midturn.Run,
+    "## `midturn.export(": midturn,
     "## Tools and people": midturn,
     "## `midturn.testing`": midturn.testing,
     "## `Blueprint(": midturn,

@@ -2,7 +2,8 @@
 
 Start here. Each method hands over to one folder: ``parts`` finds what an agent or team is made of, ``state`` captures
 and loads it, ``calls`` sends its calls through the journal, ``messages`` converts its messages, ``fingerprint``
-describes how it was configured, and ``edits`` changes a stored state in migrations.
+describes how it was configured, ``edits`` changes a stored state in migrations, and ``export`` writes its
+conversations for other libraries.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
-from midturn.autogen import edits, private
+from midturn.autogen import edits, export, private
 from midturn.autogen.calls import run_stream
 from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.edits import State
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.parts.walk import Part
-    from midturn.framework import Calls, Input, Loaded, Outcome
+    from midturn.framework import Calls, Destination, Exported, Input, Loaded, Outcome
     from midturn.history.turns import StoredTurn
     from midturn.questions import Waiting
     from midturn.record.codec import Json
@@ -109,6 +110,9 @@ class AutoGen:
 
     def mentions(self, tree: Json, tool: str) -> int:
         return edits.mentions(tree, tool)
+
+    def export(self, tree: Json, *, to: Destination, session: str) -> Exported:
+        return export.export(tree, to=to, session=session)
 
     def _meet(self, found: Sequence[Part]) -> None:
         """Remember the parts of a new instance: only the state of those can be loaded again."""

@@ -1,11 +1,11 @@
-"""``midturn import`` and ``midturn export``: read and write AutoGen's own JSON of a state."""
+"""``midturn import`` and ``midturn export``: read and write the JSON of AutoGen, and write that of other libraries."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from midturn.cli.output import dump_json, note, print_json, say
 from midturn.cli.session_argument import existing, find, look_up, reader
 from midturn.cli.signals import run
 from midturn.errors import MidturnError, StateInvalid
+from midturn.framework import Destination
 from midturn.record.codec import decode_foreign
 from midturn.stores.privacy import create, report_if_shared
 
@@ -57,20 +58,36 @@ def import_(*, file: str, session: str, force: bool, app: str | None, url: str, 
 
 @click.command()
 @click.argument("session", metavar="SESSION[@N]")
+@click.option(
+    "--to",
+    type=click.Choice(["autogen", *get_args(Destination)]),
+    default="autogen",
+    show_default=True,
+    help="The library that reads it.",
+)
 @click.option("-o", "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout.")
 @common
-def export(*, session: str, output: str, url: str, as_json: bool) -> None:
-    """Print the state of a session as AutoGen's own JSON.
+def export(*, session: str, to: str, output: str, url: str, as_json: bool) -> None:
+    """Print the state of a session as JSON for AutoGen, or its conversations for another library.
 
-    It is exactly what AutoGen's save_state() returned after the last turn, or after turn N. AutoGen's load_state()
-    reads it.
+    For AutoGen, it is exactly what save_state() returned after the last turn, or after turn N. load_state() reads it.
+
+    For others, it has a document for each agent, one for the thread of each team, and a list of what has no place
+    there, such as memories and whose turn it is. `midturn export case-42 --to agent-framework` makes sessions of
+    Microsoft Agent Framework, `--to responses` input items of OpenAI's Responses API, and `--to openai-chat` messages
+    of its chat completions.
     """
 
     async def read() -> tuple[str, int, Any]:
         async with existing(url) as store:
             info, number = await find(store, session)
             number = info.checkpoint if number is None else number
-            return info.id, number, await reader(store, info.id).at(number).state()
+            if to == "autogen":
+                return info.id, number, await reader(store, info.id).at(number).state()
+            found = await midturn.export(store, info.id, to=cast("Destination", to), at=number)
+            for line in found.left_out:
+                note(f"left out: {line}")
+            return info.id, number, found.json()
 
     id_, number, state = run(read())
     if output == "-":
