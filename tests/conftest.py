@@ -109,7 +109,13 @@ TOGETHER = (
 """Files whose tests share something that takes seconds to set up, and are worth a process of their own for that."""
 
 
-FIRST = ("tests/crash/", "tests/docs/", "tests/testing/test_state_machine", "tests/journal/test_order.py")
+FIRST = (
+    "tests/test_compat.py",
+    "tests/crash/",
+    "tests/docs/",
+    "tests/testing/test_state_machine",
+    "tests/journal/test_order.py",
+)
 """What begins with these takes long: begun last, it would end alone, with the other processes waiting for it."""
 
 
