@@ -160,7 +160,9 @@ def methods(real, names):
         elif name.startswith("_"):
             continue
         else:
-            found[name] = functools.partialmethod(lambda self, name, *a, **o: getattr(self.inner, name)(*a, **o), name)
+            found[name] = functools.partialmethod(
+                lambda self, name, /, *a, **o: getattr(self.inner, name)(*a, **o), name
+            )
     return found
 
 
