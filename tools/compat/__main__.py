@@ -85,8 +85,7 @@ def run(version: str, mode: str) -> Outcomes:
     """
     folder = fetch(version)
     name = f"{version}-{''.join(letter if letter.isalnum() else '-' for letter in mode)}"
-    report, log = BUILD / f"{name}.json", BUILD / f"{name}.log"
-    report.unlink(missing_ok=True)
+    report, log = BUILD / f"{name}-{os.getpid()}.json", BUILD / f"{name}.log"
     paths = [str(ROOT / "tools"), *([str(OLDEST)] if version != installed("autogen-agentchat") else [])]
     environment = {
         "MIDTURN_COMPAT": mode,
@@ -102,6 +101,7 @@ def run(version: str, mode: str) -> Outcomes:
             command, cwd=folder, env=os.environ | environment, stdout=out, stderr=out, check=False, timeout=RUN_LIMIT
         )
     found: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"hangs": "no test"}
+    report.unlink(missing_ok=True)
     if "hangs" in found:
         raise CannotRun(f"{version}, {mode}: the tests stopped in {found['hangs']}; see {log}")
     passed = {test for test, outcome in found["outcomes"].items() if outcome == "passed"}
