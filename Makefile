@@ -30,7 +30,7 @@ chaos: .venv/.installed ## run the long versions of the tests that kill, cut off
 		tests/versions/test_chains.py tests/versions/test_verbs_chains.py tests/journal/test_order.py tests/docs/test_app_server.py \
 		tests/hostile/test_bad_input.py $$(grep -rl --include='test_*.py' 'mark[.]fault' tests)
 
-compat: .venv/.installed ## run AutoGen's own tests plain and through sessions, and compare with the known differences
+compat: .venv/.installed .venv/oldest/.installed ## run the tests of both AutoGens plain and through sessions, and compare
 	$(BIN)/python -m tools.compat
 
 check: .venv/.installed ## lint, format, types, layers, tree, words

@@ -123,6 +123,7 @@ TOGETHER = (
 
 
 FIRST = (
+    "tests/test_compat.py",
     "tests/crash/",
     "tests/docs/",
     "tests/autogen/test_generated",

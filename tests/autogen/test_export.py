@@ -1,4 +1,4 @@
-"""What is exported for other libraries is continued there, with tool results, images and everybody's words."""
+"""Other libraries continue what is exported, with tool results, images and everybody's words."""
 
 import json
 import subprocess

@@ -10,6 +10,7 @@ from scripted import Scripted, calls
 
 import midturn
 from midturn.errors import Conflict, InDoubt, InvalidArgument
+from midturn.testing import crash_at
 from midturn.tools import marked
 
 
@@ -311,3 +312,34 @@ async def test_a_client_that_two_agents_share_is_called_by_each_under_its_own_pa
         "participants/ann",
         "participants/bob",
     ]
+
+
+class Server(Workbench):
+    """A workbench whose tools only a server knows."""
+
+    async def list_tools(self):
+        return [{"name": "look", "description": "look", "parameters": {"type": "object", "properties": {}}}]
+
+    async def call_tool(self, name, arguments=None, cancellation_token=None, call_id=None):
+        raise AssertionError("nobody calls a tool that is not listed")
+
+    async def start(self): ...
+    async def stop(self): ...
+    async def reset(self): ...
+    async def save_state(self):
+        return {}
+
+    async def load_state(self, state): ...
+
+
+async def test_a_tool_that_a_server_does_not_have_is_not_in_doubt_after_a_crash(tmp_path):
+    def build():
+        client = Scripted(lambda messages: calls(("invented", "{}")) if len(messages) == 2 else "sorry")
+        return AssistantAgent("ann", client, workbench=Server(), reflect_on_tool_use=True)
+
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with crash_at(url, after="model") as store:
+        await store.session("case", build).run(task="go")
+    async with midturn.open(url) as store:
+        result = await store.session("case", build).resume()
+    assert result.messages[-1].to_text() == "sorry"

@@ -13,9 +13,10 @@ from autogen_agentchat.agents import ApprovalResponse, AssistantAgent, BaseChatA
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
-from autogen_core.code_executor import CodeExecutor, CodeResult
+from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
 from autogen_core.memory import ListMemory, Memory, MemoryContent, MemoryQueryResult, UpdateContextResult
-from autogen_core.models import ChatCompletionClient, FunctionExecutionResultMessage
+from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import ChatCompletionClient, FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import FunctionTool, StaticStreamWorkbench, TextResultContent, ToolResult, Workbench
 from desk import Killed
 from pydantic import BaseModel, ConfigDict
@@ -159,7 +160,9 @@ def methods(real, names):
         elif name.startswith("_"):
             continue
         else:
-            found[name] = functools.partialmethod(lambda self, name, *a, **o: getattr(self.inner, name)(*a, **o), name)
+            found[name] = functools.partialmethod(
+                lambda self, name, /, *a, **o: getattr(self.inner, name)(*a, **o), name
+            )
     return found
 
 
@@ -413,6 +416,38 @@ async def by_a_method_of_its_own(client, messages):
 async def by_what_it_returns_when_it_is_entered(client, messages):
     async with client as entered:
         return (await entered.create(messages)).content
+
+
+PASSED = {
+    "create": (Client, {"messages": [UserMessage(content="go", source="user")]}),
+    "call_tool": (Bench, {"name": "look", "arguments": {}}),
+    "query": (Notes, {"query": "all"}),
+    "update_context": (Notes, {"model_context": UnboundedChatCompletionContext()}),
+    "add": (Notes, {"content": MemoryContent(content="x", mime_type="text/plain")}),
+    "execute_code_blocks": (Shell, {"code_blocks": [CodeBlock("1", "python")], "cancellation_token": None}),
+}
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("name", PASSED)
+async def test_a_recorded_call_gets_its_arguments_as_the_agent_passes_them(memory, name, by_name):
+    cls, options = PASSED[name]
+    got = []
+
+    class Listening(cls):
+        pass
+
+    async def listen(self, *args, **options):
+        got.append((args, options))
+        return await getattr(super(Listening, self), name)(*args, **options)
+
+    setattr(Listening, name, listen)
+
+    async def use(called, _):
+        return await (getattr(called, name)(**options) if by_name else getattr(called, name)(*options.values()))
+
+    await memory.session("case", lambda: Asking(Listening([]), use)).run(task="go")
+    assert got == [((), options) if by_name else (tuple(options.values()), {})]
 
 
 @pytest.mark.parametrize("cls", [Own, FrozenOwn])

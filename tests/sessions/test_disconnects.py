@@ -17,6 +17,7 @@ from midturn.sessions.session import Session
 
 HERE = Path(__file__).parent
 DISCONNECTS = 200
+pytestmark = pytest.mark.fault("F32")
 KILLS = 60 if os.environ.get("MIDTURN_LONG") else 4
 
 

@@ -1,6 +1,8 @@
 """A stream loses nothing that was said, at whatever pace it is read, and runs no further than AutoGen's own."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, SocietyOfMindAgent, UserProxyAgent
@@ -575,3 +577,46 @@ async def test_a_live_team_on_a_runtime_of_its_own_runs_again_after_a_turn_that_
             assert [message.to_text() for message in result.messages[-2:]] == ["the last words", "once more"]
         assert (await case.run(task="and again")).messages[1].content == "ann 0"
     await runtime.stop()
+
+
+LEAVING = """
+import asyncio
+from autogen_agentchat.agents import BaseChatAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+import midturn
+
+left = []
+
+class Agent(BaseChatAgent):
+    produced_message_types = (TextMessage,)
+
+    async def on_messages(self, messages, cancellation_token):
+        if self.name == "bob":
+            await asyncio.Event().wait()
+        return Response(chat_message=TextMessage(content="hello", source=self.name))
+
+    async def on_reset(self, cancellation_token): ...
+
+def build():
+    return RoundRobinGroupChat([Agent("ann", "says hello"), Agent("bob", "waits")])
+
+async def main():
+    left.append(midturn.open("memory://"))
+    store = await left[0].__aenter__()
+    left.append(store.session("case", build).run_stream(task="go"))
+    async for item in left[1]:
+        if item.source == "ann":
+            return
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+@pytest.mark.fault("F32")
+def test_a_program_ends_though_it_left_a_stream_of_a_team_open():
+    command = [sys.executable, "-c", LEAVING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "ended\n", done.stderr

@@ -14,7 +14,8 @@ from collections import Counter
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -24,11 +25,12 @@ import pytest
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import TerminationCondition
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.model_context import ChatCompletionContext
 
 import midturn
 from midturn.autogen.adapter import AutoGen
-from midturn.autogen.calls import interception
+from midturn.autogen.calls import interception, recorders
 from midturn.autogen.parts.kinds import traits_of
 from midturn.autogen.parts.walk import walk
 from midturn.record.codec import class_of
@@ -44,8 +46,12 @@ if TYPE_CHECKING:
 
 MODE = os.environ.get("MIDTURN_COMPAT", "plain")
 DYING = {"dying before each commit": ("before", {"commit"}), "dying after every call": ("after", None)}
-REBUILT = {"rebuilt", "replayed"}
-LONGEST = 60.0
+REBUILT = {"rebuilt", "replayed", *DYING}
+DECLARED = {'durability="turn"', "dying after every call"}
+"""The modes in which each tool counts as declared: without a journal it has to be, and else each death would ask."""
+KEPT = {"as is", 'durability="turn"'}
+"""The modes in which an object keeps its session from run to run."""
+LONGEST = 30.0
 """Seconds after which a turn counts as one that hangs."""
 
 NO_CALLS = {"task", "commit", "failure", "question", "answer"}
@@ -54,6 +60,8 @@ NO_CALLS = {"task", "commit", "failure", "question", "answer"}
 _inside: ContextVar[bool] = ContextVar("inside a run", default=False)
 _busy: Counter[int] = Counter()
 """The ``id()`` of each agent and team inside a run: a runtime of the test's own has tasks without the variable."""
+_made: list[Any] = []
+"""The objects that were rebuilt, kept so that no other object gets their ``id()``."""
 _built: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
 """Each object that a test has built, and the arguments."""
 deaths = 0
@@ -71,6 +79,8 @@ class Place:
     name: str
     store: MemoryStore = field(default_factory=MemoryStore)
     session: Any = None
+    left: Any = None
+    """The state after the last run. If the object has another one later, the test has changed it."""
     keys: count[int] = field(default_factory=lambda: count(1))
 
 
@@ -86,11 +96,24 @@ def _options() -> dict[str, Any]:
 
 
 async def _session(place: Place, store: Any = None) -> Any:
-    if place.session is None or store is not None or MODE != "as is":
+    if place.session is None or MODE not in KEPT:
         what = (lambda: rebuilt(place.live)) if MODE in REBUILT else place.live
         opened = await midturn.open(store=store or place.store).__aenter__()
         place.session = opened.session(place.name, what, **_options())
     return place.session
+
+
+async def _state(live: Any) -> Any:
+    return as_json(await AutoGen().capture(live))
+
+
+async def _save_changes(place: Place) -> None:
+    """Save what the test itself has done to an object since its last run, such as ``reset()``."""
+    now = await _state(place.live)
+    left = await _state(rebuilt(place.live)) if place.left is None and MODE in REBUILT else place.left
+    if left is not None and now != left:
+        opened = await midturn.open(store=place.store).__aenter__()
+        await opened.session(place.name, place.live).save()
 
 
 @asynccontextmanager
@@ -106,15 +129,30 @@ async def _working(live: Any) -> AsyncGenerator[None]:
 
 
 async def _items(live: Any, options: dict[str, Any], *, streamed: bool) -> AsyncGenerator[Any]:
+    """Yield what a session yields, and note the state after the run."""
+    place = _place(live)
+    if MODE not in KEPT:
+        await _save_changes(place)
+    try:
+        async with aclosing(_run(place, options, streamed=streamed)) as items:
+            async for item in items:
+                yield item
+    finally:
+        if MODE not in KEPT:
+            place.left = await _state(live)
+
+
+async def _run(place: Place, options: dict[str, Any], *, streamed: bool) -> AsyncGenerator[Any]:
     """Yield what a session yields, through as many deaths as the mode has."""
     global deaths  # noqa: PLW0603 - a figure for the report
-    place, seen = _place(live), 0
+    live, seen = place.live, 0
     item: Any = None
+    session: Any = None
     key = f"turn-{next(place.keys)}" if MODE in DYING else None
     framework = AutoGen()
-    before = as_json(await framework.capture(live)) if MODE in DYING else None
-    while True:
-        store = wrap(CrashingStore, place.store, trigger=_trigger, closes=False) if MODE in DYING else None
+    for attempt in count():
+        trigger = partial(_dies, attempt)
+        store = wrap(CrashingStore, place.store, trigger=trigger, closes=False) if MODE in DYING else None
         session = await _session(place, store)
         skip, number = seen, 0
         try:
@@ -128,8 +166,6 @@ async def _items(live: Any, options: dict[str, Any], *, streamed: bool) -> Async
             break
         except Crashed:
             deaths += 1
-            await framework.renew(live)
-            await framework.load(live, await framework.fit(live, before))
         finally:
             if store is not None:
                 await store.close()
@@ -151,8 +187,10 @@ async def _one(result: Any) -> AsyncGenerator[Any]:
     yield await result
 
 
-def _trigger(points: Sequence[CrashPoint], _number: int) -> bool:
+def _dies(attempt: int, points: Sequence[CrashPoint], _number: int) -> bool:
     when, names = DYING[MODE]
+    if attempt and when == "before":
+        return False  # it would never come further
     wanted = any(point.write in names if names else _is_a_call(point.write) for point in points)
     return points[0].when == when and wanted
 
@@ -179,6 +217,8 @@ def rebuilt(value: Any, memo: dict[int, Any] | None = None) -> Any:
     _, args, options = known
     made = type(value)(*rebuilt(list(args), memo), **rebuilt(options, memo))
     memo[id(value)] = made
+    _busy[id(made)] += 1  # it only ever runs inside a session
+    _made.append(made)
     return made
 
 
@@ -236,15 +276,18 @@ def _remember_arguments(cls: type[Any]) -> None:
 
 def pytest_configure() -> None:
     """Replace what the mode replaces."""
+    if (wanted := os.environ.get("MIDTURN_COMPAT_VERSION")) not in (None, version("autogen-agentchat")):
+        raise pytest.UsageError(f"these are the tests of AutoGen {wanted}, and another one is installed")
     if "anthropic" not in sys.modules:  # its tests need a key, and are skipped without one
         module: Any = ModuleType("autogen_ext.models.anthropic")
         module.AnthropicChatCompletionClient = None
         sys.modules.setdefault(module.__name__, module)
     if MODE in REBUILT:
-        for cls in (BaseChatAgent, BaseGroupChat, TerminationCondition, ChatCompletionContext):
+        for cls in (BaseChatAgent, BaseGroupChat, TerminationCondition, ChatCompletionContext, AgentTool, TeamTool):
             _remember_arguments(cls)
-    if MODE == 'durability="turn"':  # as if each tool of the tests were declared
-        interception.__dict__["UNSAFE"] = midturn.tool(effect="idempotent")
+    if MODE in DECLARED:  # as if each tool of the tests were declared
+        for module in (interception, recorders):
+            module.__dict__["UNSAFE"] = midturn.tool(effect="idempotent")
     if MODE != "plain":
         _through_sessions(BaseChatAgent)
         _through_sessions(BaseGroupChat)
@@ -256,6 +299,14 @@ def _forgotten() -> Any:
     _places.clear()
     _built.clear()
     _busy.clear()
+    _made.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Note which test runs now: it may hang."""
+    if path := os.environ.get("MIDTURN_COMPAT_REPORT"):
+        Path(path).write_text(json.dumps({"hangs": nodeid}))
 
 
 _outcomes: dict[str, str] = {}

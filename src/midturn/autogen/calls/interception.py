@@ -123,6 +123,8 @@ class InterceptedRun:
         self._workbenches: dict[str, list[Workbench]] = {}
         self.schemas: dict[tuple[str, str], Any] = {}
         """The schemas of tools that only a server knows, by the path of the workbench and the name of the tool."""
+        self.listed: set[tuple[str, str]] = set()
+        """The tools that only a server knows, each with the agent that has listed it."""
         self._runners = {id(part.live) for part in parts if traits(class_of(part.live)).is_agent_or_team}
         self._clocks = [part.live for part in parts if isinstance(part.live, TimeoutTermination)]
         self._heard: dict[int, Sequence[Any]] = {}
@@ -367,19 +369,22 @@ class InterceptedRun:
                 await asyncio.sleep(0)
             arguments = called(call)
             if arguments is not None and call.name not in begins:
-                begins[call.name] = any(self._begins(each, call.name) for each in self._workbenches.get(agent, ()))
+                begins[call.name] = any(
+                    self._begins(agent, each, call.name) for each in self._workbenches.get(agent, ())
+                )
             if arguments is not None and begins[call.name]:
                 found.append(
                     f"{tool_key(agent, call.name, arguments)} {readable_call(call.name, arguments, brief=True)}"
                 )
         return found
 
-    def _begins(self, workbench: Workbench, name: str) -> bool:
+    def _begins(self, agent: str, workbench: Workbench, name: str) -> bool:
+        is_static = isinstance(workbench, StaticWorkbench)
+        known = private.find_tool(workbench, name) is not None if is_static else (agent, name) in self.listed
+        if not known:  # AutoGen tells the model that there is no such tool
+            return False
         declared = self.declared(workbench, name)
-        known = not isinstance(workbench, StaticWorkbench) or private.find_tool(workbench, name) is not None
-        return (
-            known and not private.runs_a_task(workbench, name) and declared.effect == "unsafe" and not declared.approval
-        )
+        return not private.runs_a_task(workbench, name) and declared.effect == "unsafe" and not declared.approval
 
     def kept_by(self, value: Any) -> list[Kept]:
         """Return the keepers of the objects that a tool or a function uses, without the agents and teams of the run."""

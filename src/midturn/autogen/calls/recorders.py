@@ -203,6 +203,7 @@ class ToolRecorder(CallRecorder):
             return await theirs(real())
         tools = await self.run.calls.look(self.path, lambda: theirs(real()))
         self.run.schemas.update({(self.path, tool["name"]): tool.get("parameters") for tool in tools})
+        self.run.listed.update((self.agent, tool["name"]) for tool in tools)
         return tools
 
     @guarded

@@ -219,7 +219,7 @@ class _Driver:
 
     def _halt(self, stop: Stop) -> None:
         """Make no more calls, and begin to end the run: its reader may not come back for a long time."""
-        if self._ending is None and not self._task.done():
+        if self._ending is None:  # the run may have been cancelled, and its agents not
             self._run.calls = self._nothing
             self._ending = asyncio.create_task(self._end(stop))
             self._ending.add_done_callback(self._notice)

@@ -30,55 +30,70 @@ if TYPE_CHECKING:
 NESTED = (list, tuple, dict)
 
 
-async def _create(recorder: ClientRecorder, real: Any, messages: Any, *rest: Any, **options: Any) -> CreateResult:
-    return await recorder.create(messages, _named(rest, options), lambda: real(messages, *rest, **options))
+async def _create(recorder: ClientRecorder, real: Any, *args: Any, **options: Any) -> CreateResult:
+    messages, rest = _request(args, options)
+    return await recorder.create(messages, rest, lambda: real(*args, **options))
 
 
-def _create_stream(
-    recorder: ClientRecorder, real: Any, messages: Any, *rest: Any, **options: Any
-) -> AsyncGenerator[Any, None]:
-    return recorder.stream(messages, _named(rest, options), lambda: real(messages, *rest, **options))
+def _create_stream(recorder: ClientRecorder, real: Any, *args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    messages, rest = _request(args, options)
+    return recorder.stream(messages, rest, lambda: real(*args, **options))
 
 
-def _named(rest: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a request by name; AutoGen itself passes no options by position."""
-    return options if not rest else {**options, **{str(number): value for number, value in enumerate(rest)}}
+def _request(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the messages of a request, and its options by name; AutoGen itself passes no options by position."""
+    if len(args) == 1:
+        return args[0], options
+    given = {**options, **{str(number): value for number, value in enumerate(args[1:])}}
+    return (args[0] if args else given.pop("messages", ())), given
 
 
 async def _list_tools(recorder: ToolRecorder, real: Any) -> list[Any]:
     return await recorder.list_tools(real)
 
 
-async def _call_tool(
-    recorder: ToolRecorder, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
-) -> ToolResult:
-    return await recorder.call(name, arguments, lambda changed: real(name, changed, *rest, **options))
+async def _call_tool(recorder: ToolRecorder, real: Any, *args: Any, **options: Any) -> ToolResult:
+    name, arguments = _given(args, options, 0, "name"), _given(args, options, 1, "arguments")
+    return await recorder.call(name, arguments, _changing(real, args, options, 1, "arguments"))
 
 
-def _call_tool_stream(
-    recorder: ToolRecorder, real: Any, name: str, arguments: Any = None, *rest: Any, **options: Any
-) -> AsyncGenerator[Any, None]:
-    return recorder.stream(name, arguments, lambda changed: real(name, changed, *rest, **options))
+def _call_tool_stream(recorder: ToolRecorder, real: Any, *args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+    name, arguments = _given(args, options, 0, "name"), _given(args, options, 1, "arguments")
+    return recorder.stream(name, arguments, _changing(real, args, options, 1, "arguments"))
 
 
-async def _update_context(recorder: MemoryRecorder, real: Any, model_context: Any) -> Any:
-    return await recorder.update_context(model_context, lambda: real(model_context))
+async def _update_context(recorder: MemoryRecorder, real: Any, *args: Any, **options: Any) -> Any:
+    return await recorder.update_context(_given(args, options, 0, "model_context"), lambda: real(*args, **options))
 
 
-async def _query(recorder: MemoryRecorder, real: Any, query: Any = "", *args: Any, **options: Any) -> Any:
-    return await recorder.query(query, lambda: real(query, *args, **options))
+async def _query(recorder: MemoryRecorder, real: Any, *args: Any, **options: Any) -> Any:
+    query = _given(args, options, 0, "query")
+    return await recorder.query("" if query is None else query, lambda: real(*args, **options))
 
 
-async def _add(recorder: MemoryRecorder, real: Any, content: Any, *args: Any, **options: Any) -> None:
-    await recorder.change("add", content, lambda: real(content, *args, **options))
+async def _add(recorder: MemoryRecorder, real: Any, *args: Any, **options: Any) -> None:
+    await recorder.change("add", _given(args, options, 0, "content"), lambda: real(*args, **options))
 
 
 async def _clear(recorder: MemoryRecorder, real: Any) -> None:
     await recorder.change("clear", None, real)
 
 
-async def _execute_code_blocks(recorder: CodeRecorder, real: Any, code_blocks: Any, cancellation_token: Any) -> Any:
-    return await recorder.execute(code_blocks, lambda changed: real(changed, cancellation_token))
+async def _execute_code_blocks(recorder: CodeRecorder, real: Any, *args: Any, **options: Any) -> Any:
+    blocks = _given(args, options, 0, "code_blocks")
+    return await recorder.execute(blocks, _changing(real, args, options, 0, "code_blocks"))
+
+
+def _given(args: tuple[Any, ...], options: dict[str, Any], place: int, name: str) -> Any:
+    """Return an argument that may be passed by position or by name."""
+    return args[place] if place < len(args) else options.get(name)
+
+
+def _changing(real: Any, args: tuple[Any, ...], options: dict[str, Any], place: int, name: str) -> Callable[[Any], Any]:
+    """Return a function that calls the real method, with another value of one argument and all else as passed."""
+    if place < len(args):
+        return lambda value: real(*args[:place], value, *args[place + 1 :], **options)
+    return lambda value: real(*args, **{**options, name: value})
 
 
 HOOKS: dict[type[Any], dict[str, Callable[..., Any]]] = {
