@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from midturn.record.head import NO_LABELS, by_change, read_cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from midturn.record.head import Head, Kind, Row, Status, Write
@@ -51,6 +50,7 @@ class Store(Protocol):
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         """Return up to ``limit`` heads with ids after ``after``, ordered by id (by code point).
 
@@ -61,6 +61,14 @@ class Store(Protocol):
         With ``order="updated"`` the latest change comes first; where the times are equal, the greater id. ``after`` is
         then the :func:`~midturn.record.head.cursor` of the last head. A session that changes between two pages moves
         to the front, so later pages may miss it. No session is listed twice unless it changed.
+
+        With ``reverse``, the order is the opposite one: the greatest id first, or the oldest change first. ``after`` is
+        then the last id or cursor of a page in that order. A session that changes between two pages of
+        ``order="updated"`` moves to the end, so a later page lists it again, and no page misses it.
+
+        A page of the latest or of the oldest changes, with or without a status, reads about as many heads as it
+        returns, however many sessions there are. With a prefix, with labels or in the order of ids, a store may also
+        read the heads in between that do not match.
         """
         ...
 
@@ -148,15 +156,28 @@ def matching(
     status: Status | None = None,
     labels: Mapping[str, str] = NO_LABELS,
     order: ListOrder = "id",
+    reverse: bool = False,
 ) -> list[Head]:
     """Return the page of :meth:`Store.heads`, given all heads of a store."""
+    behind = follows(after, order=order, reverse=reverse)
+    fitting = (
+        head for head in heads if behind(head) and head.session.startswith(prefix) and fits(head, status, labels)
+    )
     if order == "updated":
-        start = read_cursor(after)
-        ordered = sorted((head for head in heads if by_change(head) < start), key=by_change, reverse=True)
-    else:
-        ordered = sorted((head for head in heads if head.session > after), key=lambda head: head.session)
-    found = (head for head in ordered if head.session.startswith(prefix) and fits(head, status, labels))
-    return list(islice(found, limit))
+        return sorted(fitting, key=by_change, reverse=not reverse)[:limit]
+    return sorted(fitting, key=lambda head: head.session, reverse=reverse)[:limit]
+
+
+def follows(after: str, *, order: ListOrder, reverse: bool) -> Callable[[Head], bool]:
+    """Return a function that says whether a head belongs to the pages after ``after``.
+
+    Raises:
+        InvalidArgument: ``after`` is not a cursor, and the order needs one.
+    """
+    if order == "id":
+        return lambda head: not after or (head.session < after if reverse else head.session > after)
+    start = read_cursor(after, reverse=reverse)
+    return lambda head: by_change(head) > start if reverse else by_change(head) < start
 
 
 def fits(head: Head, status: Status | None, labels: Mapping[str, str]) -> bool:

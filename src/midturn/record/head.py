@@ -216,15 +216,17 @@ def cursor(head: Head) -> str:
     return f"{head.updated!r} {head.session}"
 
 
-def read_cursor(after: str) -> tuple[float, str]:
+def read_cursor(after: str, *, reverse: bool = False) -> tuple[float, str]:
     """Return the time of change and the id that a cursor names; an empty cursor comes before all heads.
+
+    With ``reverse``, the list has the oldest change first, and so an empty cursor is the lowest.
 
     Raises:
         InvalidArgument: this is not a cursor.
     """
     updated, _, session = after.partition(" ")
     try:
-        start = (float(updated), session) if after else (math.inf, "")
+        start = (float(updated), session) if after else (-math.inf if reverse else math.inf, "")
     except ValueError:
         start = (math.nan, "")
     if after and not math.isfinite(start[0]):

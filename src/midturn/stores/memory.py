@@ -41,10 +41,18 @@ class MemoryStore:
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         self._check_open()
         found = matching(
-            self._heads.values(), after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order
+            self._heads.values(),
+            after=after,
+            limit=limit,
+            prefix=prefix,
+            status=status,
+            labels=labels,
+            order=order,
+            reverse=reverse,
         )
         now = time.time()
         return [replace(head, now=now) for head in found]

@@ -52,9 +52,10 @@ class StoreWrapper:
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         return await self.inner.heads(
-            after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order
+            after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order, reverse=reverse
         )
 
     async def counts(self) -> Mapping[Status, int]:

@@ -81,9 +81,12 @@ class CrashingStore(StoreWrapper):
         status: Status | None = None,
         labels: Mapping[str, str] = {},
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         self._check_alive()
-        return await super().heads(after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order)
+        return await super().heads(
+            after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order, reverse=reverse
+        )
 
     async def counts(self) -> Mapping[Status, int]:
         self._check_alive()

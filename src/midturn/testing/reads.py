@@ -55,6 +55,8 @@ PREFIXES = (
     *("\ud7ff", "\ue000", "\uffff", "\U0010ffff", "\U0010ffff" * 199, "\U0010ffff" * 200, "zzz", "no such prefix"),
 )
 
+_FEW = 20
+"""More sessions than the tests of reversed lists have: a store that repeats a page must not go on for ever."""
 _TICK = 0.002
 """Seconds after which every store's clock has advanced."""
 
@@ -92,6 +94,26 @@ async def _by_change(store: Store, limit: int) -> list[str]:
         after = cursor(page[-1])
         assert len(found) <= len(expected)
     assert found == expected
+    return found
+
+
+async def _reversed(store: Store, limit: int, **filters: Any) -> list[str]:
+    """Return all ids, read page by page with the greatest id first."""
+    found: list[str] = []
+    while page := await store.heads(reverse=True, after=found[-1] if found else "", limit=limit, **filters):
+        found += [head.session for head in page]
+        assert len(found) <= _FEW
+    return found
+
+
+async def _oldest(store: Store, limit: int, **filters: Any) -> list[str]:
+    """Return all ids, read page by page with the oldest change first."""
+    found: list[str] = []
+    after = ""
+    while page := await store.heads(order="updated", reverse=True, after=after, limit=limit, **filters):
+        found += [head.session for head in page]
+        after = cursor(page[-1])
+        assert len(found) <= _FEW
     return found
 
 
@@ -374,6 +396,47 @@ class Listing(Suite):
         assert await listed(labels={"team": "x"}, limit=1) == ["a2"]
         assert await listed(prefix="b", labels={"team": "x"}) == ["b1"]
         assert await listed(status="running") == []
+
+    async def test_the_greatest_id_comes_first_in_reverse(self, store: Store) -> None:
+        sessions = [f"case-{number}" for number in range(7)]
+        await _write_all(store, ["before", *sessions, "late"])
+        for limit in (1, 3, 100):
+            assert await _reversed(store, limit) == ["late", *sessions[::-1], "before"]
+            assert await _reversed(store, limit, prefix="case-") == sessions[::-1]
+        for after, expected in (("case-2", [1, 0]), ("case-2!", [2, 1, 0]), ("zzz", [6, 5, 4, 3, 2, 1, 0]), ("a", [])):
+            found = await store.heads(after=after, prefix="case-", reverse=True)
+            assert [head.session for head in found] == [f"case-{number}" for number in expected], after
+
+    async def test_the_oldest_change_comes_first_in_reverse(self, store: Store) -> None:
+        for session in ("c", "a", "d", "b"):
+            await store.write(a_write(session, status="failed" if session in "cd" else "idle"))
+            await asyncio.sleep(_TICK)
+        await store.write(a_write("c", seq=1, status="failed"))
+        for limit in (1, 2, 100):
+            assert await _oldest(store, limit) == ["a", "d", "b", "c"]
+            assert await _oldest(store, limit, status="failed") == ["d", "c"]
+
+    async def test_of_equal_changes_the_smaller_id_comes_first_in_reverse(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        moment = time.time()
+        monkeypatch.setattr(time, "time", lambda: moment)
+        await _write_all(store, [f"case-{number}" for number in range(9)])
+        expected = [head.session for head in sorted(await store.heads(), key=by_change)]
+        for limit in (1, 4, 100):
+            assert await _oldest(store, limit) == expected
+
+    async def test_a_change_between_two_pages_is_not_missed_in_reverse(self, store: Store) -> None:
+        for number in range(4):
+            await store.write(a_write(f"case-{number}"))
+            await asyncio.sleep(_TICK)
+        first = await store.heads(order="updated", reverse=True, limit=2)
+        assert [head.session for head in first] == ["case-0", "case-1"]
+        await store.write(a_write("case-2", seq=1))
+        await asyncio.sleep(_TICK)
+        await store.write(a_write("case-0", seq=1))
+        rest = await store.heads(order="updated", reverse=True, after=cursor(first[-1]))
+        assert [head.session for head in rest] == ["case-3", "case-2", "case-0"]
 
     async def test_every_status_is_counted_deleted_too(self, store: Store) -> None:
         assert dict(await store.counts()) == {}

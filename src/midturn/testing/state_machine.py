@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from midturn.errors import Conflict, MidturnError, SessionDeleted
 from midturn.record.codec import encode
 from midturn.record.head import Head, Kind, Row, Status, Write, by_change, cursor
-from midturn.store import DEADLINE
+from midturn.store import DEADLINE, follows
 from midturn.testing.concurrency import interrupt, settle
 from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
 from midturn.testing.subject import Subject, snapshot, timeless
@@ -171,13 +171,18 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         prefix=st.sampled_from(["", "%", "_", "*", "a%", "a_", "[a", "C"]) | st.tuples(anything, st.integers(1, 4)),
         after=st.none() | anything,
         limit=st.integers(1, 5),
+        reverse=st.booleans(),
     )
-    def list_by_prefix(self, handle: int, prefix: str | tuple[int, int], after: int | None, limit: int) -> None:
+    def list_by_prefix(
+        self, handle: int, prefix: str | tuple[int, int], after: int | None, limit: int, *, reverse: bool
+    ) -> None:
         """List from an id on, with the beginning of an id or the characters of a pattern as the prefix."""
         start = "" if after is None else self._session(after)
         literal = prefix if isinstance(prefix, str) else self._session(prefix[0])[: prefix[1]]
-        expected = [head for head in self._listed(None) if head.session > start and head.session.startswith(literal)]
-        found = self._run(self._store(handle).heads(after=start, limit=limit, prefix=literal))
+        behind = follows(start, order="id", reverse=reverse)
+        expected = [head for head in self._listed(None) if behind(head) and head.session.startswith(literal)]
+        expected.sort(key=lambda head: head.session, reverse=reverse)
+        found = self._run(self._store(handle).heads(after=start, limit=limit, prefix=literal, reverse=reverse))
         assert [timeless(head) for head in found] == expected[:limit]
 
     @rule(
@@ -201,15 +206,18 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         after=st.none() | anything,
         status=st.none() | st.sampled_from([*STATUSES, "deleted"]),
         limit=st.integers(1, 5),
+        reverse=st.booleans(),
     )
-    def list_by_change(self, handle: int, after: int | None, status: Status | None, limit: int) -> None:
-        """List by change, from the latest one or from that of any session on."""
+    def list_by_change(
+        self, handle: int, after: int | None, status: Status | None, limit: int, *, reverse: bool
+    ) -> None:
+        """List by change, from the latest or the oldest one, or from that of any session on."""
         known = None if after is None else self._known.get(self._session(after))
-        expected = sorted(self._listed(status), key=by_change, reverse=True)
-        if known:
-            expected = [head for head in expected if by_change(head) < by_change(known.head)]
         start = cursor(known.head) if known else ""
-        found = self._run(self._store(handle).heads(after=start, limit=limit, status=status, order="updated"))
+        behind = follows(start, order="updated", reverse=reverse)
+        expected = sorted(filter(behind, self._listed(status)), key=by_change, reverse=not reverse)
+        listed = self._store(handle).heads(after=start, limit=limit, status=status, order="updated", reverse=reverse)
+        found = self._run(listed)
         assert [timeless(head) for head in found] == expected[:limit]
 
     # Handles

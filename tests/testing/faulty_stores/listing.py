@@ -1,6 +1,7 @@
 """Sessions that are listed wrongly."""
 
 import fnmatch
+import math
 import re
 from collections import Counter
 
@@ -11,10 +12,10 @@ from midturn.record.head import by_change, read_cursor
 class _Listed(Kept):
     """Lists by a rule of its own."""
 
-    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None, order="id"):
-        if order == "updated":
+    async def heads(self, *, after="", limit=100, prefix="", status=None, labels=None, order="id", reverse=False):
+        if order == "updated" or reverse:
             filters = {"prefix": prefix, "status": status, "labels": labels or {}}
-            return await super().heads(after=after, limit=limit, order=order, **filters)
+            return await super().heads(after=after, limit=limit, order=order, reverse=reverse, **filters)
         found = list(await super().heads(limit=10_000, status=status))
         found = [head for head in found if self.matches(head, prefix, labels or {}) and head.session > after]
         return self.cut(found, limit)
@@ -143,7 +144,7 @@ class TheLimitCountsWhatDoesNotMatch(Kept):
 class AfterIncludesTheId(Kept):
     async def heads(self, *, after="", **filters):
         found = list(await super().heads(after=after, **filters))
-        head = self._heads.get(after)
+        head = None if filters.get("reverse") else self._heads.get(after)
         return [head, *found][: filters.get("limit", 100)] if head and head.status != "deleted" else found
 
 
@@ -151,9 +152,10 @@ class AfterIncludesTheId(Kept):
 class DeletedAreListedToo(Kept):
     async def heads(self, *, status=None, **filters):
         found = list(await super().heads(status=status, **filters))
-        if status is None:
+        if status is None and not filters.get("reverse"):
             found += await super().heads(status="deleted", **filters)
-        return sorted(found, key=lambda head: head.session)
+            return sorted(found, key=lambda head: head.session)
+        return found
 
 
 @mutant("test_a_status_is_listed_alone_and_deleted_only_when_asked_for")
@@ -165,15 +167,16 @@ class DeletedAreNeverListed(Kept):
 @mutant("test_a_status_is_listed_alone_and_deleted_only_when_asked_for")
 class TheStatusIsIgnored(Kept):
     async def heads(self, *, status=None, **filters):
-        return await super().heads(status="deleted" if status == "deleted" else None, **filters)
+        ignored = status != "deleted" and not filters.get("reverse")
+        return await super().heads(status=None if ignored else status, **filters)
 
 
 class _ByChange(Kept):
     """Lists the last change first by a rule of its own."""
 
     async def heads(self, *, after="", limit=100, order="id", **filters):
-        if order == "id":
-            return await super().heads(after=after, limit=limit, **filters)
+        if order == "id" or filters.get("reverse"):
+            return await super().heads(after=after, limit=limit, order=order, **filters)
         found = await super().heads(limit=10_000, **filters)
         start = read_cursor(after)
         return sorted((head for head in found if self.behind(head, start)), key=self.place, reverse=True)[:limit]
@@ -209,6 +212,65 @@ class TheOldestComesFirst(_ByChange):
 class EqualChangesAreLeftOutOfTheNextPage(_ByChange):
     def behind(self, head, start):
         return head.updated < start[0]
+
+
+@mutant("test_the_greatest_id_comes_first_in_reverse")
+class ReverseTurnsEachPageRound(Kept):
+    async def heads(self, *, order="id", reverse=False, **filters):
+        if order == "updated":
+            return await super().heads(order=order, reverse=reverse, **filters)
+        found = list(await super().heads(**filters))
+        return found[::-1] if reverse else found
+
+
+@mutant("test_the_greatest_id_comes_first_in_reverse")
+class ReverseBeginsAfterTheGreatestIdOfThePrefix(Kept):
+    async def heads(self, *, after="", prefix="", order="id", reverse=False, **filters):
+        skips = order == "id" and reverse and not after and prefix
+        found = await super().heads(after=after, prefix=prefix, order=order, reverse=reverse, **filters)
+        return found[1:] if skips else found
+
+
+@mutant(
+    "test_the_oldest_change_comes_first_in_reverse",
+    "test_of_equal_changes_the_smaller_id_comes_first_in_reverse",
+    "test_a_change_between_two_pages_is_not_missed_in_reverse",
+)
+class ReverseIsIgnoredForChanges(Kept):
+    async def heads(self, *, order="id", reverse=False, **filters):
+        return await super().heads(order=order, reverse=reverse and order == "id", **filters)
+
+
+class _OldestFirst(Kept):
+    """Lists the oldest change first by a rule of its own."""
+
+    async def heads(self, *, after="", limit=100, order="id", reverse=False, **filters):
+        if order == "id" or not reverse:
+            return await super().heads(after=after, limit=limit, order=order, reverse=reverse, **filters)
+        start = read_cursor(after, reverse=True)
+        found = [head for head in await super().heads(limit=10_000, **filters) if self.behind(head, start)]
+        return sorted(found, key=by_change)[:limit]
+
+
+@mutant("test_of_equal_changes_the_smaller_id_comes_first_in_reverse")
+class EqualChangesAreLeftOutInReverse(_OldestFirst):
+    def behind(self, head, start):
+        return head.updated > start[0]
+
+
+@mutant("test_a_change_between_two_pages_is_not_missed_in_reverse")
+class WhatChangedSinceThePageIsLeftOutInReverse(_OldestFirst):
+    def __init__(self, where):
+        super().__init__(where)
+        self.began = math.inf
+
+    async def heads(self, *, after="", order="id", reverse=False, **filters):
+        if order == "updated" and reverse and not after:
+            self.began = max((head.updated for head in self._heads.values()), default=math.inf)
+        return await super().heads(after=after, order=order, reverse=reverse, **filters)
+
+    def behind(self, head, start):
+        return start < by_change(head) and head.updated <= self.began
 
 
 @mutant("test_every_status_is_counted_deleted_too")

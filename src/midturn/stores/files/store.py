@@ -29,8 +29,8 @@ from midturn.errors import (
     UnknownVersion,
 )
 from midturn.record.codec import decode, encode
-from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
-from midturn.store import DEADLINE, fits
+from midturn.record.head import FORMAT, NO_LABELS, Head, Kind, Row, Status, Write, by_change
+from midturn.store import DEADLINE, fits, follows
 from midturn.stores.files.format import SUFFIX, change_line, header_line, kept_lines, last_head, name_of, opened
 from midturn.stores.files.row_index import Index
 from midturn.stores.privacy import create_directory, report_if_shared
@@ -114,10 +114,12 @@ class FileStore:
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         def read(job: Job) -> list[Head]:
             found: list[Head] = []
-            for head in (self._by_change if order == "updated" else self._by_id)(job, after, prefix):
+            listed = self._by_change if order == "updated" else self._by_id
+            for head in listed(job, after, prefix, reverse=reverse):
                 if len(found) >= limit:
                     break
                 if fits(head, status, labels):
@@ -127,20 +129,22 @@ class FileStore:
         return await self._run(read)
 
     async def counts(self) -> Mapping[Status, int]:
-        return await self._run(lambda job: Counter(head.status for head in self._by_id(job, "", "")))
+        return await self._run(lambda job: Counter(head.status for head in self._by_id(job)))
 
-    def _by_id(self, job: Job, after: str, prefix: str) -> Iterator[Head]:
-        for _, path in sorted(item for item in self._listed() if item[0] > after and item[0].startswith(prefix)):
+    def _by_id(self, job: Job, after: str = "", prefix: str = "", *, reverse: bool = False) -> Iterator[Head]:
+        found = (item for item in self._listed() if item[0].startswith(prefix))
+        behind = (item for item in found if not after or (item[0] < after if reverse else item[0] > after))
+        for _, path in sorted(behind, reverse=reverse):
             job.check()
             head = last_head(path)
             if head is not None:
                 yield head
 
-    def _by_change(self, job: Job, after: str, prefix: str) -> list[Head]:
+    def _by_change(self, job: Job, after: str, prefix: str, *, reverse: bool) -> list[Head]:
         # All files are read: nothing else says when a session changed.
-        start = read_cursor(after)
-        behind = [head for head in self._by_id(job, "", prefix) if by_change(head) < start]
-        return sorted(behind, key=by_change, reverse=True)
+        behind = follows(after, order="updated", reverse=reverse)
+        found = [head for head in self._by_id(job, prefix=prefix) if behind(head)]
+        return sorted(found, key=by_change, reverse=not reverse)
 
     async def write(self, write: Write) -> Head:
         return await self._run(lambda job: self._write(job, write), write.session)

@@ -64,21 +64,52 @@ LEFT JOIN LATERAL (
 ) AS found ON TRUE
 ORDER BY name
 
--- name: heads_by_change
+-- name: heads_reversed
 SELECT standby, name, seq, epoch, status, labels::text, owner, expires, token, created, updated, data, now
 FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby, extract(epoch FROM pg_catalog.clock_timestamp())::float8 AS now) AS server
 LEFT JOIN LATERAL (
     SELECT *
     FROM midturn.heads
-    WHERE changed <= least(pg_catalog.floor(%(updated)s::float8 / 8::float8), 2147483647)::int
-        AND (updated, name) < (%(updated)s::float8, %(after)s::text)
-        AND name BETWEEN %(prefix)s::text AND %(last)s::text
+    WHERE name < %(after)s::text AND name BETWEEN %(prefix)s::text AND %(last)s::text
         AND (status = %(status)s::text OR (%(status)s::text IS NULL AND status <> 'deleted'))
         AND labels @> %(labels)s::jsonb
-    ORDER BY changed DESC, updated DESC, name DESC
+    ORDER BY name DESC
+    LIMIT %(limit)s
+) AS found ON TRUE
+ORDER BY name DESC
+
+-- name: heads_by_change
+-- The store replaces the words in braces, so that lists of one status and of all have plans of their own.
+SELECT standby, name, seq, epoch, status, labels::text, owner, expires, token, created, updated, data, now
+FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby, extract(epoch FROM pg_catalog.clock_timestamp())::float8 AS now) AS server
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM midturn.heads
+    WHERE {status}
+        AND {changed} <= greatest(least(pg_catalog.floor(%(updated)s::float8 / 8::float8), 2147483647), -2147483648)::int
+        AND (updated, name) < (%(updated)s::float8, %(after)s::text)
+        AND name BETWEEN %(prefix)s::text AND %(last)s::text
+        AND labels @> %(labels)s::jsonb
+    ORDER BY {changed} DESC, updated DESC, name DESC
     LIMIT %(limit)s
 ) AS found ON TRUE
 ORDER BY updated DESC, name DESC
+
+-- name: heads_by_change_reversed
+SELECT standby, name, seq, epoch, status, labels::text, owner, expires, token, created, updated, data, now
+FROM (SELECT pg_catalog.pg_is_in_recovery() AS standby, extract(epoch FROM pg_catalog.clock_timestamp())::float8 AS now) AS server
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM midturn.heads
+    WHERE {status}
+        AND {changed} >= greatest(least(pg_catalog.floor(%(updated)s::float8 / 8::float8), 2147483647), -2147483648)::int
+        AND (updated, name) > (%(updated)s::float8, %(after)s::text)
+        AND name BETWEEN %(prefix)s::text AND %(last)s::text
+        AND labels @> %(labels)s::jsonb
+    ORDER BY {changed}, updated, name
+    LIMIT %(limit)s
+) AS found ON TRUE
+ORDER BY updated, name
 
 -- name: counts
 SELECT standby, status, count

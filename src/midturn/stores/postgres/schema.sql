@@ -15,11 +15,12 @@ CREATE TABLE heads (
     data bytea NOT NULL
 ) WITH (fillfactor = 50);
 
--- Labels only: there is no index of status, because every write changes it.
 CREATE INDEX heads_labels ON heads USING gin (labels jsonb_path_ops);
 
--- An index of "updated" would change with every write. Most writes of a turn do not change "changed", and so no index.
-CREATE INDEX heads_changed ON heads (changed);
+-- An index of "updated" would change with every write. Most writes of a turn change neither "changed" nor the status,
+-- and so no index.
+CREATE INDEX heads_changed ON heads ((changed + 0));  -- for lists of all statuses only, see store.py
+CREATE INDEX heads_status ON heads (status, changed);
 
 -- "series" is one number for the session and the kind of a row: the id of the head times 8, plus the kind. So an entry
 -- of the index has 24 bytes instead of 32. Up to that size Postgres notices that rows are added one after the other,

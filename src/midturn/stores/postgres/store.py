@@ -44,6 +44,15 @@ TLS = frozenset({"require", "verify-ca", "verify-full"})
 MAX_ROLE = 63
 """Largest number of bytes in the name of a role."""
 _SQL = named("postgres/queries.sql")
+_BY_CHANGE = {
+    # "changed + 0" has an index that lists of one status cannot use: Postgres would sometimes read all others, too.
+    "of_any_status": ("status <> 'deleted'", "(changed + 0)"),
+    "of_one_status": ("status = %(status)s::text", "changed"),
+}
+for _name in ("heads_by_change", "heads_by_change_reversed"):
+    _text = _SQL.pop(_name)
+    for _which, (_status, _changed) in _BY_CHANGE.items():
+        _SQL[f"{_name}_{_which}"] = _text.replace("{status}", _status).replace("{changed}", _changed)
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _FIELDS = ("session", "seq", "epoch", "status", "labels", "owner", "expires", "token", "created", "updated", "data")
 _LAST_N = 2**63 - 1
@@ -139,6 +148,7 @@ class PostgresStore(ServerStore):
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         values: dict[str, object] = {
             "after": after,
@@ -149,10 +159,12 @@ class PostgresStore(ServerStore):
             "labels": encode(dict(labels), "labels").decode(),
             "limit": limit,
         }
-        query = "heads"
+        query = f"heads{'_by_change' if order == 'updated' else ''}{'_reversed' if reverse else ''}"
         if order == "updated":
-            query = "heads_by_change"
-            values["updated"], values["after"] = read_cursor(after)
+            query += "_of_any_status" if status is None else "_of_one_status"
+            values["updated"], values["after"] = read_cursor(after, reverse=reverse)
+        elif reverse and not after:
+            values["after"] = "\U0010ffff" * (MAX_ID + 1)  # greater than every id
         found: list[Head] = []
         # Heads that cannot be read are omitted. A page of nothing else must not look like the end of the list.
         while len(found) < limit:

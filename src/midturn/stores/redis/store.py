@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 from collections import Counter
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
-from midturn.store import DEADLINE, fits
+from midturn.store import DEADLINE, fits, follows
 from midturn.stores.privacy import report_without_tls
 from midturn.stores.redis import format as records
 from midturn.stores.redis.routing import Servers
@@ -97,36 +96,41 @@ class RedisStore(ServerStore):
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         if order == "updated":
-            return await self._heads_by_change(after, limit, prefix, status, labels)
-        low = b"[" + prefix.encode() if prefix > after else b"(" + after.encode()
+            return await self._heads_by_change(after, limit, prefix, status, labels, reverse=reverse)
+        low = b"[" + prefix.encode()
         high = b"(" + prefix.encode() + b"\xff" if prefix else b"+"  # a byte that no UTF-8 has
+        if after and (after.startswith(prefix) or (after < prefix) == reverse):
+            low, high = (low, b"(" + after.encode()) if reverse else (b"(" + after.encode(), high)
         found: list[Head] = []
 
         async def pages(tries: Tries) -> None:
-            nonlocal low
+            nonlocal low, high
             more = True
             while more and len(found) < limit:
                 size = min(BATCH, max(20, limit - len(found)))
-                ids = await self._page(low, high, size, tries)
+                ids = await self._page(low, high, size, tries, reverse=reverse)
                 more = len(ids) == size
                 heads = await self._readable(ids, tries)
                 if self._apart:
                     await self._list([_listing(head) for head in heads], tries)
                 found.extend(head for head in heads if fits(head, status, labels))
-                low = b"(" + ids[-1] if ids else low
+                if ids:
+                    low, high = (low, b"(" + ids[-1]) if reverse else (b"(" + ids[-1], high)
 
         await self._try(pages)
         return found[:limit]
 
     async def _heads_by_change(
-        self, after: str, limit: int, prefix: str, status: Status | None, labels: Mapping[str, str]
+        self, after: str, limit: int, prefix: str, status: Status | None, labels: Mapping[str, str], *, reverse: bool
     ) -> Sequence[Head]:
         statuses: list[Status] = [status] if status else [one for one in self._keys.changed if one != "deleted"]
-        start = read_cursor(after)
+        behind = follows(after, order="updated", reverse=reverse)
+        time, session = read_cursor(after, reverse=reverse)
         found: list[Head] = []
-        last = (round(start[0] * records.MICROSECONDS) if after else math.inf, start[1].encode())
+        last = (round(time * records.MICROSECONDS) if after else time, session.encode())
 
         async def pages(tries: Tries) -> None:
             nonlocal last
@@ -134,19 +138,24 @@ class RedisStore(ServerStore):
             while more and len(found) < limit:
                 # For ids without the prefix, nothing but the id is read.
                 size = BATCH if prefix else min(BATCH, max(20, limit - len(found)))
-                listed = await self._changes(statuses, last, size, tries)
+                listed = await self._changes(statuses, last, size, tries, reverse=reverse)
                 more = len(listed) == size
                 ids = {id_: updated for updated, id_ in listed if id_.startswith(prefix.encode())}
                 heads = await self._readable([*ids], tries)
-                late = [one for one in map(_listing, heads) if one[2] != ids[one[0]]]
+                late = {one[0]: one for one in map(_listing, heads) if one[2] != ids[one[0]]}
                 if late:
-                    await self._list(late, tries)
-                # A session that has changed since it was listed may belong to an earlier page.
-                found.extend(head for head in heads if by_change(head) < start and fits(head, status, labels))
+                    await self._list([*late.values()], tries)
+                # A session that has changed since it was listed belongs to an earlier page, or in reverse to a later
+                # one, which finds it where it is listed now.
+                found.extend(
+                    head
+                    for head in heads
+                    if behind(head) and fits(head, status, labels) and not (reverse and head.session.encode() in late)
+                )
                 last = listed[-1] if listed else last
 
         await self._try(pages)
-        return sorted(found, key=by_change, reverse=True)[:limit]
+        return sorted(found, key=by_change, reverse=not reverse)[:limit]
 
     async def counts(self) -> Mapping[Status, int]:
         async def count(tries: Tries) -> dict[Status, int]:
@@ -288,22 +297,23 @@ class RedisStore(ServerStore):
             await self._script("list", self._changed_keys, arguments, Tries(tries.until))
 
     async def _changes(
-        self, statuses: Sequence[Status], last: tuple[float, bytes], size: int, tries: Tries
+        self, statuses: Sequence[Status], last: tuple[float, bytes], size: int, tries: Tries, *, reverse: bool
     ) -> list[tuple[int, bytes]]:
-        """Return up to ``size`` times and ids, the latest first, that come after the ``last``."""
+        """Return up to ``size`` times and ids that come after the ``last``: the latest first, or in ``reverse``."""
         count = size
+        span = ("ZRANGEBYSCORE", last[0], "+inf") if reverse else ("ZREVRANGEBYSCORE", last[0], 0)
         while True:
             count *= 2  # the reply includes sessions that changed at the same moment as the last
-            command = ("ZREVRANGEBYSCORE", last[0], 0, "WITHSCORES", "LIMIT", 0, count)
+            command = (*span, "WITHSCORES", "LIMIT", 0, count)
             found: list[tuple[int, bytes]] = []
             missed = False
             for reply in await self._in_sets(statuses, command, tries):
                 pairs = zip(map(records.score, reply[1::2]), reply[::2], strict=True)
-                behind = [pair for pair in pairs if pair < last]
+                behind = [pair for pair in pairs if (pair > last if reverse else pair < last)]
                 missed |= len(behind) < size and len(reply) == 2 * count
                 found += behind
             if not missed:
-                return sorted(found, reverse=True)[:size]
+                return sorted(found, reverse=not reverse)[:size]
 
     async def _in_sets(self, statuses: Iterable[Status], command: Command, tries: Tries) -> list[Any]:
         """Return the replies to a command on the set of ids of each status; the command comes without its key."""
@@ -314,9 +324,10 @@ class RedisStore(ServerStore):
                 raise records.foreign("", key)
         return replies
 
-    async def _page(self, low: bytes, high: bytes, size: int, tries: Tries) -> list[bytes]:
+    async def _page(self, low: bytes, high: bytes, size: int, tries: Tries, *, reverse: bool) -> list[bytes]:
         ids = self._keys.ids
-        [found] = await self._read(ids, [("ZRANGEBYLEX", ids, low, high, "LIMIT", 0, size)], tries)
+        span = ("ZREVRANGEBYLEX", ids, high, low) if reverse else ("ZRANGEBYLEX", ids, low, high)
+        [found] = await self._read(ids, [(*span, "LIMIT", 0, size)], tries)
         if found is WRONG_TYPE:
             raise records.foreign("", ids)
         page: list[bytes] = found

@@ -13,8 +13,8 @@ CREATE TABLE sessions (
     data BLOB NOT NULL
 );
 
--- For lists with the latest change first. It has the status, so that counting reads only this index.
-CREATE INDEX sessions_updated ON sessions (updated, name, status);
+-- For lists by the time of the last change, of one status or merged from those of each status, and for counting.
+CREATE INDEX sessions_changed ON sessions (status, updated, name);
 
 -- Not WITHOUT ROWID: rows of 1 KB and more take three times the space there.
 CREATE TABLE rows (

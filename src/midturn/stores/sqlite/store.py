@@ -8,8 +8,9 @@ import os
 import sqlite3
 import time
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,7 +27,7 @@ from midturn.errors import (
     UnknownVersion,
 )
 from midturn.record.codec import decode, encode
-from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, is_count, read_cursor
+from midturn.record.head import MAX_ID, NO_LABELS, Head, Kind, Row, Status, Write, by_change, is_count, read_cursor
 from midturn.store import DEADLINE
 from midturn.stores.privacy import create_for_sqlite, report_if_shared
 from midturn.stores.scripts import named, script
@@ -117,20 +118,28 @@ class SqliteStore:
         status: Status | None = None,
         labels: Mapping[str, str] = NO_LABELS,
         order: ListOrder = "id",
+        reverse: bool = False,
     ) -> Sequence[Head]:
         # Exactly the ids with this prefix are between the prefix and this value.
         last = prefix + "\U0010ffff" * MAX_ID
         values: dict[str, object] = {"after": after, "prefix": prefix, "last": last, "status": status}
-        query = "heads"
         if order == "updated":
-            query = "heads_by_change"
-            values["updated"], values["after"] = read_cursor(after)
+            values["updated"], values["after"] = read_cursor(after, reverse=reverse)
+        elif reverse and not after:
+            values["after"] = last + "\U0010ffff"  # greater than every id
+        query = f"heads{'_by_change' if order == 'updated' else ''}{'_reversed' if reverse else ''}"
 
         def read() -> list[Head]:
-            with closing(self._db.execute(_SQL[query], values)) as cursor:
+            with ExitStack() as stack:
+                each = [values]
+                if order == "updated" and status is None:
+                    stack.enter_context(self._snapshot())  # a session that changes its status is in one of the lists
+                    each = [values | {"status": found} for (found,) in self._db.execute(_SQL["statuses"]).fetchall()]
+                cursors = [stack.enter_context(closing(self._db.execute(_SQL[query], one))) for one in each]
+                lists = [_readable(cursor) for cursor in cursors]
+                heads = lists[0] if len(lists) == 1 else merge(*lists, key=by_change, reverse=not reverse)
                 # Compared here because SQLite's JSON functions cut a string at its first NUL.
-                found = (head for head in _readable(cursor) if labels.items() <= head.labels.items())
-                return list(islice(found, limit))
+                return list(islice((head for head in heads if labels.items() <= head.labels.items()), limit))
 
         return await self._read(read)
 
@@ -305,6 +314,16 @@ class SqliteStore:
                     # A commit whose fsync failed is complete in the log and would reappear later: overwrite it there.
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             raise
+
+    @contextmanager
+    def _snapshot(self) -> Generator[None]:
+        """Let all reads of the block see the same state of the file."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.Error):  # after a serious error SQLite has ended it already
+                self._db.execute("ROLLBACK")
 
     def _start(self) -> None:
         self._close()  # the connection of an earlier attempt that found the file locked
