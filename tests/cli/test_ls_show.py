@@ -37,6 +37,7 @@ def test_sessions_are_filtered(cli, cases, filters, found):
 def test_a_listed_session_has_its_facts(cli, cases):
     session = cli("ls", "--json").json[1]
     assert session.pop("created") <= session.pop("updated")
+    assert session.pop("cursor").endswith(" case-2")
     assert session == {
         "session": "case-2",
         "status": "failed",
@@ -342,3 +343,49 @@ def test_the_same_thing_has_the_same_key_in_the_output_of_every_command(cli):
     assert chat["questions"] == show["questions"] == answer["questions"] == turn["questions"] != []
     assert chat["usage"].keys() == turn["usage"].keys()
     assert [message["type"] for message in chat["messages"]][:2] == ["TextMessage", "TextMessage"]
+
+
+def test_sessions_are_sorted_by_their_last_change(cli, cases):
+    cli("chat", "app:support", "case-1", "hello again")
+
+    def listed(*options):
+        return [session["session"] for session in cli("ls", "--json", *options).json]
+
+    assert listed("--sort", "updated") == ["case-1", "other", "case-2"]
+    assert listed("--sort", "updated", "--reverse") == ["case-2", "other", "case-1"]
+    assert listed("--reverse") == ["other", "case-2", "case-1"]
+    assert listed("--sort", "updated", "--limit", "1") == ["case-1"]
+
+
+@pytest.mark.parametrize("options", [[], ["--reverse"], ["--sort", "updated"], ["--sort", "updated", "--reverse"]])
+def test_a_list_continues_after_the_cursor_of_its_last_session(cli, cases, options):
+    whole = [session["session"] for session in cli("ls", "--json", *options).json]
+    found, after = [], ""
+    while page := cli("ls", "--json", *options, "--limit", "2", "--after", after).json:
+        found += [session["session"] for session in page]
+        after = page[-1]["cursor"]
+    assert found == whole
+    assert "--after" in cli("ls", *options, "--limit", "2").err
+
+
+def test_sessions_are_filtered_by_the_time_of_their_last_change(cli, cases):
+    with sqlite3.connect("midturn.db") as db:
+        db.execute("UPDATE sessions SET updated = updated - 3 * 86400 WHERE name = 'case-1'")
+        db.execute("UPDATE sessions SET updated = updated - 3600 WHERE name = 'other'")
+    db.close()
+    day = (datetime.now(UTC).astimezone() - timedelta(days=1)).date().isoformat()
+    for since, found in (("4d", ["case-1", "case-2", "other"]), ("2d", ["case-2", "other"]), ("30min", ["case-2"])):
+        for options in ([], ["--sort", "updated"], ["--sort", "updated", "--reverse"]):
+            listed = cli("ls", "--since", since, "--json", *options).json
+            assert sorted(session["session"] for session in listed) == found
+    assert [session["session"] for session in cli("ls", "--since", day, "--json").json] == ["case-2", "other"]
+
+
+@pytest.mark.parametrize("since", ["2x", "", "d", "yesterday", "2026-13-01", "1e3d", "-2d", "9999999d", "²d"])
+def test_what_is_no_time_is_wrong_usage(cli, cases, since):
+    assert "--since" in cli("ls", f"--since={since}", code=2).err
+
+
+@pytest.mark.parametrize("after", ["x", "nan case-1", "case-1"])
+def test_what_is_no_cursor_is_wrong_usage(cli, cases, after):
+    assert cli("ls", "--after", after, "--json", code=2).error["type"] == "InvalidArgument"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
@@ -10,6 +10,7 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
+from midturn.cli import times
 from midturn.cli.options import command_line, common, label_option
 from midturn.cli.output import (
     ago,
@@ -28,6 +29,7 @@ from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
 from midturn.history.json_view import session_json
 from midturn.history.session_info import SessionStatus
+from midturn.store import ListOrder
 
 if TYPE_CHECKING:
     from midturn import SessionInfo
@@ -43,18 +45,35 @@ if TYPE_CHECKING:
 )
 @label_option("Only sessions with this label; repeatable.")
 @click.option("--prefix", default="", help="Only sessions whose id begins with this.")
+@click.option("--since", type=times.since, metavar="WHEN", help="Only sessions that have changed since: 2d, or a time.")
+@click.option(
+    "--sort",
+    type=click.Choice(get_args(ListOrder)),
+    default="id",
+    show_default=True,
+    help="The order: by id, or by the last change with the latest first.",
+)
+@click.option("--reverse", is_flag=True, help="Turn the order round.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after the session with this cursor in --json.")
 @common
 def ls(
     *,
     statuses: tuple[SessionStatus, ...],
     labels: dict[str, str],
     prefix: str,
+    since: datetime | None,
+    sort: ListOrder,
+    reverse: bool,
     limit: int | None,
+    after: str,
     url: str,
     as_json: bool,
 ) -> None:
     """List the sessions of a store.
+
+    The 50 sessions that changed last: `midturn ls --sort updated --limit 50`. For the next page, give the same options
+    and `--after` with the "cursor" that the last session has with `--json`.
 
     A session is "interrupted" if its worker died during a turn, or if a question was answered and nobody has continued
     the turn. The next turn finishes the interrupted one first, and so does `midturn resume`. A session is "waiting" if
@@ -62,23 +81,27 @@ def ls(
     """
 
     async def read() -> list[SessionInfo]:
-        listed: list[SessionInfo] = []
-        async with (
-            existing(url) as store,
-            aclosing(store.sessions(status=statuses or None, labels=labels, prefix=prefix)) as all_,
-        ):
-            async for info in all_:
-                listed.append(info)
-                if len(listed) == limit:
-                    break
-        return listed
+        async with existing(url) as store:
+            found = store.sessions(
+                status=statuses or None,
+                labels=labels,
+                prefix=prefix,
+                order=sort,
+                reverse=reverse,
+                since=since,
+                after=after,
+                limit=limit,
+            )
+            return [info async for info in found]
 
     found = run(read())
     if as_json:
-        print_json([session_json(info) for info in found])
+        print_json([session_json(info) | {"cursor": info.cursor} for info in found])
     elif found:
         _print_sessions(found, url)
-    elif statuses or labels or prefix:
+        if len(found) == limit:
+            note(f"for the sessions after these, add: {shlex.join(['--after', found[-1].cursor])}")
+    elif statuses or labels or prefix or since or after:
         say("no session matches")
     else:
         say("no sessions yet")

@@ -30,6 +30,7 @@ ANSWERS = {
 def session_json(info: SessionInfo) -> dict[str, Any]:
     """Return the status and the facts of a session."""
     fork, found = info.forked_from, _plain(info)
+    del found["cursor"]  # a place in a list
     return (
         {"session": found.pop("id")}
         | found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from midturn.lease.ledger import holder
+from midturn.record.head import cursor
 from midturn.record.rows import Progress, moment, progress_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class SessionInfo:
     forked_from: Fork | None = None
     created: datetime
     updated: datetime
+    cursor: str = ""
+    """The value of ``after`` with which :meth:`midturn.OpenStore.sessions` continues after this session."""
     problem: str | None = None
     """The reason why the record cannot be read. Its fields then have defaults. Only lists contain such items."""
 
@@ -80,6 +83,7 @@ def describe(head: Head, progress: Progress, *, problem: str | None = None) -> S
         forked_from=fork,
         created=moment(head.created),
         updated=moment(head.updated),
+        cursor=cursor(head),
         problem=problem,
     )
 

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
-from midturn.errors import Conflict, InvalidArgument, NotFound, StateInvalid, StoreUnavailable, UnknownVersion
-from midturn.history.session_info import SessionStatus, describe, info_of
+from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
+from midturn.history.listing import Listing
+from midturn.history.session_info import SessionStatus, info_of
 from midturn.lease.ledger import Ledger, check_lease, holder
-from midturn.record import codec
-from midturn.record.head import NO_LABELS, by_change, check_id, check_labels, cursor
-from midturn.record.rows import Progress
+from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
 from midturn.stopping import stop_of
-from midturn.store import ListOrder
 from midturn.stores.registry import check_store, open_store, split_lease, with_options
 from midturn.stores.secrets import Secret, scheme_of
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+    from collections.abc import AsyncGenerator, Collection, Generator
+    from datetime import datetime, timedelta
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
     from midturn.framework import Factory, Runnable
     from midturn.history.session_info import SessionInfo
     from midturn.lease.ledger import Seen
-    from midturn.record.head import Head, Status
-    from midturn.store import Store
+    from midturn.store import ListOrder, Store
     from midturn.turns.session_options import Busy, Durability
     from midturn.versions.blueprint import Blueprint
     from midturn.versions.loading import OnDrift
@@ -242,54 +240,50 @@ class OpenStore:
         labels: Mapping[str, str] = NO_LABELS,
         prefix: str = "",
         order: ListOrder = "id",
+        reverse: bool = False,
+        since: datetime | timedelta | None = None,
+        after: str = "",
+        limit: int | None = None,
     ) -> AsyncGenerator[SessionInfo, None]:
         """Yield the sessions that match; deleted sessions only if ``status`` asks for them.
 
         The sessions come in the order of their ids. With ``order="updated"``, the session that changed last comes
-        first; a session that changes during the listing may then be missed or listed twice.
+        first; a session that changes during the listing may then be missed or listed twice. ``reverse`` turns the order
+        round: the session that changed last then comes last, and a change during the listing hides none.
+
+        ``since`` leaves out sessions that have not changed since a time, or within a ``timedelta`` until now. ``limit``
+        is the largest number of sessions. To continue such a page later, in any process, pass the ``cursor`` of its
+        last session as ``after``, and the same filters and order.
 
         Raises:
-            InvalidArgument: there is no such status or order, or a label or the prefix is not valid.
+            InvalidArgument: an argument is not valid: there is no such status or order, a time has no time zone, or
+                ``after`` is not a cursor.
         """
-        wanted = _check_statuses(status)
-        if status is not None and not wanted:
-            return
-        if order not in get_args(ListOrder):
-            raise InvalidArgument(f"is {order!r}; it can be one of {', '.join(get_args(ListOrder))}", path="order")
-        if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise InvalidArgument(f"must be a string, not {type(prefix).__name__}", path="prefix")
-        codec.check_argument(prefix, "prefix")
-        labels = check_labels(labels)
-        if "\0" in prefix:
-            return  # no id has one
-        stored: set[Status | None] = {"running" if word == "interrupted" else word for word in wanted} or {None}
-        streams = [self._heads(each, labels, prefix, order) for each in stored]
-        async with aclosing(_merged(streams, order)) as heads:
-            async for head in heads:
-                try:
-                    info = info_of(head)
-                except (StateInvalid, UnknownVersion) as error:
-                    info = describe(head, Progress(), problem=str(error))
-                if not wanted or info.status in wanted:
-                    yield info
+        found = Listing.of(
+            status=status,
+            labels=labels,
+            prefix=prefix,
+            order=order,
+            reverse=reverse,
+            since=since,
+            after=after,
+            limit=limit,
+        )
+        async with aclosing(found.read(self.store)) as infos:
+            async for info in infos:
+                yield info
 
     async def counts(self) -> dict[SessionStatus, int]:
         """Return the number of sessions with each status, also of deleted sessions."""
         stored = await self.store.counts()
         counts: dict[SessionStatus, int] = {word: stored.get(word, 0) for word in get_args(SessionStatus)}
         if counts["running"]:  # only the lease shows whether the worker is alive
-            alive = [holder(head) is not None async for head in self._heads("running", NO_LABELS, "", "id")]
-            counts["running"], counts["interrupted"] = alive.count(True), alive.count(False)
+            # The oldest change first: a session that changes meanwhile comes again, and is not missed.
+            oldest = Listing.of(order="updated", reverse=True)
+            alive = {head.session: holder(head) is not None async for head in oldest.heads(self.store, "running")}
+            counts["interrupted"] = list(alive.values()).count(False)
+            counts["running"] = len(alive) - counts["interrupted"]
         return counts
-
-    async def _heads(
-        self, status: Status | None, labels: Mapping[str, str], prefix: str, order: ListOrder
-    ) -> AsyncGenerator[Head, None]:
-        after = ""
-        while heads := await self.store.heads(after=after, prefix=prefix, status=status, labels=labels, order=order):
-            for head in heads:
-                yield head
-            after = heads[-1].session if order == "id" else cursor(heads[-1])
 
     async def label(self, session: str, labels: Mapping[str, str | None]) -> None:
         """Set labels of a session without running a turn. The value ``None`` removes a label. Other labels stay.
@@ -317,28 +311,3 @@ class OpenStore:
     async def delete(self, session: str) -> bool:
         """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail."""
         return await self.store.delete(check_id(session))
-
-
-def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus]:
-    if not isinstance(status, Iterable | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise InvalidArgument(f"must be a status or several, not {type(status).__name__}", path="status")
-    words = (status,) if isinstance(status, str) else status or ()
-    for word in words:
-        if word not in get_args(SessionStatus):
-            raise InvalidArgument(f"is {word!r}; it can be one of {', '.join(get_args(SessionStatus))}", path="status")
-    return frozenset(words)
-
-
-async def _merged(streams: Sequence[AsyncGenerator[Head, None]], order: ListOrder) -> AsyncGenerator[Head, None]:
-    """Merge ordered streams. In the order of ids, a session that moves to another stream meanwhile comes only once."""
-    last = ""
-    async with AsyncExitStack() as stack:
-        for stream in streams:
-            stack.push_async_callback(stream.aclose)
-        heads = [await anext(stream, None) for stream in streams]
-        while found := [head for head in heads if head is not None]:
-            head = min(found, key=lambda each: each.session) if order == "id" else max(found, key=by_change)
-            if head.session != last:
-                yield head
-            index = heads.index(head)
-            last, heads[index] = head.session, await anext(streams[index], None)
