@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from midturn.errors import UnknownVersion as UnknownVersion
     from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
+    from midturn.history.diff import AgentChange as AgentChange
+    from midturn.history.diff import CheckpointName as CheckpointName
+    from midturn.history.diff import ConversationChange as ConversationChange
+    from midturn.history.diff import MessageChange as MessageChange
+    from midturn.history.diff import StateDiff as StateDiff
+    from midturn.history.diff import TurnChange as TurnChange
+    from midturn.history.diff import ValueChange as ValueChange
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
     from midturn.questions import Decision as Decision
@@ -70,6 +77,7 @@ _MODULES = {
     ),
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
+    "history.diff": "AgentChange CheckpointName ConversationChange MessageChange StateDiff TurnChange ValueChange",
     "history.session_info": "Fork SessionInfo",
     "questions": "Decision Question Waiting",
     "sessions.export": "Export export",

@@ -175,6 +175,45 @@ Factory: TypeAlias = "Callable[[], Runnable | Awaitable[Runnable]]"
 """A function, sync or async, that builds an agent or a team."""
 
 
+Place: TypeAlias = "tuple[str, ...]"
+"""The keys that lead to a value in a captured state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utterance:
+    """A message in a captured state, with what a comparison of two states needs to know of it."""
+
+    message: Json
+    id: str | None
+    """The id that the message keeps when its text changes; ``None`` if it has no id."""
+    kind: str
+    who: str
+    text: str
+    """The text for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A list of messages in a captured state."""
+
+    agent: str
+    """The path of the agent or team that it belongs to; empty for the whole."""
+    kind: str
+    """The framework's word for what the list is for."""
+    messages: Sequence[Utterance]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """The parts of a captured state, for readers. Two states with equal conversations and values are equal."""
+
+    conversations: Mapping[Place, Conversation]
+    speakers: Mapping[str, Sequence[str]]
+    """The names of those who speak next in each team, by its path."""
+    values: Mapping[Place, Json]
+    """All values outside the conversations. An object counts as its values, unless it is empty."""
+
+
 class View(Protocol):
     """A captured state, with the framework's own methods for migrating it."""
 
@@ -276,6 +315,10 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         Raises:
             StateInvalid: the instance has no such parts.
         """
+        ...
+
+    def outline(self, tree: Json) -> Outline:
+        """Return the parts of a captured state, for readers."""
         ...
 
     def mentions(self, tree: Json, tool: str) -> int:

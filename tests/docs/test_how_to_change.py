@@ -1,4 +1,4 @@
-"""The how-to pages about change run from top to bottom, and do what they say."""
+"""The how-to pages with one script each run from top to bottom, and do what they say."""
 
 import ast
 import inspect
@@ -79,6 +79,11 @@ async def test_a_tool(page):
     shown = str(client.seen[-1])
     assert "pay_back" in shown
     assert "name='refund'" not in shown
+
+
+async def test_finding_and_comparing(page):
+    names = await page("find-and-compare.md", model=model(lambda _: "Noted."))
+    assert not await names["case"].diff(2, 2)
 
 
 async def test_agents(page):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from midturn.autogen.calls.request_keys import Digests
     from midturn.autogen.parts.walk import Part
-    from midturn.framework import Calls, Destination, Exported, Input, Loaded, Outcome
+    from midturn.framework import Calls, Destination, Exported, Input, Loaded, Outcome, Outline
     from midturn.history.turns import StoredTurn
     from midturn.questions import Waiting
     from midturn.record.codec import Json
@@ -107,6 +107,9 @@ class AutoGen:
     async def fill(self, live: Any, tree: Json) -> Json:
         filled: Json = await edits.fill(live, tree)
         return filled
+
+    def outline(self, tree: Json) -> Outline:
+        return edits.outline(tree)
 
     def mentions(self, tree: Json, tool: str) -> int:
         return edits.mentions(tree, tool)

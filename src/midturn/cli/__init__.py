@@ -17,6 +17,7 @@ from midturn.cli.check import check
 from midturn.cli.copy import copy
 from midturn.cli.db import db
 from midturn.cli.demo import demo
+from midturn.cli.diff import diff
 from midturn.cli.import_export import export, import_
 from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
@@ -87,6 +88,7 @@ for _command in (
     chat,
     ls,
     show,
+    diff,
     import_,
     export,
     copy,

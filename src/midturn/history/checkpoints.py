@@ -32,12 +32,12 @@ class Checkpoint:
     """One checkpoint of a session. Its methods read it from the store."""
 
     def __init__(self, store: Store, session: str, number: int) -> None:
-        self._store = store
-        self._session = session
+        self.store = store
+        self.session = session
         self.number = number
 
     def __repr__(self) -> str:
-        return f"Checkpoint({self._session!r}, {self.number})"
+        return f"Checkpoint({self.session!r}, {self.number})"
 
     async def state(self) -> Any:
         """Return the state exactly as the framework's own ``save_state()`` returned it."""
@@ -62,7 +62,7 @@ class Checkpoint:
 
     async def read(self) -> Stored:
         """Read the whole checkpoint."""
-        return await consistent(self._store, self._session, lambda ledger: read_checkpoint(ledger, self.number))
+        return await consistent(self.store, self.session, lambda ledger: read_checkpoint(ledger, self.number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from midturn.history.calls import Call
+    from midturn.history.diff import StateDiff
     from midturn.history.session_info import SessionInfo
     from midturn.history.turns import StoredTurn
     from midturn.questions import Decision, Question
@@ -68,6 +69,18 @@ def questions_json(questions: Iterable[Question]) -> list[dict[str, Any]]:
 def decision_json(decision: Decision) -> dict[str, Any]:
     """Return the answer to a question, or a decision about a turn."""
     return _plain(decision)
+
+
+def diff_json(diff: StateDiff) -> dict[str, Any]:
+    """Return the differences between two checkpoints."""
+    return {
+        "before": _plain(diff.before),
+        "after": _plain(diff.after),
+        "agents": list(map(_plain, diff.agents)),
+        "turns": list(map(_plain, diff.turns)),
+        "conversations": [_plain(each) | {"messages": list(map(_plain, each.messages))} for each in diff.conversations],
+        "values": list(map(_plain, diff.values)),
+    }
 
 
 def time_json(at: datetime) -> str:

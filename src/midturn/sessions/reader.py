@@ -12,6 +12,7 @@ from midturn.history.checkpoints import Checkpoint
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import TRIES, Changed, Ledger, consistent
 from midturn.questions import Waiting
+from midturn.sessions.comparison import diff
 from midturn.turns.follower import Follower
 from midturn.turns.open_turn import read_questions
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from midturn.autogen.adapter import Turn
     from midturn.framework import Framework
+    from midturn.history.diff import StateDiff
     from midturn.history.turns import StoredTurn
     from midturn.store import Store
     from midturn.turns.instance import Instance
@@ -139,6 +141,20 @@ class Readers(Generic[EventT_co, ResultT_co]):
     def at(self, checkpoint: int) -> Checkpoint:
         """Return the checkpoint with this number. Its methods read it."""
         return self._reader.at(checkpoint)
+
+    async def diff(self, before: int | Checkpoint, after: int | Checkpoint) -> StateDiff:
+        """Return the differences between two checkpoints: messages, whose turn it is, other state, prompts and tools.
+
+        A number is a checkpoint of this session. For one of another session, such as a fork, pass ``other.at(3)``.
+        This reads the two checkpoints, and none of the turns between.
+
+        Raises:
+            NotFound: there is no such checkpoint.
+        """
+        return await diff(self._framework, self._checkpoint(before, "before"), self._checkpoint(after, "after"))
+
+    def _checkpoint(self, which: int | Checkpoint, name: str) -> Checkpoint:
+        return which if isinstance(which, Checkpoint) else self._reader.at(check_number(which, name))
 
     async def _shown(self, stored: StoredTurn, said: list[EventT_co] | None = None) -> Turn:
         """Return a turn with the framework's messages. An agent or team is built only if its types are needed."""
