@@ -18,6 +18,7 @@ from midturn.cli.copy import copy
 from midturn.cli.db import db
 from midturn.cli.demo import demo
 from midturn.cli.diff import diff
+from midturn.cli.grep import grep
 from midturn.cli.import_export import export, import_
 from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
@@ -89,6 +90,7 @@ for _command in (
     ls,
     show,
     diff,
+    grep,
     import_,
     export,
     copy,

@@ -34,6 +34,12 @@ def _line(call: Call) -> Text:
     return Said(who, f"{call.name}: {result}" if call.name else result, aside=True).as_line()
 
 
+def who_and_what(call: Call) -> tuple[str, str]:
+    """Return who made a call, and what was called with its result, as text."""
+    called = f"{call.name}({call.arguments})\n" if call.name else ""
+    return call.agent or call.kind, called + _result(call.kind, call.result)
+
+
 def _result(kind: str, value: Any) -> str:
     match kind, value:
         case _, {"decision": _}:

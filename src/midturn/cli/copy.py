@@ -103,7 +103,7 @@ class _Copier:
         return named
 
     async def _list(self, source: midturn.OpenStore) -> list[str]:
-        with _heard() as warnings:
+        with heard() as warnings:
             ids = [info.id async for info in source.sessions()]
             ids += [info.id async for info in source.sessions(status="deleted")]
         for warning in dict.fromkeys(warnings):  # a session that cannot even be listed is reported, too
@@ -158,7 +158,7 @@ def _is_same(source: str, target: str) -> bool:
 
 
 @contextmanager
-def _heard() -> Generator[list[str]]:
+def heard() -> Generator[list[str]]:
     """Collect the warnings that midturn logs meanwhile."""
     heard: list[str] = []
     handler = logging.Handler(logging.WARNING)

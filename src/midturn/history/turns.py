@@ -86,11 +86,17 @@ StoredTurn: TypeAlias = TurnOf["Json", Usage]
 """A turn as it is stored: messages are JSON, exactly as the framework dumped them."""
 
 
-async def history(ledger: Ledger, *, start: int = 0, stop: int | None = None) -> AsyncGenerator[StoredTurn, None]:
-    """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first."""
-    async with aclosing(_read(ledger, PickedBodies(ledger, ledger.progress.bodies), start, stop)) as turns:
+async def history(
+    ledger: Ledger, *, start: int = 0, stop: int | None = None, calls: bool = False
+) -> AsyncGenerator[StoredTurn, None]:
+    """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first.
+
+    With ``calls``, they have the calls that are kept.
+    """
+    picked = PickedBodies(ledger, ledger.progress.bodies)
+    async with aclosing(_read(ledger, picked, start, stop)) as turns:
         async for found in turns:
-            yield found.turn
+            yield replace(found.turn, calls=await _calls(ledger, picked, found)) if calls else found.turn
 
 
 async def read_turn(ledger: Ledger, number: int) -> StoredTurn:
