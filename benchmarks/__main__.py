@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from benchmarks import journal
 from benchmarks.call_counts import CallFigures, answer_counts, call_counts
+from benchmarks.finding import FILL, PAGE, FindingFigures, finding
 from benchmarks.growing import EARLY as EARLY_TURN
 from benchmarks.growing import GrowthFigures, growing
 from benchmarks.importing import TIMES as IMPORT_TIMES
@@ -33,6 +34,7 @@ from benchmarks.tables import (
     capture_table,
     commit_table,
     context_table,
+    finding_table,
     growth_table,
     import_table,
     keeping_table,
@@ -156,6 +158,21 @@ async def run_migrating(console: Console, options: argparse.Namespace) -> list[M
     return figures
 
 
+async def run_finding(console: Console, options: argparse.Namespace) -> list[FindingFigures]:
+    figures: list[FindingFigures] = []
+    with Progress(console=console, transient=True) as progress:
+        for kind in FILL:
+            bar = progress.add_task(f"{kind}: {options.many:,} sessions", total=options.many)
+            figures += await finding(kind, options.many, partial(progress.advance, bar))
+    console.print(finding_table(figures))
+    console.print(
+        f"A page has {PAGE} sessions. Nine of ten sessions are idle. They are written below midturn; on SQLite and "
+        "Postgres, their last changes are spread over thirty days. Heads are those that the store has read, on SQLite "
+        "those that came out of the database. Times are medians, from the call to the last session.\n"
+    )
+    return figures
+
+
 async def run_remembering(console: Console, options: argparse.Namespace) -> list[MemoryFigures]:
     with Progress(console=console, transient=True) as progress:
         turns = min(options.turns, 5_000)
@@ -242,6 +259,7 @@ BENCHMARKS: dict[str, Any] = {
     "servers": run_servers,
     "journal": run_journal,
     "migrating": run_migrating,
+    "finding": run_finding,
 }
 
 
@@ -257,6 +275,7 @@ async def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: number of sessions")
+    parser.add_argument("--many", type=int, default=100_000, help="finding: number of sessions")
     parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
     parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
     parser.add_argument("--embedded", action="store_true", help="load: leave Postgres and Redis out")

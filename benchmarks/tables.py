@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from benchmarks.call_counts import CallFigures
+    from benchmarks.finding import FindingFigures
     from benchmarks.growing import GrowthFigures
     from benchmarks.importing import ImportFigures
     from benchmarks.keeping import KeepingFigures
@@ -231,6 +232,19 @@ def migration_table(figures: list[MigrationFigures]) -> Table:
         _number("rolled back / s", "undone_per_s"),
         ("memory", lambda row: f"{row['late_mb']:,.0f} MB"),
         _ratio("growth", "memory_growth"),
+    )
+
+
+def finding_table(figures: list[FindingFigures]) -> Table:
+    return _table(
+        "Finding sessions among many",
+        figures,
+        _text("store"),
+        _number("sessions"),
+        _text("query"),
+        _number("found"),
+        _number("heads read", "heads"),
+        _ms("median", "ms", 1),
     )
 
 

@@ -948,11 +948,12 @@ async def test_a_page_of_damaged_heads_does_not_end_a_list(server, url, schema, 
             server.execute(f"UPDATE {schema}.heads SET {change} WHERE name = 'bad {n}'")
             with pytest.raises(StateInvalid, match=f"bad {n}"):
                 await store.head(f"bad {n}")
-        found, after = [], ""
-        while page := await store.heads(after=after, limit=1, order=order):
-            found += page
-            after = found[-1].session if order == "id" else cursor(found[-1])
-        assert {head.session for head in found} == {"a", "z"}
-        assert len(found) == 2
-        assert {head.session for head in await store.heads(limit=3, order=order)} == {"a", "z"}
+        for reverse in (False, True):
+            found, after = [], ""
+            while page := await store.heads(after=after, limit=1, order=order, reverse=reverse):
+                found += page
+                after = found[-1].session if order == "id" else cursor(found[-1])
+            assert {head.session for head in found} == {"a", "z"}
+            assert len(found) == 2
+            assert {head.session for head in await store.heads(limit=3, order=order, reverse=reverse)} == {"a", "z"}
     assert "bad 9" in caplog.text

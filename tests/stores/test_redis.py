@@ -815,6 +815,19 @@ async def test_what_nobody_could_list_is_listed_later(cluster, prefix):
         assert dict(await store.counts()) == {"idle": 2, "failed": 1}
 
 
+async def test_in_reverse_a_session_comes_where_its_last_change_is(cluster, prefix):
+    async with opened(url(cluster, prefix=prefix), deadline=10.0) as store:
+        for session in ("a", "b", "c"):
+            await store.write(a_write(session))
+        node = _holder(cluster, f"{{{prefix}}}:idle")[1]
+        await store.write(a_write("a", seq=1, status="running"))
+        for limit in (1, 2, 100):
+            # As after a process that died between its write and the next step.
+            node.execute("ZADD", f"{{{prefix}}}:idle", 1_500_000_000_000_000, "a")
+            node.execute("ZREM", f"{{{prefix}}}:running", "a")
+            assert await by_change(store, limit, reverse=True) == ["b", "c", "a"]
+
+
 async def test_a_set_of_another_program_is_left_alone(server, store, prefix):
     await store.write(a_write())
     server.execute("SET", f"{{{prefix}}}:failed", "theirs")

@@ -903,8 +903,9 @@ async def test_a_conflict_leaves_no_transaction_open(store, path):
             db.execute("BEGIN IMMEDIATE")
 
 
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("order", ["id", "updated"])
-async def test_a_head_with_values_that_no_head_has_is_named_and_left_out_of_lists(path, order, caplog):
+async def test_a_head_with_values_that_no_head_has_is_named_and_left_out_of_lists(path, order, reverse, caplog):
     changes = (
         *("labels = '[1]'", "labels = '{\"a\": 1}'", "labels = x'00'", "labels = 'no JSON'"),
         *("status = x'00'", "status = 'odd'", "seq = -1", "seq = 'x'", "epoch = 1.5", "token = x'00'", "data = 'text'"),
@@ -923,7 +924,7 @@ async def test_a_head_with_values_that_no_head_has_is_named_and_left_out_of_list
                 with pytest.raises(StateInvalid, match=f"bad {n}"):
                     await store.head(f"bad {n}")
         for limit in (1, 2, 100):
-            found = [head.session for head in await store.heads(limit=limit, order=order)]
+            found = [head.session for head in await store.heads(limit=limit, order=order, reverse=reverse)]
             assert set(found) - {"bad 15"} <= {"a", "z"}
         assert {"a", "z"} <= set(found)
 

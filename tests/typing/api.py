@@ -32,6 +32,15 @@ async def pay(amount: float) -> str:
     return midturn.call_key() + str(amount)
 
 
+async def compare(
+    case: midturn.Session[Event, midturn.TurnResult], other: midturn.Session[Event, midturn.TurnResult]
+) -> None:
+    found = await case.diff(6, other.at(3))
+    assert_type(found, midturn.StateDiff)
+    assert_type(found.conversations[0].messages, tuple[midturn.MessageChange, ...])
+    await case.diff("6", 7)  # type: ignore[arg-type]
+
+
 look = midturn.tool(FunctionTool(refund, description="Look."))
 assert_type(look, FunctionTool)
 model: ChatCompletionClient = ScriptedModel({"": "Done."})
