@@ -11,6 +11,7 @@ from tools.servers.shared import store_url
 
 from midturn.stores.files import store as files_store
 from midturn.stores.registry import open_store
+from midturn.stores.retrying import Tries
 from midturn.stores.sqlite import store as sqlite_store
 from midturn.testing import a_write
 
@@ -141,6 +142,17 @@ async def test_a_page_by_id_reads_as_many_heads_as_it_has(opened, tmp_path, monk
         last = await store.heads(limit=PAGE, reverse=True)
         assert [head.session for head in last] == [name for name, _, _ in rows(MANY)[: -PAGE - 1 : -1]]
         assert read.heads <= 2 * PAGE + 10
+
+
+async def test_postgres_plans_each_page_for_its_status(tmp_path):
+    store = await open_store(store_url("postgres", tmp_path))
+    await store.write(a_write(status="waiting"))
+    for _ in range(12):  # psycopg would have prepared the statement by then, and Postgres have one plan for any status
+        await store.heads(order="updated", status="waiting")
+        await store.heads(order="updated", reverse=True)
+    query = b"SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%changed%LIMIT%'"
+    assert await store._pool.run(Tries(asyncio.get_running_loop().time() + 30), query, prepare=False) == []
+    await store.close()
 
 
 async def test_the_file_store_reads_every_file_for_a_page_by_change(tmp_path, monkeypatch):

@@ -134,16 +134,24 @@ class Pool:
             self._options["connect_timeout"] = max(2, int(deadline / 2 / hosts))
 
     async def run(
-        self, tries: Tries, query: bytes, values: Params | None = None, *, writes: bool = False
+        self,
+        tries: Tries,
+        query: bytes,
+        values: Params | None = None,
+        *,
+        writes: bool = False,
+        prepare: bool | None = None,
     ) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, and return its rows.
+
+        psycopg prepares a statement that is often used. Without ``prepare``, the server makes a plan for the values.
 
         Raises:
             Unreached: the server cannot be reached, or asks for another try.
         """
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
-            cursor = await connection.execute(query, values, binary=True)
+            cursor = await connection.execute(query, values, prepare=prepare, binary=True)
             return await cursor.fetchall()
 
         return await self.use(tries, work, writes=writes)

@@ -169,7 +169,8 @@ class PostgresStore(ServerStore):
         # Heads that cannot be read are omitted. A page of nothing else must not look like the end of the list.
         while len(found) < limit:
             values["limit"] = wanted = limit - len(found)
-            page = await self._try(lambda tries: self._read(tries, query, values))
+            # A plan for any values would sometimes sort all sessions of a status, or read them by another index.
+            page = await self._try(lambda tries: self._read(tries, query, values, prepare=False))
             found += _readable(page)
             if len(page) < wanted:
                 break
@@ -242,12 +243,14 @@ class PostgresStore(ServerStore):
         [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
         return found == "deleted" or (found == "deleted before" and tries.sent)
 
-    async def _read(self, tries: Tries, name: str, values: Params) -> list[tuple[Any, ...]]:
+    async def _read(
+        self, tries: Tries, name: str, values: Params, *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of a query without their first column, which is true if a standby answered.
 
         Every query returns at least one row with that column.
         """
-        found = await self._pool.run(tries, self._sql[name], values)
+        found = await self._pool.run(tries, self._sql[name], values, prepare=prepare)
         if found[0][0]:
             self._pool.forget()
             raise Unreached(_STANDBY)
