@@ -108,15 +108,15 @@ class RedisStore(ServerStore):
 
         async def pages(tries: Tries) -> None:
             nonlocal low, high
-            more = True
+            more, size = True, min(BATCH, max(20, limit))
             while more and len(found) < limit:
-                size = min(BATCH, max(20, limit - len(found)))
                 ids = await self._page(low, high, size, tries, reverse=reverse)
                 more = len(ids) == size
                 heads = await self._readable(ids, tries)
                 if self._apart:
                     await self._list([_listing(head) for head in heads], tries)
                 found.extend(head for head in heads if fits(head, status, labels))
+                size = min(BATCH, 2 * size)  # few of those that were read have matched
                 if ids:
                     low, high = (low, b"(" + ids[-1]) if reverse else (b"(" + ids[-1], high)
 
@@ -135,9 +135,9 @@ class RedisStore(ServerStore):
         async def pages(tries: Tries) -> None:
             nonlocal last
             more = True
+            # For ids without the prefix, nothing but the id is read.
+            size = BATCH if prefix else min(BATCH, max(20, limit))
             while more and len(found) < limit:
-                # For ids without the prefix, nothing but the id is read.
-                size = BATCH if prefix else min(BATCH, max(20, limit - len(found)))
                 listed = await self._changes(statuses, last, size, tries, reverse=reverse)
                 more = len(listed) == size
                 ids = {id_: updated for updated, id_ in listed if id_.startswith(prefix.encode())}
@@ -153,6 +153,7 @@ class RedisStore(ServerStore):
                     if behind(head) and fits(head, status, labels) and not (reverse and head.session.encode() in late)
                 )
                 last = listed[-1] if listed else last
+                size = min(BATCH, 2 * size)  # few of those that were read have matched
 
         await self._try(pages)
         return sorted(found, key=by_change, reverse=not reverse)[:limit]
