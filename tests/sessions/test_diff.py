@@ -15,6 +15,7 @@ from scripted import Scripted, remembered
 import midturn
 from midturn.autogen.adapter import AutoGen
 from midturn.framework import Conversation, Outline, Utterance
+from midturn.history import diff
 from midturn.history.diff import conversation_changes, turn_changes, value_changes
 from midturn.history.json_view import diff_json
 from midturn.record.head import Kind
@@ -127,6 +128,24 @@ def test_changes_are_not_applied_to_other_messages():
     for wrong in ([], [{"content": "one"}], [{"content": "one"}, {"content": "2"}]):
         with pytest.raises(midturn.InvalidArgument):
             change.apply(wrong)
+
+
+def test_long_conversations_that_differ_wholly_are_compared_in_bounded_time(monkeypatch):
+    compared = []
+    is_alike = diff._is_alike
+    monkeypatch.setattr(diff, "_is_alike", lambda *pair: compared.append(pair) or is_alike(*pair))
+
+    def outline(word):
+        texts = [text for n in range(2_000) for text in (f"{word} {n} {word * (n % 7)}", "Noted.")]
+        said = [Utterance(message={"content": text}, id=None, kind="", who="", text=text) for text in texts]
+        return Outline(
+            conversations={("a",): Conversation(agent="", kind="context", messages=said)}, speakers={}, values={}
+        )
+
+    before, after = outline("refund"), outline("delivery")
+    [change] = conversation_changes(before, after)
+    assert len(compared) <= diff.COMPARISONS
+    assert change.apply(plain(before, ("a",))) == plain(after, ("a",))
 
 
 # With AutoGen

@@ -69,7 +69,7 @@ class Listing:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise InvalidArgument(f"must be a number from 1, not {limit!r}", path="limit")
         return cls(
-            status=_check_statuses(status),
+            status=check_statuses(status),
             labels=check_labels(labels),
             prefix=prefix,
             order=order,
@@ -169,7 +169,12 @@ def listed(head: Head) -> SessionInfo:
         return describe(head, Progress(), problem=str(error))
 
 
-def _check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus] | None:
+def check_statuses(status: SessionStatus | Collection[SessionStatus] | None) -> frozenset[SessionStatus] | None:
+    """Return the statuses that a list is limited to; ``None`` if it is not.
+
+    Raises:
+        InvalidArgument: there is no such status.
+    """
     if status is None:
         return None
     if not isinstance(status, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
