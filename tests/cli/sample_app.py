@@ -160,6 +160,7 @@ hasty = midturn.Blueprint("support", build, timeout=0.05)
 claims = midturn.Blueprint("claims", build)
 desk = midturn.Blueprint("desk", build_desk)
 cashier = midturn.Blueprint("cashier", build_cashier)
+broken_cashier = midturn.Blueprint("cashier", build_broken)
 agent = build()
 number = 42
 result = TaskResult(messages=[])

@@ -237,8 +237,8 @@ def test_what_cannot_be_answered_is_an_error_and_changes_nothing(cli, done, word
 
 def test_an_answer_that_an_app_cannot_go_on_with_is_not_recorded_and_can_be_given_again(cli, done):
     cli("chat", "app:cashier", "case-42", "refund")
-    result = cli("answer", "case-42", "approve", "--app", "app:build_broken", code=2)
-    assert "app:build_broken failed: RuntimeError: no key is set" in result.err
+    result = cli("answer", "case-42", "approve", "--app", "app:broken_cashier", code=2)
+    assert "app:broken_cashier failed: RuntimeError: no key is set" in result.err
     assert len(questions(cli, "case-42")) == 1
     cli("answer", "case-42", "approve", "--app", "app:cashier")
     assert done() == ["refund A1"]

@@ -260,11 +260,11 @@ async def test_a_role_without_the_right_to_create_works_once_the_tables_are_ther
     role = f"{schema}_worker"
     server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'worker'")
     mine = f"{server.url_for(user=role, password='worker')}?schema={schema}&owner=midturn"
-    with pytest.raises(StoreUnavailable, match=r"GRANTs.*permission denied for database"):
+    with pytest.raises(StoreUnavailable, match=r"grant rights.*permission denied for database"):
         await PostgresStore.open(mine)
     async with opened(url):
         pass
-    with pytest.raises(StoreUnavailable, match=r"GRANTs.*permission denied for schema"):
+    with pytest.raises(StoreUnavailable, match=r"grant rights.*permission denied for schema"):
         await PostgresStore.open(mine)
     server.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     server.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
