@@ -96,11 +96,11 @@ class Store(Protocol):
         """
         ...
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         """Remove the rows, labels and data for good, free their space, and return whether there was anything to delete.
 
-        A head with the status ``deleted`` remains. The lease does not prevent a deletion: the owner's next write is
-        rejected.
+        A head with the status ``deleted`` remains, and keeps the given ``data``. A deleted session does not change. The
+        lease does not prevent a deletion: the owner's next write is rejected.
         """
         ...
 

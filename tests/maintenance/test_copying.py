@@ -585,9 +585,10 @@ async def test_a_destination_in_use_is_busy(both):
 async def test_a_deleted_session_stays_deleted(pair):
     source, target = pair
     await fill(source)
-    await source.delete("case")
+    await source.store.delete("case", data=b'{"v":1}')
     assert await transfer(source, target) == "deletion"
-    assert (await target.store.head("case")).status == "deleted"
+    head = await target.store.head("case")
+    assert (head.status, head.data) == ("deleted", b'{"v":1}')
     assert await transfer(source, target) == "unchanged"
     with pytest.raises(SessionDeleted):
         await target.session("case", agents()[0]).run(task="one")
@@ -598,7 +599,7 @@ async def test_a_deletion_that_was_cut_off_is_gone_on_with(both):
     await fill(source)
     await source.delete("case")
 
-    async def delete(session):
+    async def delete(session, *, data):
         raise Died
 
     with pytest.raises(Died):

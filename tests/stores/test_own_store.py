@@ -54,12 +54,12 @@ class DictStore:
         _, rows = self.sessions.get(session, (None, {}))
         return [rows[at] for at in sorted(rows) if at[0] is kind and start <= at[1] and (stop is None or at[1] < stop)]
 
-    async def delete(self, session):
+    async def delete(self, session, *, data=b""):
         async with self.lock:
             head, _ = self.sessions.get(session, (None, {}))
             if head is None or head.status == "deleted":
                 return False
-            self.sessions[session] = head.deleted(now=time.time()), {}
+            self.sessions[session] = head.deleted(now=time.time(), data=data), {}
             return True
 
     async def close(self):

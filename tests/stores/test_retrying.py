@@ -38,8 +38,8 @@ class Flaky(ServerStore):
             raise Unreached("cut", sent=True)
         return head
 
-    async def _delete(self, session, by, tries):
-        return await self.kept.delete(session)
+    async def _delete(self, session, by, data, tries):
+        return await self.kept.delete(session, data=data)
 
     async def close(self):
         self._closed = True

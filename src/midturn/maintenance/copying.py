@@ -87,7 +87,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         if head is None:
             raise NotFound(f"there is no session {session!r} in the source", session=session)
         if head.status == "deleted":
-            return await _bury(target, session, owner)
+            return await _bury(target, head, owner)
         if busy := holder(head):
             raise SessionBusy(
                 f"session {session!r} is held in the source by {busy}; run again when its turn has ended",
@@ -104,8 +104,9 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
     )
 
 
-async def _bury(target: Store, session: str, owner: str) -> CopyResult:
+async def _bury(target: Store, head: Head, owner: str) -> CopyResult:
     """Delete the session in the target, because it was deleted in the source, perhaps while ``owner`` copied it."""
+    session = head.session
     there = await target.head(session)
     if there is not None and there.status == "deleted":
         return "unchanged"
@@ -117,7 +118,7 @@ async def _bury(target: Store, session: str, owner: str) -> CopyResult:
             f"to delete it there, too: midturn rm {shlex.quote(session)} --store DST_URL",
             session=session,
         )
-    await target.delete(session)
+    await target.delete(session, data=head.data)
     return "deletion"
 
 

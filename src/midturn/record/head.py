@@ -104,8 +104,8 @@ class Head:
             raise StateInvalid(message, path=f"head of {session!r}", session=session)
         return cls(**values)
 
-    def deleted(self, *, now: float) -> Head:
-        """Return the head that remains after the session was deleted."""
+    def deleted(self, *, now: float, data: bytes = b"") -> Head:
+        """Return the head that remains after the session was deleted, with the data that the deletion gave."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -115,7 +115,7 @@ class Head:
             created=self.created,
             updated=now,
             now=now,
-            data=b"",
+            data=data,
         )
 
 

@@ -90,13 +90,13 @@ class MemoryStore:
             key=lambda row: row.n,
         )
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         self._check_open()
         head = self._heads.get(session)
         if head is None or head.status == "deleted":
             return False
         self._rows.pop(session, None)
-        self._heads[session] = head.deleted(now=time.time())
+        self._heads[session] = head.deleted(now=time.time(), data=data)
         return True
 
     async def close(self) -> None:

@@ -180,11 +180,13 @@ class Lasting(Suite):
     async def test_deleted_stays_deleted_after_opening_again(self, where: Path) -> None:
         async with self.open_store(where) as store:
             await store.write(a_write(rows=[a_row(1)]))
-            assert await store.delete("case-42")
+            assert await store.delete("case-42", data=b"[1]")
+            before = await snapshot(store, "case-42")
         async with self.open_store(where) as store:
             assert await ids(store) == []
             assert await store.delete("case-42") is False
-            assert (await snapshot(store, "case-42"))[1] == ()
+            assert await snapshot(store, "case-42") == before
+            assert before[1] == ()
             for seq in range(3):
                 with pytest.raises(SessionDeleted):
                     await store.write(a_write(seq=seq))

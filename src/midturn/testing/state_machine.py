@@ -138,18 +138,18 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         fence = replace(fence, data=head.data, rows=(), prune=0)
         self._accept(write if head.token == write.token else fence, head)
 
-    @rule(which=anything, handle=anything)
-    def delete(self, which: int, handle: int) -> None:
+    @rule(which=anything, handle=anything, data=st.binary(max_size=9) | payloads)
+    def delete(self, which: int, handle: int, data: bytes) -> None:
         """Delete a session, an unknown one or a deleted one."""
         session = self._session(which)
         known = self._known.get(session)
         found = known is not None and known.head.status != "deleted"
-        assert self._run(self._store(handle).delete(session)) is found
+        assert self._run(self._store(handle).delete(session, data=data)) is found
         if found and known is not None:
             head = self._run(self._store(handle).head(session))
             assert head is not None
             assert head.updated >= known.head.updated
-            assert timeless(head) == timeless(known.head.deleted(now=head.updated))
+            assert timeless(head) == timeless(known.head.deleted(now=head.updated, data=data))
             self._known[session] = Known(timeless(head), {})
 
     # Reads

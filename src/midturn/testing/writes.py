@@ -284,12 +284,23 @@ class Deleting(Suite):
         assert timeless(listed) == timeless(head)
         assert list(await store.heads(status="deleted", labels={"team": "claims"})) == []
 
+    async def test_a_deleted_head_keeps_the_data_of_its_deletion(self, store: Store) -> None:
+        for number, data in enumerate([*SAMPLE_BYTES, b"", b"\0", bytes(range(256)), b"\xff\xfe not JSON\r\n"]):
+            written = await store.write(a_write(f"case-{number:03}", data=b"[1]", rows=[a_row(1)]))
+            assert await store.delete(written.session, data=data) is True
+            head, rows = await snapshot(store, written.session)
+            assert head is not None
+            assert (head, rows) == (timeless(written.deleted(now=head.updated, data=data)), ())
+            [listed] = await store.heads(prefix=written.session, status="deleted")
+            assert timeless(listed) == head
+
     async def test_deleting_again_finds_nothing_to_delete(self, store: Store) -> None:
         await store.write(a_write())
-        assert await store.delete("case-42") is True
+        assert await store.delete("case-42", data=b"[1]") is True
         before = await snapshot(store, "case-42")
-        assert await store.delete("case-42") is False
-        assert await snapshot(store, "case-42") == before
+        for data in (b"", b"[2]"):
+            assert await store.delete("case-42", data=data) is False
+            assert await snapshot(store, "case-42") == before
 
     async def test_an_unknown_session_is_not_deleted_and_not_made(self, store: Store) -> None:
         await store.write(a_write("another"))

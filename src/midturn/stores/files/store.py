@@ -156,8 +156,8 @@ class FileStore:
 
         return await self._run(read, session)
 
-    async def delete(self, session: str) -> bool:
-        return await self._run(lambda job: self._delete(job, session), session)
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
+        return await self._run(lambda job: self._delete(job, session, data), session)
 
     async def close(self) -> None:
         if os.getpid() != self._pid:
@@ -331,11 +331,11 @@ class FileStore:
             undone = index.end == end
         return self._translated(error, index.session, unknown=not undone)
 
-    def _delete(self, job: Job, session: str) -> bool:
+    def _delete(self, job: Job, session: str, data: bytes) -> bool:
         with self._locked(job, session, _CHANGE) as found:
             if found is None or (old := found[1].head) is None or old.status == "deleted":
                 return False
-            left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
+            left = header_line(session, old.created) + change_line(old.deleted(now=time.time(), data=data))
             spare = _spare(_beside(found[1]), [left])
             job.check(writing=True)
             self._replace(found[1], spare)

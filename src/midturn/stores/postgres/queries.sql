@@ -145,4 +145,4 @@ LEFT JOIN midturn.rows ON series = (SELECT id FROM midturn.heads WHERE name = %s
 ORDER BY n
 
 -- name: delete
-SELECT midturn.bury(%s)
+SELECT midturn.bury(%s, %b)

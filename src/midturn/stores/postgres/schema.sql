@@ -96,14 +96,14 @@ END
 $$;
 
 -- Two statements: if the first one had to wait for a write, the second one sees the rows of that write.
-CREATE FUNCTION bury(a_session text, OUT verdict text)
+CREATE FUNCTION bury(a_session text, some_data bytea, OUT verdict text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
     this_session bigint;
 BEGIN
     UPDATE heads
     SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner = NULL, expires = 0,
-        token = '', updated = extract(epoch FROM clock_timestamp()), data = ''
+        token = '', updated = extract(epoch FROM clock_timestamp()), data = some_data
     WHERE name = a_session AND status <> 'deleted'
     RETURNING id INTO this_session;
     DELETE FROM rows WHERE series BETWEEN this_session * 8 AND this_session * 8 + 7;

@@ -108,8 +108,8 @@ if #KEYS > 1 then list(2, id, status, now) end
 return {'written', created, now}
 
 -- name: delete
--- KEYS: as above. ARGV: id, a token that names this deletion, replicas.
-local key, id, by, wanted = KEYS[1], unpack(ARGV)
+-- KEYS: as above. ARGV: id, a token that names this deletion, replicas, the data that stays.
+local key, id, by, wanted, data = KEYS[1], unpack(ARGV)
 local found = read(key)
 if found.problem then return {found.problem} end
 if not found.member then return {'nothing'} end
@@ -124,7 +124,7 @@ local seq, epoch, now = plus_one(found.seq), plus_one(found.epoch), microseconds
 local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, now)
 -- DEL comes first: it works on a server without memory, and so do the commands after it.
 redis.call('DEL', key)
-redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n')
+redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n' .. data)
 if #KEYS > 1 then list(2, id, 'deleted', now) end
 return {'written', now}
 

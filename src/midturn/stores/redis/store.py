@@ -249,8 +249,8 @@ class RedisStore(ServerStore):
         created, updated = (int(value) / records.MICROSECONDS for value in values)
         return write.head(now=updated, created=created)
 
-    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
-        arguments = (session.encode(), by, self._target.replicas)
+    async def _delete(self, session: str, by: str, data: bytes, tries: Tries) -> bool:
+        arguments = (session.encode(), by, self._target.replicas, data)
         answer, *values = await self._script("delete", self._keys_of(session), arguments, tries)
         if answer == b"nothing":
             return False

@@ -99,7 +99,7 @@ ORDER BY n
 -- name: bury
 UPDATE sessions
 SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner = NULL, expires = 0,
-    token = '', updated = ?, data = x''
+    token = '', updated = ?, data = ?
 WHERE name = ? AND status <> 'deleted'
 RETURNING id
 

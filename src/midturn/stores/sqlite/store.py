@@ -166,8 +166,8 @@ class SqliteStore:
 
         return await self._read(read, session)
 
-    async def delete(self, session: str) -> bool:
-        return await self._run(lambda: self._bury(session), session)
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
+        return await self._run(lambda: self._bury(session, data), session)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
@@ -426,9 +426,9 @@ class SqliteStore:
         # RETURNING would take longer.
         return head if self._db.execute(_SQL["swap"], (*new, found[0], *seen)).rowcount else None
 
-    def _bury(self, session: str) -> bool:
+    def _bury(self, session: str, data: bytes) -> bool:
         with self._transaction(session) as db:
-            found = db.execute(_SQL["bury"], (time.time(), session)).fetchall()
+            found = db.execute(_SQL["bury"], (time.time(), data, session)).fetchall()
             if not found:
                 return False
             for clear in ("clear", "clear_calls"):
