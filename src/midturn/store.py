@@ -104,6 +104,14 @@ class Store(Protocol):
         """
         ...
 
+    async def forget(self, session: str) -> bool:
+        """Remove the head of a deleted session, so that its id can be used anew; return whether there was one.
+
+        Raises:
+            Conflict: the session is not deleted. Nothing changed.
+        """
+        ...
+
     async def close(self) -> None:
         """Release files, threads and connections. The store cannot be used afterwards; closing it twice is allowed."""
         ...

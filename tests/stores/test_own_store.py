@@ -62,6 +62,13 @@ class DictStore:
             self.sessions[session] = head.deleted(now=time.time(), data=data), {}
             return True
 
+    async def forget(self, session):
+        async with self.lock:
+            head, _ = self.sessions.get(session, (None, {}))
+            if head is not None and head.status != "deleted":
+                raise midturn.Conflict.of(session)
+            return self.sessions.pop(session, None) is not None
+
     async def close(self):
         self.closed = True
 

@@ -41,6 +41,9 @@ class Flaky(ServerStore):
     async def _delete(self, session, by, data, tries):
         return await self.kept.delete(session, data=data)
 
+    async def _forget(self, session, tries):
+        return await self.kept.forget(session)
+
     async def close(self):
         self._closed = True
 

@@ -99,6 +99,13 @@ class MemoryStore:
         self._heads[session] = head.deleted(now=time.time(), data=data)
         return True
 
+    async def forget(self, session: str) -> bool:
+        self._check_open()
+        head = self._heads.get(session)
+        if head is not None and head.status != "deleted":
+            raise Conflict.of(session)
+        return self._heads.pop(session, None) is not None
+
     async def close(self) -> None:
         self._heads.clear()
         self._rows.clear()

@@ -70,6 +70,9 @@ class StoreWrapper:
     async def delete(self, session: str, *, data: bytes = b"") -> bool:
         return await self.inner.delete(session, data=data)
 
+    async def forget(self, session: str) -> bool:
+        return await self.inner.forget(session)
+
     async def close(self) -> None:
         await self.inner.close()
 

@@ -100,6 +100,10 @@ class CrashingStore(StoreWrapper):
         self._check_alive()
         return await super().delete(session, data=data)
 
+    async def forget(self, session: str) -> bool:
+        self._check_alive()
+        return await super().forget(session)
+
     async def write(self, write: Write) -> Head:
         return await self.guard(write, super().write)
 

@@ -65,6 +65,25 @@ class Sharing(Suite):
             await store.write(a_write(seq=held.seq, owner="me", lease=60.0))
         assert await store.delete("case-42") is False
 
+    async def test_another_handle_sees_at_once_that_an_id_was_forgotten(self, store: Store, other: Store) -> None:
+        handles = (store, other)
+        seen: list[float] = []
+        for life in range(4):
+            one, two = handles[life % 2], handles[1 - life % 2]
+            written = await one.write(a_write(rows=[a_row(1, b"[%d]" % life)]))
+            newer = await two.write(a_write(seq=1, after=written.token, labels={"life": str(life)}, rows=[a_row(2)]))
+            assert newer.created == written.created
+            for handle in handles:
+                rows = (a_row(1, b"[%d]" % life), a_row(2))
+                assert await snapshot(handle, "case-42") == (timeless(newer), rows)
+                assert [timeless(head) for head in await handle.heads()] == [timeless(newer)]
+            seen.append(newer.created)
+            assert await one.delete("case-42")
+            assert await two.forget("case-42")
+            for handle in handles:
+                assert await snapshot(handle, "case-42") == (None, ())
+        assert seen == sorted(set(seen))
+
     async def test_another_handle_sees_a_prune_at_once(self, store: Store, other: Store) -> None:
         """Prune so much that a store also reclaims the space."""
         large = encode("x" * 40_000)
@@ -190,6 +209,18 @@ class Lasting(Suite):
             for seq in range(3):
                 with pytest.raises(SessionDeleted):
                     await store.write(a_write(seq=seq))
+
+    async def test_forgotten_stays_forgotten_after_opening_again(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            await store.write(a_write(rows=[a_row(1)]))
+            assert await store.delete("case-42")
+            assert await store.forget("case-42")
+        async with self.open_store(where) as store:
+            assert await snapshot(store, "case-42") == (None, ())
+            assert list(await store.heads(status="deleted")) == []
+            written = await store.write(a_write(rows=[a_row(1, b"[2]")]))
+        async with self.open_store(where) as store:
+            assert await snapshot(store, "case-42") == (timeless(written), (a_row(1, b"[2]"),))
 
     async def test_closing_loses_nothing_that_was_acknowledged(self, where: Path) -> None:
         async with AsyncExitStack() as stack:

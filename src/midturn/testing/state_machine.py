@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -151,6 +152,18 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             assert head.updated >= known.head.updated
             assert timeless(head) == timeless(known.head.deleted(now=head.updated, data=data))
             self._known[session] = Known(timeless(head), {})
+
+    @rule(which=anything, handle=anything)
+    def forget(self, which: int, handle: int) -> None:
+        """Forget a deleted session, an unknown one or one that is not deleted."""
+        session = self._session(which)
+        known = self._known.get(session)
+        if known is not None and known.head.status != "deleted":
+            with pytest.raises(Conflict):
+                self._run(self._store(handle).forget(session))
+        else:
+            assert self._run(self._store(handle).forget(session)) is (known is not None)
+            self._known.pop(session, None)
 
     # Reads
 

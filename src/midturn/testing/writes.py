@@ -338,3 +338,74 @@ class Deleting(Suite):
             del kept[name]
             assert {name: await snapshot(store, name) for name in kept} == kept
         assert await ids(store) == sorted(kept)
+
+
+class Forgetting(Suite):
+    """Deleted sessions whose ids are free again."""
+
+    async def test_a_forgotten_session_was_never_written(self, store: Store) -> None:
+        await store.write(a_write("kept"))
+        for seq in range(3):
+            await store.write(a_write(seq=seq, labels={"team": "claims"}, rows=[a_row(seq), a_call(seq)]))
+        assert await store.delete("case-42", data=b"[1]")
+        assert await store.forget("case-42") is True
+        assert await snapshot(store, "case-42") == (None, ())
+        for order in ("id", "updated"):
+            assert list(await store.heads(status="deleted", order=order)) == []
+        assert await ids(store) == ["kept"]
+        assert dict(await store.counts()) == {"idle": 1}
+        assert await store.delete("case-42") is False
+        assert await store.head("case-42") is None
+
+    async def test_forgetting_again_or_an_unknown_session_finds_nothing(self, store: Store) -> None:
+        assert await store.forget("case-42") is False
+        await store.write(a_write())
+        assert await store.delete("case-42")
+        assert [await store.forget("case-42") for _ in range(3)] == [True, False, False]
+
+    @pytest.mark.parametrize("status", STATUSES)
+    async def test_only_a_deleted_session_is_forgotten(self, store: Store, status: Status) -> None:
+        await store.write(a_write(status=status, labels={"team": "claims"}, rows=[a_row(1)]))
+        before = await snapshot(store, "case-42")
+        with pytest.raises(Conflict) as caught:
+            await store.forget("case-42")
+        assert caught.value.session == "case-42"
+        assert await snapshot(store, "case-42") == before
+        assert await ids(store) == ["case-42"]
+
+    async def test_a_forgotten_id_begins_anew(self, store: Store) -> None:
+        for life in range(4):
+            write = a_write(labels={"life": str(life)}, rows=[a_row(1, b"[%d]" % life), a_call(1)])
+            written = await store.write(write)
+            assert (written.seq, written.created) == (1, written.updated)
+            assert await snapshot(store, "case-42") == (timeless(written), write.rows)
+            [listed] = await store.heads(order="updated")
+            assert timeless(listed) == timeless(written)
+            newer = await store.write(a_write(seq=1, after=written.token, rows=[a_row(2)]))
+            assert newer.created == written.created
+            assert await store.delete("case-42")
+            assert await store.forget("case-42")
+
+    async def test_a_late_write_of_an_earlier_life_is_refused(self, store: Store) -> None:
+        old = await store.write(a_write(owner="me", lease=3_600.0, rows=[a_row(1)]))
+        late = [a_write(seq=seq, after=old.token, owner="me", lease=3_600.0, rows=[a_row(9)]) for seq in (1, 2, 3)]
+        assert await store.delete("case-42")
+        assert await store.forget("case-42")
+        for write in late:
+            await _is_refused(store, write)
+        for seq in range(3):
+            await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+            for write in late:
+                await _is_refused(store, write)
+
+    async def test_only_the_named_session_is_forgotten(self, store: Store) -> None:
+        names = ("case", "case-4", "case-42", "case-42 ", "case-42/1", "case-420", "Case-42", "%", "*")
+        for name in names:
+            await store.write(a_write(name, rows=[a_row(1)]))
+            assert await store.delete(name, data=name.encode())
+        kept = {name: await snapshot(store, name) for name in names}
+        for name in ("%", "*", "case-42"):
+            assert await store.forget(name)
+            del kept[name]
+            assert {name: await snapshot(store, name) for name in kept} == kept
+        assert [head.session for head in await store.heads(status="deleted")] == sorted(kept)

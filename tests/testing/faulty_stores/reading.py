@@ -118,6 +118,9 @@ class _Renamed(Kept):
     async def delete(self, session, *, data=b""):
         return await super().delete(self.rename(session), data=data)
 
+    async def forget(self, session):
+        return await super().forget(self.rename(session))
+
 
 @mutant("test_an_id_that_was_never_written_finds_nothing_of_its_neighbours")
 class IdsAreCaseBlind(_Renamed):

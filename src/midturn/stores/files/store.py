@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -159,6 +159,9 @@ class FileStore:
     async def delete(self, session: str, *, data: bytes = b"") -> bool:
         return await self._run(lambda job: self._delete(job, session, data), session)
 
+    async def forget(self, session: str) -> bool:
+        return await self._run(lambda job: self._forget(job, session), session)
+
     async def close(self) -> None:
         if os.getpid() != self._pid:
             return
@@ -242,7 +245,12 @@ class FileStore:
             self._sessions.stat()  # raises if the whole store is gone: its sessions must not look as if never written
             yield None
             return
-        with opened(path, flags) as file:
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened(path, flags))
+            except FileNotFoundError:
+                self._sessions.stat()  # as above
+                raise _Busy from None  # the session was forgotten at this moment
             try:
                 _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
                 job.check()
@@ -339,6 +347,18 @@ class FileStore:
             spare = _spare(_beside(found[1]), [left])
             job.check(writing=True)
             self._replace(found[1], spare)
+            return True
+
+    def _forget(self, job: Job, session: str) -> bool:
+        with self._locked(job, session, _CHANGE) as found:
+            if found is None or (old := found[1].head) is None:
+                return False
+            if old.status != "deleted":
+                raise Conflict.of(session)
+            job.check(writing=True)
+            found[1].clear()
+            found[1].path.unlink()
+            _sync_directory(self._sessions)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:

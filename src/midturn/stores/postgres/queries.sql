@@ -146,3 +146,6 @@ ORDER BY n
 
 -- name: delete
 SELECT midturn.bury(%s, %b)
+
+-- name: forget
+SELECT midturn.forget(%s)

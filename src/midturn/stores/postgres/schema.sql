@@ -116,6 +116,18 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION forget(a_session text, OUT verdict text)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+BEGIN
+    DELETE FROM heads WHERE name = a_session AND status = 'deleted';
+    verdict := CASE WHEN FOUND THEN 'forgotten' ELSE 'unknown' END;
+    IF NOT FOUND THEN
+        UPDATE heads SET token = token WHERE name = a_session;  -- as above: what this answer says has to be durable
+        verdict := CASE WHEN FOUND THEN 'kept' ELSE 'unknown' END;
+    END IF;
+END
+$$;
+
 -- For people who read with SQL: the views sessions, turns and messages. midturn itself does not use them.
 
 -- A record as JSON, NULL if it is damaged. Postgres cannot show a NUL character, so it becomes U+FFFD here.

@@ -243,6 +243,12 @@ class PostgresStore(ServerStore):
         [(found,)] = await self._pool.run(tries, self._sql["delete"], (session, data), writes=True)
         return found == "deleted" or (found == "deleted before" and tries.sent)
 
+    async def _forget(self, session: str, tries: Tries) -> bool:
+        [(found,)] = await self._pool.run(tries, self._sql["forget"], (session,), writes=True)
+        if found == "kept":
+            raise Conflict.of(session)
+        return found == "forgotten" or tries.sent
+
     async def _read(
         self, tries: Tries, name: str, values: Params, *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:

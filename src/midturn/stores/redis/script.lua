@@ -40,9 +40,10 @@ local function touch(key, member)
 end
 
 -- Puts an id, with the time of its last change, only into the set of its status. KEYS from "first" on are these sets.
+-- Without a status, the id leaves them all.
 local function list(first, id, status, updated)
     for at = first, #KEYS do
-        if string.sub(KEYS[at], -#status - 1) == ':' .. status then
+        if status ~= '' and string.sub(KEYS[at], -#status - 1) == ':' .. status then
             redis.call('ZADD', KEYS[at], updated, id)
         else
             redis.call('ZREM', KEYS[at], id)
@@ -127,6 +128,19 @@ redis.call('DEL', key)
 redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n' .. data)
 if #KEYS > 1 then list(2, id, 'deleted', now) end
 return {'written', now}
+
+-- name: forget
+-- KEYS: as above. ARGV: id, replicas.
+local key, id, wanted = KEYS[1], unpack(ARGV)
+local found = read(key)
+if found.problem then return {found.problem} end
+if not found.member then return {'nothing'} end
+if found.status ~= 'deleted' then return {'kept'} end
+if taken() then return {'taken', taken()} end
+if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
+redis.call('DEL', key)
+if #KEYS > 1 then list(2, id, '', '0') end
+return {'written', string.match(found.member, '^h1 %d+ %d+ %d+ (%d+)')}
 
 -- name: list
 -- KEYS: the sets of ids by status. ARGV: for each session its id, its status and the time of its last change.

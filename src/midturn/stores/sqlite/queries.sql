@@ -103,6 +103,9 @@ SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner =
 WHERE name = ? AND status <> 'deleted'
 RETURNING id
 
+-- name: forget
+DELETE FROM sessions WHERE name = ? AND status = 'deleted'
+
 -- name: clear
 DELETE FROM rows WHERE session = ?
 

@@ -169,6 +169,9 @@ class SqliteStore:
     async def delete(self, session: str, *, data: bytes = b"") -> bool:
         return await self._run(lambda: self._bury(session, data), session)
 
+    async def forget(self, session: str) -> bool:
+        return await self._run(lambda: self._forget(session), session)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
         from midturn.stores.sqlite.transaction import SqliteTransaction
@@ -440,6 +443,14 @@ class SqliteStore:
             while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and time.monotonic() < patience:
                 time.sleep(0.01)
         return True
+
+    def _forget(self, session: str) -> bool:
+        with self._transaction(session) as db:
+            if db.execute(_SQL["forget"], (session,)).rowcount:
+                return True
+            if db.execute(_SQL["status"], (session,)).fetchone():
+                raise Conflict.of(session)
+            return False
 
     def _give_back_pages(self) -> None:
         for _ in range(self._db.execute("PRAGMA freelist_count").fetchone()[0]):
