@@ -81,7 +81,7 @@ class Store(Protocol):
 
         Raises:
             Conflict: the session's head is not the one that the writer saw (``write.follows(head)``), or a row already
-                exists. Nothing was written.
+                exists that the write does not remove. Nothing was written.
             SessionDeleted: the session is deleted. Nothing was written.
             StoreFull: no space is left. Nothing was written.
             OutcomeUnknown: the write was interrupted. Its outcome is final before the next ``head()`` of the same

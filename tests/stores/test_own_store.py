@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import midturn
-from midturn.record.head import Kind
 from midturn.store import matching
 from midturn.stores import registry
 
@@ -40,14 +39,14 @@ class DictStore:
     async def write(self, write):
         async with self.lock:
             old, rows = self.sessions.get(write.session, (None, {}))
+            kept = {at: rows[at] for at in write.left(rows)}
             new = {(row.kind, row.n): row for row in write.rows}
             if old and old.status == "deleted":
                 raise midturn.SessionDeleted.of(write.session)
-            if not write.follows(old) or rows.keys() & new.keys() or len(new) < len(write.rows):
+            if not write.follows(old) or kept.keys() & new.keys() or len(new) < len(write.rows):
                 raise midturn.Conflict.of(write.session)
             head = write.head(now=time.time(), created=old.created if old else time.time())
-            kept = {at: row for at, row in (rows | new).items() if at[0] is not Kind.CALL or at[1] >= write.prune}
-            self.sessions[write.session] = head, kept
+            self.sessions[write.session] = head, kept | new
             return head
 
     async def rows(self, session, kind, *, start=0, stop=None):

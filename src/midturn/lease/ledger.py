@@ -43,7 +43,7 @@ from midturn.stopping import fail, settled, unless
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 
-    from midturn.record.head import Head, Row, Status
+    from midturn.record.head import Head, Removal, Row, Status
     from midturn.record.packing import Archive
     from midturn.stopping import Stop
     from midturn.store import Store, Transaction, Transactional
@@ -250,12 +250,14 @@ class Ledger:
         status: Status,
         progress: Progress,
         rows: Sequence[Row] = (),
-        prune: int = 0,
+        removes: Sequence[Removal] = (),
         release: bool = False,
         transaction: Transaction | None = None,
         sheltered: bool = False,
     ) -> None:
         """Write rows and progress in one write, which also takes the lease if needed, and releases it if asked.
+
+        Rows in ``removes`` go before the new ones come.
 
         Once begun, the write completes even if the caller is cancelled. ``sheltered`` promises that nobody cancels the
         caller.
@@ -271,7 +273,7 @@ class Ledger:
             await self._write(status, progress, rows, release=release, transaction=transaction)
             return
         async with self._writing:
-            await self._write(status, progress, rows, prune=prune, release=release, sheltered=sheltered)
+            await self._write(status, progress, rows, removes=removes, release=release, sheltered=sheltered)
 
     @asynccontextmanager
     async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
@@ -309,7 +311,7 @@ class Ledger:
         rows: Sequence[Row],
         *,
         release: bool,
-        prune: int = 0,
+        removes: Sequence[Removal] = (),
         transaction: Transaction | None = None,
         sheltered: bool = False,
     ) -> None:
@@ -336,7 +338,7 @@ class Ledger:
             token=token_hex(6),
             data=encode_record(progress),
             rows=tuple(rows),
-            prune=prune,
+            removes=tuple(removes),
         )
         applied = self._apply(write, progress, self.store if transaction is None else transaction)
         try:

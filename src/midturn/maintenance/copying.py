@@ -17,7 +17,7 @@ from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, Session
 from midturn.lease.ledger import LEASE, holder
 from midturn.lease.process import new_owner
 from midturn.record import codec
-from midturn.record.head import Kind, Write
+from midturn.record.head import Kind, Removal, Write
 from midturn.record.rows import BURYING, COPYING, progress_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Transfer:
         self._on_write = on_write
         self._there: Head | None = None
         self._epoch = 0
-        self._prune = 0
+        self._removes: tuple[Removal, ...] = ()
         progress = progress_of(head)
         self._last = {
             Kind.BODY: progress.bodies,
@@ -212,7 +212,7 @@ class _Transfer:
         """
         if not gone:
             return None
-        self._prune = gone[-1].n + 1
+        self._removes = (Removal(Kind.CALL, 0, gone[-1].n + 1),)
         return None if followed and (first is None or gone[-1].n < first) else gone[-1]
 
     def _conflict(self, there: Head, row: Row | None, *, ahead: bool) -> Conflict:
@@ -274,7 +274,7 @@ class _Transfer:
                     token=_token(),
                     data=head.data if last else COPYING,
                     rows=tuple(rows),
-                    prune=self._prune if last else 0,
+                    removes=self._removes if last else (),
                 )
             )
         except Conflict:

@@ -69,17 +69,16 @@ class MemoryStore:
         if not write.follows(old):
             raise Conflict.of(write.session)
         rows = self._rows.get(write.session, {})
+        if write.removes:
+            rows = {key: rows[key] for key in write.left(rows)}
         new = {(row.kind, row.n): row for row in write.rows}
         if rows.keys() & new.keys() or len(new) < len(write.rows):
             raise Conflict.of(write.session)
         now = time.time()
         head = write.head(now=now, created=old.created if old else now)
         self._heads[write.session] = head
-        kept = self._rows.setdefault(write.session, {})
-        kept.update(new)
-        if write.prune:
-            for key in [key for key in kept if key[0] is Kind.CALL and key[1] < write.prune]:
-                del kept[key]
+        rows.update(new)
+        self._rows[write.session] = rows
         return head
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:

@@ -16,7 +16,7 @@ from midturn.record.codec import encode
 from midturn.record.head import Head, Kind
 from midturn.store import DEADLINE
 from midturn.testing.concurrency import interrupt, race, settle, watch
-from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_call, a_row, a_write
+from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_call, a_removal, a_row, a_write
 from midturn.testing.subject import Suite, calls, ids, snapshot, timeless
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Sharing(Suite):
                 assert await snapshot(handle, "case-42") == (None, ())
         assert seen == sorted(set(seen))
 
-    async def test_another_handle_sees_a_prune_at_once(self, store: Store, other: Store) -> None:
-        """Prune so much that a store also reclaims the space."""
+    async def test_another_handle_sees_a_removal_at_once(self, store: Store, other: Store) -> None:
+        """Remove so much that a store also reclaims the space."""
         large = encode("x" * 40_000)
         handles = (store, other)
         for number in range(6):
@@ -95,7 +95,7 @@ class Sharing(Suite):
                     a_write(seq=5 * number + n, rows=[a_call(4 * number + n, large), a_row(4 * number + n)])
                 )
             assert await calls(reader) == [4 * number + n for n in range(4)]
-            written = await writer.write(a_write(seq=5 * number + 4, prune=4 * number + 4))
+            written = await writer.write(a_write(seq=5 * number + 4, removes=[a_removal(4 * number + 4)]))
             rows = tuple(a_row(n) for n in range(4 * number + 4))
             assert await snapshot(reader, "case-42") == (timeless(written), rows)
             assert [timeless(head) for head in await reader.heads()] == [timeless(written)]
@@ -238,13 +238,13 @@ class Lasting(Suite):
                     assert head == timeless(result)
                 assert rows == (write.rows if head else ())
 
-    async def test_what_was_pruned_is_gone_after_opening_again(self, where: Path) -> None:
+    async def test_what_was_removed_is_gone_after_opening_again(self, where: Path) -> None:
         large = encode("x" * 30_000)
         async with self.open_store(where) as store:
             await store.write(a_write("small", rows=[a_call(n) for n in range(4)]))
-            await store.write(a_write("small", seq=1, prune=2))
+            await store.write(a_write("small", seq=1, removes=[a_removal(2)]))
             await store.write(a_write(rows=[*(a_call(n, large) for n in range(9)), *(a_row(n) for n in range(3))]))
-            await store.write(a_write(seq=1, prune=7, labels={"team": "claims"}))
+            await store.write(a_write(seq=1, removes=[a_removal(7)], labels={"team": "claims"}))
         for seq in range(2, 5):
             async with self.open_store(where) as store:
                 assert await calls(store, "small") == [2, 3]
@@ -266,12 +266,12 @@ class Lasting(Suite):
                 assert await store.delete(f"large-{number}")
         assert _size(where) - before < 500_000
 
-    async def test_pruning_gives_the_space_back(self, where: Path) -> None:
+    async def test_removing_calls_gives_the_space_back(self, where: Path) -> None:
         async with self.open_store(where) as store:
             for number in range(20):
                 large = encode(random.Random(number).randbytes(100_000).hex())  # noqa: S311 - no secret
                 await store.write(a_write(seq=2 * number, rows=[a_call(number, large)]))
-                await store.write(a_write(seq=2 * number + 1, prune=number + 1, rows=[a_row(number)]))
+                await store.write(a_write(seq=2 * number + 1, removes=[a_removal(number + 1)], rows=[a_row(number)]))
         assert _size(where) < 2_000_000
 
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from midturn.record.head import Kind, Row
+from midturn.record.head import Kind, Removal, Row
 from midturn.record.rows import CheckpointRow, encode_record, now, plain_appends
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ async def commit(
         attempts=attempts,
     )
     first, number = progress.generation
-    prune = 0
+    removes: tuple[Removal, ...] = ()
     if journals is not None and turn - first >= journals:  # older generations are old enough to be removed
-        prune = number if journals else progress.calls
+        removes = (Removal(Kind.CALL, 0, number if journals else progress.calls),)
         progress = replace(progress, generation=(turn + 1, progress.calls))
     with ledger.storing(archive) as bodies:
         await ledger.write(
@@ -122,7 +122,7 @@ async def commit(
                 forked_at=stamp.forked_at or progress.forked_at,
             ),
             rows=[*bodies, *rows, Row(kind=Kind.CHECKPOINT, n=turn, data=encode_record(checkpoint))],
-            prune=prune,
+            removes=removes,
             release=True,
         )
     archive.keep(packed)

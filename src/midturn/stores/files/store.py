@@ -50,7 +50,7 @@ MARKER = "midturn.json"
 MAX_INDEXES = 64
 """Number of sessions whose indexes are kept in memory, at 32 bytes a row."""
 WASTE = 65_536
-"""Unneeded bytes after a prune, or half of the file if that is more, beyond which the file is rewritten."""
+"""Unneeded bytes after rows were removed, or half of the file if that is more, beyond which the file is rewritten."""
 
 _CHANGE = os.O_RDWR | os.O_APPEND
 
@@ -288,16 +288,16 @@ class FileStore:
             if old is not None and old.status == "deleted":
                 raise SessionDeleted.of(write.session)
             twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
-            if not write.follows(old) or twice or index.has_any(write.rows):
+            if not write.follows(old) or twice or index.refuses(write):
                 raise Conflict.of(write.session)
             now = time.time()
             head = write.head(now=now, created=old.created if old else now)
-            line = change_line(head, write.rows, write.prune)
+            line = change_line(head, write.rows, write.removes)
             header = header_line(write.session, head.created)
             spare: Path | None = None
-            if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
+            if write.removes and index.dead(write.removes) > max(WASTE, (index.end + len(line)) / 2):
                 with suppress(OSError):  # then the line is appended instead, if there is space for it
-                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
+                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.removes)), [line]))
             job.check(writing=True)
             if spare:
                 self._replace(index, spare)

@@ -120,7 +120,8 @@ LEFT JOIN (SELECT status, pg_catalog.count(*) FROM midturn.heads GROUP BY status
 SELECT verdict, created, updated
 FROM midturn.write(
     %(session)s, %(seq)s, %(after)s, %(epoch)s, %(status)s, %(labels)s::jsonb, %(owner)s, %(lease)s, %(token)s,
-    %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(prune)s
+    %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(gone)s::smallint[], %(starts)s::bigint[],
+    %(stops)s::bigint[]
 )
 
 -- name: advance

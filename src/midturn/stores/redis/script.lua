@@ -66,9 +66,10 @@ end
 -- name: write
 -- KEYS: the session; except in a cluster, also the sets of ids by status.
 -- ARGV: id, seq, the next seq, "=" and the token of the head that the writer saw (or nothing), token, epoch, status,
--- the rest of the head, 1 if an earlier attempt may have taken effect, ttl, replicas, the name of the first call that
--- stays (or nothing), then the rows.
-local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 12)
+-- the rest of the head, 1 if an earlier attempt may have taken effect, ttl, replicas, the number of the names that follow,
+-- then pairs of names: the first row that goes, and the first after it that stays; then the rows.
+local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, gone = KEYS[1], unpack(ARGV, 1, 12)
+local first_row = 13 + tonumber(gone)
 local found = read(key)
 if found.problem then return {found.problem} end
 if found.status == 'deleted' then return {'deleted'} end
@@ -79,9 +80,15 @@ if again == '1' and found.seq == next_seq and found.token == token then
 end
 if found.seq ~= seq or (after ~= '' and after ~= '=' .. found.token) then return {'conflict', found.seq} end
 local seen = {}
-for at = 13, #ARGV do
+local function goes(name)
+    for at = 13, first_row - 1, 2 do
+        if ARGV[at] <= name and name < ARGV[at + 1] then return true end
+    end
+end
+for at = first_row, #ARGV do
     local name = string.sub(ARGV[at], 1, 17)
-    if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
+    local there = redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0
+    if seen[name] or (there and not goes(name)) then
         return {'conflict', found.seq}
     end
     seen[name] = true
@@ -93,7 +100,14 @@ local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
 -- ZADD comes first: a server without memory rejects the first command of a script, never a later one.
 local batch = {0, head}
-for at = 13, #ARGV do
+if first_row > 13 then
+    redis.call('ZADD', key, 0, head)
+    for at = 13, first_row - 1, 2 do
+        redis.call('ZREMRANGEBYLEX', key, '[' .. ARGV[at], '(' .. ARGV[at + 1])
+    end
+    batch = {}
+end
+for at = first_row, #ARGV do
     batch[#batch + 1] = 0
     batch[#batch + 1] = ARGV[at]
     if #batch >= 1000 then
@@ -103,7 +117,6 @@ for at = 13, #ARGV do
 end
 if #batch > 0 then redis.call('ZADD', key, unpack(batch)) end
 if found.member then redis.call('ZREM', key, found.member) end
-if prune ~= '' then redis.call('ZREMRANGEBYLEX', key, '[7', '(' .. prune) end
 expire(key, ttl)
 if #KEYS > 1 then list(2, id, status, now) end
 return {'written', created, now}

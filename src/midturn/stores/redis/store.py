@@ -236,8 +236,8 @@ class RedisStore(ServerStore):
         rows = map(records.as_member, write.rows)
         # A session must not expire while somebody holds it.
         ttl = self._target.ttl and self._target.ttl + (int(write.lease * 1000) if write.owner else 0)
-        prune = records.name_of(Kind.CALL, write.prune) if write.prune else ""
-        arguments = (*fixed, int(again), ttl or "", self._target.replicas, prune, *rows)
+        gone = [records.name_of(kind, n) for kind, *ends in write.removes for n in ends]
+        arguments = (*fixed, int(again), ttl or "", self._target.replicas, len(gone), *gone, *rows)
         answer, *values = await self._script("write", self._keys_of(write.session), arguments, tries)
         if answer == b"conflict":
             raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)

@@ -81,8 +81,11 @@ INSERT INTO rows (session, kind, n, data) VALUES (?, ?, ?, ?)
 -- name: append_calls
 INSERT INTO turn_calls (session, n, data) VALUES (?, ?, ?)
 
--- name: prune
-DELETE FROM turn_calls WHERE session = ? AND n < ?
+-- name: remove
+DELETE FROM rows WHERE session = ? AND kind = ? AND n >= ? AND n < ?
+
+-- name: remove_calls
+DELETE FROM turn_calls WHERE session = ? AND n >= ? AND n < ?
 
 -- name: rows
 SELECT n, data

@@ -407,13 +407,16 @@ class SqliteStore:
             if head is None or found is None:
                 status = db.execute(_SQL["status"], (name,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(name)
+            for kind, start, stop in write.removes:
+                if kind is Kind.CALL:
+                    db.execute(_SQL["remove_calls"], (found[0], start, stop))
+                else:
+                    db.execute(_SQL["remove"], (found[0], int(kind), start, stop))
             for row in write.rows:
                 if row.kind is Kind.CALL:
                     db.execute(_SQL["append_calls"], (found[0], row.n, row.data))
                 else:
                     db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
-            if write.prune:
-                db.execute(_SQL["prune"], (found[0], write.prune))
         if len(self._known) >= KNOWN and name not in self._known:
             self._known.clear()
         self._known[name] = found
