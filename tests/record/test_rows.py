@@ -17,6 +17,7 @@ from midturn.record.rows import (
     FailureRow,
     KeyRow,
     Progress,
+    Tombstone,
     TurnRow,
     decode_appends,
     decode_record,
@@ -34,6 +35,7 @@ SMALLEST = {
     DecisionRow: DecisionRow(turn=1, question="May it?", kind="human", answer="yes", at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
+    Tombstone: Tombstone(),
 }
 FULL = {
     Progress: Progress(
@@ -54,6 +56,8 @@ FULL = {
         version=2,
         forked_from="case-41",
         forked_at=7,
+        forked_when=2.5,
+        restored=2,
     ),
     TurnRow: TurnRow(
         blueprint="support",
@@ -88,6 +92,7 @@ FULL = {
         drift=["prompt of ann changed"],
         run="support-v3",
         restores=2,
+        restored=1,
     ),
     CallRow: CallRow(
         path="participants/ann/workbench",
@@ -115,10 +120,14 @@ FULL = {
         answer="approve",
         changed={"order": "C3"},
         by="ann@desk",
+        why="the customer has called",
         at=2.5,
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff", calls=[{"path": "tools"}]),
+    Tombstone: Tombstone(
+        by="ann@desk", why="the customer has asked for it", forked_from="case-41", forked_at=7, forked_when=2.5
+    ),
 }
 CLASSES = list(FULL)
 EVERY = [*SMALLEST.values(), *FULL.values()]

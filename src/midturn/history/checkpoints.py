@@ -121,6 +121,11 @@ def _absent(ledger: Ledger, number: int) -> NotFound:
     return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
 
 
+def latest_restoring(row: CheckpointRow, number: int) -> int:
+    """Return the latest checkpoint that restores an older one, among those that lead to this one and itself."""
+    return row.restored if row.restores is None else number
+
+
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:
     """Return the bodies of a session, at least the first ``count``; read those that were not read before.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from midturn.errors import InvalidArgument, NotFound, StateInvalid
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import Checkpoint
+from midturn.history.lineage import lines
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import TRIES, Changed, Ledger, consistent
 from midturn.questions import Waiting
@@ -37,17 +38,23 @@ class SessionReader:
         self.id = session
         self.store = store
 
-    async def history(self, *, last: int | None = None) -> AsyncGenerator[StoredTurn, None]:
-        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
+    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[StoredTurn, None]:
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
+
+        With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        """
         if last is not None:
             check_number(last, "last")
         ledger = Ledger(self.store, self.id)
         await ledger.refresh()
-        start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
         try:
-            async with ledger.reading(), aclosing(history(ledger, start=start)) as turns:
-                async for turn in turns:
-                    yield turn
+            async with ledger.reading():
+                found = await lines(ledger, last, origins=origins)
+            for line in found:
+                async with line.ledger.reading(), aclosing(history(line)) as turns:
+                    async for turn in turns:
+                        yield turn
         except Changed as changed:  # of what a history shows, only a deletion can remove anything
             raise changed.reason from None
 
@@ -96,9 +103,13 @@ class Readers(Generic[EventT_co, ResultT_co]):
         self._another: Any = None
         """An agent or team that was built for the types of its messages."""
 
-    async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
-        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
-        async with aclosing(self._reader.history(last=last)) as turns:
+    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[Turn, None]:
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
+
+        With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        """
+        async with aclosing(self._reader.history(last=last, origins=origins)) as turns:
             async for stored in turns:
                 yield await self._shown(stored)
 
