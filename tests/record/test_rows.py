@@ -159,7 +159,7 @@ def test_the_bytes_of_a_checkpoint_are_these():
     assert encode_record(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"appends":[[0,2,[5,6]]],"bodies":12,"at":2.5,"origin":"import",'
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
-        b'"restores":2,'
+        b'"restores":2,"restored":1,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
         b'"calls":[3,5],"notes":["asked again"],"attempts":3}'
     )

@@ -28,6 +28,9 @@ class Fork:
     session: str
     checkpoint: int
 
+    def __str__(self) -> str:
+        return f"{self.session}@{self.checkpoint}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:

@@ -15,7 +15,7 @@ from midturn.record.head import check_id
 from midturn.sessions.background import Background
 from midturn.sessions.reader import check_number
 from midturn.stopping import stop_of
-from midturn.turns.acts import Act, Restoration, commit_act, commit_state, new_archive, read_latest
+from midturn.turns.acts import Act, Restoration, bury, commit_act, commit_state, new_archive, read_latest
 from midturn.turns.commit import Stamp
 from midturn.turns.open_turn import give_up, keep_calls
 
@@ -121,7 +121,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             return await restoration.write(act, progress=progress, rows=rows)
 
         hint = "Finish it with resume() or answer(), or give it up: rewind(..., discard=True)."
-        return await self._act(lambda: None if discard else self._check_idle(hint), write)
+        return await self._act(lambda: None if discard else self._check_idle(hint=hint), write)
 
     async def edit(
         self,
@@ -154,7 +154,8 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             tree, stamp = await self._instance.edited(stored, change, archive)
             return await commit_act(self._ledger, archive, tree, stamp, act, journals=self._options.journals)
 
-        return await self._act(lambda: self._check_idle("Finish it with resume() or answer(), or discard() it."), write)
+        hint = "Finish it with resume() or answer(), or discard() it."
+        return await self._act(lambda: self._check_idle(hint=hint), write)
 
     async def reset(self, *, by: str | None = None, why: str | None = None) -> int:
         """Begin a new conversation: make a checkpoint with the state of new agents, and return its number.
@@ -203,9 +204,12 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             await self._ledger.refresh()
             return await self._instance.load_given(self._ledger)
 
-    async def delete(self) -> bool:
-        """Delete the session for good; return whether it existed."""
-        return await self._ledger.store.delete(self.id)
+    async def delete(self, *, by: str | None = None, why: str | None = None) -> bool:
+        """Delete the session for good; return whether it existed.
+
+        ``by`` names the person who deletes it. That and the reason are all that is left of it.
+        """
+        return await bury(self._ledger.store, self.id, by=check_by(by), why=check_why(why))
 
     async def _act(self, check: Callable[[], None], write: Callable[[], Awaitable[int]], *, reload: bool = True) -> int:
         """Check the session and write it, again if another worker was faster; return the new checkpoint.
@@ -234,7 +238,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         if self._ledger.head is not None:
             raise Conflict(f"there is already a session {self.id!r}; choose another id", session=self.id)
 
-    def _check_idle(self, hint: str) -> None:
+    def _check_idle(self, *, hint: str) -> None:
         """Check that no turn is open."""
         turn, opened = self._ledger.progress.turn, self._ledger.progress.open
         if opened is not None:

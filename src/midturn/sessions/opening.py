@@ -8,15 +8,19 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
+from midturn.history.audit import audit
+from midturn.history.lineage import lineage
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
 from midturn.lease.ledger import Ledger, check_lease, holder
+from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
 from midturn.stopping import stop_of
 from midturn.stores.registry import check_store, open_store, split_lease, with_options
 from midturn.stores.secrets import Secret, scheme_of
+from midturn.turns.acts import bury
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
@@ -26,8 +30,11 @@ if TYPE_CHECKING:
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
     from midturn.framework import Factory, Runnable
+    from midturn.history.audit import AuditEntry
+    from midturn.history.lineage import Lineage
     from midturn.history.session_info import SessionInfo
     from midturn.lease.ledger import Seen
+    from midturn.record.head import Head
     from midturn.store import ListOrder, Store
     from midturn.turns.session_options import Busy, Durability
     from midturn.versions.blueprint import Blueprint
@@ -308,6 +315,54 @@ class OpenStore:
             raise Conflict.of(session)
         await ledger.write(status=ledger.head.status, progress=ledger.progress, release=True)
 
-    async def delete(self, session: str) -> bool:
-        """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail."""
-        return await self.store.delete(check_id(session))
+    async def delete(self, session: str, *, by: str | None = None, why: str | None = None) -> bool:
+        """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail.
+
+        ``by`` names the person who deletes it. That and the reason are all that is left of it.
+        """
+        return await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+
+    async def lineage(self, session: str) -> Lineage:
+        """Return the sessions that a session was forked from, and those that were forked from it, as a tree.
+
+        This reads the heads of all sessions of the store, a hundred at a time: nothing else knows the forks of a
+        session. For the origin alone, read ``forked_from`` of :meth:`info`.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        async with aclosing(Listing.of().every(self.store)) as heads:
+            return await lineage(self.store, check_id(session), heads)
+
+    async def audit(
+        self,
+        session: str | None = None,
+        *,
+        since: datetime | timedelta | None = None,
+        by: str | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Yield what people did: answers, discards, rewinds, edits, resets, forks, migrations and deletions.
+
+        Those of one session come in their order. Without a session, the session that changed last comes first, and a
+        session that changes meanwhile may be missed or come twice. Of a deleted session only the deletion is left,
+        and it has no labels.
+
+        Raises:
+            InvalidArgument: an argument is not valid.
+            NotFound: there is no such session.
+        """
+        check_by(by)
+        listing = Listing.of(labels=labels, order="updated", since=since)
+        heads = listing.every(self.store) if session is None else self._one(session, listing)
+        async with aclosing(heads), aclosing(audit(self.store, heads, since=listing.since, by=by)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def _one(self, session: str, listing: Listing) -> AsyncGenerator[Head, None]:
+        """Yield the head of a session, if it has the labels of a list."""
+        head = await self.store.head(check_id(session))
+        if head is None:
+            raise NotFound.of(session)
+        if listing.labels.items() <= head.labels.items():
+            yield head

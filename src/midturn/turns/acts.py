@@ -5,13 +5,16 @@ The checkpoint, its turn and the decision are one write.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from midturn.errors import StateInvalid, UnknownVersion
 from midturn.history.checkpoints import latest_restoring, read_checkpoint
+from midturn.history.session_info import fork_of
 from midturn.record.head import Kind, Row
 from midturn.record.packing import Archive
-from midturn.record.rows import DecisionRow, TurnRow, encode_record, now
+from midturn.record.rows import DecisionRow, Tombstone, TurnRow, encode_record, now
 from midturn.turns.commit import Stamp, commit
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
     from midturn.record.rows import ActKind, Origin, Progress
+    from midturn.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,22 @@ async def commit_state(
         progress=progress,
     )
     return number
+
+
+async def bury(store: Store, session: str, *, by: str = "", why: str = "") -> bool:
+    """Delete a session; return whether it existed. Its head keeps who did that, and what it was forked from."""
+    origin: Progress | Tombstone = Tombstone()
+    with suppress(StateInvalid, UnknownVersion):  # deleting is the way out for a damaged session
+        head = await store.head(session)
+        origin = origin if head is None else fork_of(head)
+    stone = Tombstone(
+        by=by,
+        why=why,
+        forked_from=origin.forked_from,
+        forked_at=origin.forked_at,
+        forked_when=origin.forked_when,
+    )
+    return await store.delete(session, data=encode_record(stone))
 
 
 def new_archive(ledger: Ledger) -> Archive:
