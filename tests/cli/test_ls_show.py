@@ -47,6 +47,7 @@ def test_a_listed_session_has_its_facts(cli, cases):
         "blueprint": "support",
         "version": 1,
         "forked_from": None,
+        "deleted": None,
         "problem": None,
         "labels": {"team": "legal", "vip": "yes"},
         "owner": None,
@@ -127,7 +128,7 @@ def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
     assert turn["session"] == "case-42"
     assert turn["usage"] == answer["usage"]
     assert cli("show", "case-42", "--json").json["history"] == [
-        {name: value for name, value in turn.items() if name not in ("session", "beside", "calls", "questions")}
+        {name: value for name, value in turn.items() if name not in ("beside", "calls", "questions")}
     ]
 
 

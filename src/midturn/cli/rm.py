@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from midturn.cli.options import command_line, common
+from midturn.cli.options import by_option, command_line, common, why_option
 from midturn.cli.output import clean, note, print_json, say
 from midturn.cli.session_argument import existing, look_up
 from midturn.cli.signals import run
@@ -17,9 +17,13 @@ from midturn.record.head import check_id
 @click.command()
 @click.argument("session", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@by_option
+@why_option
 @common
-def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
+def rm(*, session: tuple[str, ...], yes: bool, by: str | None, why: str | None, url: str, as_json: bool) -> int:
     """Delete sessions for good.
+
+    Who deleted a session, when and why is all that is left of it: `midturn audit`.
 
     A worker that runs a deleted session can no longer write it. A deleted id cannot be used again.
     """
@@ -32,7 +36,7 @@ def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
         if not click.confirm(clean(f"Delete {', '.join(known)} for good?"), err=True):
             note("nothing was deleted")
             return 1
-    deleted = run(_delete(known, url))
+    deleted = run(_delete(known, url, by, why))
     missing = [id_ for id_ in ids if id_ not in deleted]
     if as_json:
         print_json({"deleted": deleted, "missing": missing})
@@ -62,6 +66,6 @@ async def _known(ids: list[str], url: str) -> list[str]:
     return known
 
 
-async def _delete(ids: list[str], url: str) -> list[str]:
+async def _delete(ids: list[str], url: str, by: str | None, why: str | None) -> list[str]:
     async with existing(url) as store:
-        return [id_ for id_ in ids if await store.delete(id_)]
+        return [id_ for id_ in ids if await store.delete(id_, by=by, why=why)]
