@@ -112,6 +112,8 @@ async def durable(request):
         for op in request["ops"]:
             if "run" in op:
                 answers.append(await turn(case, task_of(op["run"], request["spec"])))
+            elif "rewind" in op:
+                answers.append(await store.session("case").rewind(op["rewind"]))
             elif made:
                 made[-1].set_external(op["set"])
             else:  # in a process of its own, between two that run turns
