@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
+MODEL_SEES = ("AssistantMessage", "FunctionExecutionResultMessage")
+"""Types of messages with calls or results in a context, where a result does not say whose it is."""
 NOT_TEXT = {"type", "source", "target", "id", "created_at", "request_id", "full_message_id", "models_usage"}
 """Fields of a message that no person or model wrote as text."""
 
@@ -167,7 +169,8 @@ def drop(tree: Any, said: object, agent: str | None) -> None:
         gone = {i for i, message in enumerate(each.messages) if said in "\n".join(_texts(message))}
         if gone:
             found = True
-            stay = [i for i in range(len(each.messages)) if i not in gone | _partners(each.messages, gone)]
+            gone = _with_partners(each.messages, gone)
+            stay = [i for i in range(len(each.messages)) if i not in gone]
             _keep_turn(each, stay)
             each.put([(i, each.messages[i]) for i in stay])
     if not found:
@@ -187,24 +190,26 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _partners(messages: list[Any], gone: set[int]) -> set[int]:
-    """Return the messages that have the results of dropped calls, or the calls of dropped results; and so on."""
-    ids = [_call_ids(message) for message in messages]
-    partners: set[int] = set()
-    while True:
-        dropped = set[str]().union(*(ids[i] for i in gone | partners))
-        more = {i for i, own in enumerate(ids) if own & dropped} - gone - partners
-        if not more:
-            return partners
-        partners |= more
-
-
-def _call_ids(message: Any) -> set[str]:
-    """Return the ids of the calls and results in a message, also of those that a summary repeats."""
-    told = message.get("results")
-    results = [*results_of(message), *(told if is_array(told) else ())]
-    calls = {str(call.get("id")) for call in calls_of(message)}
-    return calls | {str(result.get("call_id")) for result in results if is_object(result)}
+def _with_partners(messages: list[Any], gone: set[int]) -> set[int]:
+    """Return the messages to drop, with those that have the results of their calls or the calls of their results."""
+    partners: dict[int, set[int]] = {}
+    latest: dict[tuple[Any, str], set[int]] = {}
+    for index, message in enumerate(messages):
+        source = None if message.get("type") in MODEL_SEES else message.get("source")
+        told = message.get("results")  # of a summary
+        results = [*results_of(message), *(told if is_array(told) else ())]
+        for call in calls_of(message):
+            latest[source, str(call.get("id"))] = {index}  # models repeat their ids
+        for result in filter(is_object, results):
+            together = latest.get((source, str(result.get("call_id"))), set())
+            together.add(index)
+            partners |= {each: partners.get(each, set()) | together for each in together}
+    left = list(gone)
+    while left:
+        more = partners.get(left.pop(), set()) - gone
+        gone |= more
+        left += more
+    return gone
 
 
 def truncate(tree: Any, last: object, agent: str | None) -> None:
