@@ -156,7 +156,7 @@ class OpenStore:
         """Return the session with this id. If there is none, the first turn creates it.
 
         ``what`` is a factory that builds an agent or a team, a :class:`~midturn.Blueprint`, or a live agent or team.
-        Without ``what``, you can only read, answer, discard and delete the session.
+        Without ``what``, you can do everything but run and reset the session.
         ``on_drift`` says what to do when the agents differ from those that made the latest checkpoint: ``"warn"``,
         ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
