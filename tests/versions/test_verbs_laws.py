@@ -87,7 +87,7 @@ def states(draw):
 
 
 def unless_absent(state, verb):
-    """What a verb makes of a state; an equal one where nobody has said that."""
+    """Return the state that a verb makes; an equal one where nobody has said that."""
     try:
         return verb()
     except midturn.InvalidArgument:

@@ -1,4 +1,4 @@
-"""Where the state of a session comes from: the turns that lead to it, and the sessions that it was forked from."""
+"""The origins of a session's state: the turns that lead to it, and the sessions that it was forked from."""
 
 from __future__ import annotations
 
