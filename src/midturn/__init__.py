@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from midturn.history.session_info import Deletion as Deletion
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
+    from midturn.maintenance.pruning import PruneReport as PruneReport
+    from midturn.maintenance.pruning import Skipped as Skipped
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
@@ -85,6 +87,7 @@ _MODULES = {
     "history.diff": "AgentChange CheckpointName ConversationChange MessageChange StateDiff TurnChange ValueChange",
     "history.lineage": "Lineage Relative",
     "history.session_info": "Deletion Fork SessionInfo",
+    "maintenance.pruning": "PruneReport Skipped",
     "questions": "Decision Question Waiting",
     "sessions.export": "Export export",
     "sessions.opening": "OpenStore open",

@@ -28,6 +28,7 @@ from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
 from midturn.cli.options import GIVEN
 from midturn.cli.output import note
+from midturn.cli.prune import prune
 from midturn.cli.replay import replay
 from midturn.cli.resume import resume
 from midturn.cli.rewind import rewind
@@ -101,6 +102,7 @@ for _command in (
     export,
     copy,
     rm,
+    prune,
     resume,
     answer,
     discard,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from math import nan
 from secrets import token_hex
@@ -146,16 +146,21 @@ class Ledger:
         labels: Mapping[str, str] | None = None,
         lease: float | None = None,
         seen: Seen | None = None,
+        reuse: bool = False,
     ) -> None:
         self.store = store
         self.session = session
         self.lease = LEASE if lease is None else lease
         self.head: Head | None = None
         self.progress = Progress()
+        self.lives = 0
+        """Number of times that this ledger has found another session under the same id, after the id was forgotten."""
         self.bodies = Bodies()
         """The bodies that this call has read. They never change, so each is read once in a call."""
         self._labels = labels
         self._seen: Seen = {} if seen is None else seen
+        self._reuse = reuse
+        """True if the id may begin anew should its session be deleted, until this ledger has read the head once."""
         self._owner = new_owner()
         self._writing = asyncio.Lock()
         self._doubtful = False
@@ -478,6 +483,13 @@ class Ledger:
         known = self._seen.get(self.session)  # before reading: another object of this worker may write meanwhile
         known = self.head if known is None else known
         found = await self.store.head(self.session)
+        reuse, self._reuse = self._reuse, False
+        if reuse and found is not None and found.status == "deleted":
+            self._see(found)
+            known = found
+            with suppress(Conflict):  # another worker has begun it anew
+                await self.store.forget(self.session)
+            found = await self.store.head(self.session)
         if found is not None and found.status == "deleted":
             self._see(found)
             raise SessionDeleted.of(self.session)
@@ -506,8 +518,12 @@ class Ledger:
         self._marked = head.token
 
     def _see(self, head: Head | None) -> None:
+        if self.head is not None and (head is None or head.created != self.head.created):
+            self.lives, self._mark = self.lives + 1, None
         self.head = head
-        if head is not None and head.seq >= self._seen.get(self.session, head).seq:  # another object may have written
+        seen = self._seen.get(self.session)
+        # Another object may have written meanwhile.
+        if head is not None and (seen is None or (head.created, head.seq) >= (seen.created, seen.seq)):
             self._seen[self.session] = head
         if head is None or head.status == "deleted":
             self.progress = Progress()

@@ -86,6 +86,8 @@ class Head:
 
     def is_followed_by(self, other: Head | None) -> bool:
         """Return whether a store that had this head can have ``other`` now, without having lost a write."""
+        if self.status == "deleted" and (other is None or other.created >= self.updated):
+            return True  # forgotten since, and perhaps begun anew
         if other is None or other.created != self.created:
             return False
         return other.seq > self.seq or (other.seq == self.seq and other.token == self.token)

@@ -59,7 +59,7 @@ MAX_ERROR = 500
 COPYING = codec.encode({"v": FORMAT, "copying": "session"})
 """Data of the head, in place of the progress, until the whole session has been copied."""
 BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
-"""Data of the head of a session that a copy is about to delete, because the original was deleted."""
+"""Data of the head of a session that is about to be deleted, so that nobody uses it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +301,14 @@ def progress_of(head: Head) -> Progress:
 
     Raises:
         UnknownVersion: a newer midturn wrote the head.
-        StateInvalid: the head is damaged, or the session is only half copied.
+        StateInvalid: the head is damaged, or the session is only half copied or half deleted.
     """
     if head.data in (COPYING, BURYING):
-        which = f"--session {shlex.quote(head.session)}" if head.data == COPYING else "--all"
+        id_ = shlex.quote(head.session)
         raise StateInvalid(
-            f"only half copied; finish it: midturn copy SRC_URL DST_URL {which}",
+            f"only half copied; finish it: midturn copy SRC_URL DST_URL --session {id_}"
+            if head.data == COPYING
+            else f"only half deleted; finish it: midturn rm {id_}",
             path=f"session {head.session!r}",
             session=head.session,
         )

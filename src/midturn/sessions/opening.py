@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
@@ -13,6 +13,7 @@ from midturn.history.lineage import lineage
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
 from midturn.lease.ledger import Ledger, check_lease, holder
+from midturn.maintenance.pruning import PruneReport, Rule, Skipped, choose, open_archive, prune
 from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
@@ -24,8 +25,9 @@ from midturn.turns.acts import bury
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Generator
+    from collections.abc import AsyncGenerator, Callable, Collection, Generator
     from datetime import datetime, timedelta
+    from pathlib import Path
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
@@ -152,6 +154,7 @@ class OpenStore:
         turn_timeout: float | None = None,
         durability: Durability = "call",
         journals: int = JOURNALS,
+        reuse: bool = False,
     ) -> Session[Event, TurnResult]:
         """Return the session with this id. If there is none, the first turn creates it.
 
@@ -166,6 +169,7 @@ class OpenStore:
         ``durability="call"`` records every call inside a turn, so that an interrupted turn continues without
         repeating any call. With ``"turn"``, an interrupted turn runs again as a whole, so only tools that are
         ``read`` or ``idempotent`` can run. The calls of at least the last ``journals`` turns are kept.
+        ``reuse=True`` begins a new session if the one with this id was deleted; a later deletion counts again.
         """
         options = Options(
             labels=labels,
@@ -175,6 +179,7 @@ class OpenStore:
             turn_timeout=turn_timeout,
             durability=durability,
             journals=journals,
+            reuse=reuse,
         )
         framework = self._framework()
         while len(self._seen) > MAX_SEEN:
@@ -316,11 +321,87 @@ class OpenStore:
         await ledger.write(status=ledger.head.status, progress=ledger.progress, release=True)
 
     async def delete(self, session: str, *, by: str | None = None, why: str | None = None) -> bool:
-        """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail.
+        """Delete a session for good; return whether it existed. Its id stays deleted, and late writes fail.
 
         ``by`` names the person who deletes it. That and the reason are all that is left of it.
         """
         return await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+
+    async def forget(self, session: str) -> bool:
+        """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
+
+        A worker that used the session before its deletion and has not noticed the deletion gets
+        :class:`~midturn.HistoryLost` when it uses the id again.
+
+        Raises:
+            Conflict: the session is not deleted.
+        """
+        try:
+            return await self.store.forget(check_id(session))
+        except Conflict:
+            raise Conflict(f"session {session!r} is not deleted; delete it first", session=session) from None
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        status: SessionStatus | Collection[SessionStatus] | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        prefix: str = "",
+        keep_last: int | None = None,
+        blueprint: Blueprint | None = None,
+        archive: str | Path | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+        on_session: Callable[[str, Skipped | None], None] | None = None,
+    ) -> PruneReport:
+        """Delete the sessions that match all conditions, and report which; there must be a condition.
+
+        ``older_than`` is the time since the last change. ``keep_last`` keeps so many of those that match, the latest
+        changed ones. With a ``blueprint``, only its sessions match, and its ``retain`` counts unless there is an
+        ``older_than``. A session that a living worker holds stays, and so does one that changes during the pruning, or
+        that has an open turn unless ``status`` asks for it.
+
+        ``archive`` is a directory: each session is first copied there, into a ``file://`` store, and compared with
+        its copy. ``dry_run=True`` deletes nothing, and reports what would be deleted. ``by`` is the name of who
+        decides, which stays with the id. ``on_session`` is called after each session. An interrupted call has deleted
+        some of the sessions; the next one continues.
+
+        Raises:
+            InvalidArgument: there is no condition, one is not valid, or the archive is the store itself.
+            StoreFull: the archive has no space; what is not in it was not deleted.
+        """
+        if blueprint is not None and not blueprint.name:
+            raise InvalidArgument("has no name, by which its sessions could be found", path="blueprint")
+        listing = Listing.of(status=status, labels=labels, prefix=prefix)
+        rule = Rule(
+            older_than=older_than or (blueprint.retain if blueprint is not None else None),
+            status=listing.status or frozenset(),
+            labels=listing.labels,
+            prefix=listing.prefix,
+            keep_last=keep_last,
+            blueprint=blueprint.name if blueprint is not None else "",
+        )
+        by = check_by(by)
+        chosen = await choose(self.store, rule)
+        if dry_run:
+            gone = [each.head.session for each in chosen if each.skipped is None]
+            return PruneReport(deleted=gone, skipped=[each.skipped for each in chosen if each.skipped], dry_run=True)
+        deleted: list[str] = []
+        skipped: list[Skipped] = []
+        async with AsyncExitStack() as stack:
+            copies = None
+            if archive is not None:
+                copies = await stack.enter_async_context(open_archive(archive))
+            pruning = prune(self.store, chosen, copies, by=by, why=f"prune: {rule}")
+            async for session, why in await stack.enter_async_context(aclosing(pruning)):
+                if why is None:
+                    deleted.append(session)
+                else:
+                    skipped.append(why)
+                if on_session is not None:
+                    on_session(session, why)
+        return PruneReport(deleted=deleted, skipped=skipped, dry_run=False)
 
     async def lineage(self, session: str) -> Lineage:
         """Return the sessions that a session was forked from, and those that were forked from it, as a tree.

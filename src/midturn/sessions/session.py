@@ -92,7 +92,7 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         self._seen = seen
         self._what = what
         self._options = options
-        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen)
+        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen, reuse=options.reuse)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift, self._runs.built)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options, self._runs.resting)

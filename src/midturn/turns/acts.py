@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
+    from midturn.record.head import Head
     from midturn.record.rows import ActKind, Origin, Progress
     from midturn.store import Store
 
@@ -108,9 +109,16 @@ async def commit_state(
 
 async def bury(store: Store, session: str, *, by: str = "", why: str = "") -> bool:
     """Delete a session; return whether it existed. Its head keeps who did that, and what it was forked from."""
-    origin: Progress | Tombstone = Tombstone()
+    head = None
     with suppress(StateInvalid, UnknownVersion):  # deleting is the way out for a damaged session
         head = await store.head(session)
+    return await store.delete(session, data=tombstone(head, by=by, why=why))
+
+
+def tombstone(head: Head | None, *, by: str, why: str) -> bytes:
+    """Return what stays in the head of a session that is deleted."""
+    origin: Progress | Tombstone = Tombstone()
+    with suppress(StateInvalid, UnknownVersion):
         origin = origin if head is None else fork_of(head)
     stone = Tombstone(
         by=by,
@@ -119,7 +127,7 @@ async def bury(store: Store, session: str, *, by: str = "", why: str = "") -> bo
         forked_at=origin.forked_at,
         forked_when=origin.forked_when,
     )
-    return await store.delete(session, data=encode_record(stone))
+    return encode_record(stone)
 
 
 def new_archive(ledger: Ledger) -> Archive:

@@ -132,6 +132,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
+        self._life = 0
+        """Number of the session that was read, among those that had this id, as the ledger counts them."""
 
     @property
     def version(self) -> int:
@@ -296,12 +298,14 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if found is not None:
             self._check_version_of(found)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
+        self._life = ledger.lives
         self._described = None
         return found
 
     def _is_current(self, ledger: Ledger) -> bool:
-        known, stored = (self.checkpoint, self.archive.stored), (ledger.progress.checkpoint, ledger.progress.bodies)
-        return self._known and known == stored
+        progress = ledger.progress
+        known = self.checkpoint, self.archive.stored, self._life
+        return self._known and known == (progress.checkpoint, progress.bodies, ledger.lives)
 
     async def load_given(self, ledger: Ledger) -> int:
         """Load the latest state into the given instance; return the checkpoint. On an error, restore the old state."""
