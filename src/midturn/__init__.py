@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from midturn.history.session_info import Deletion as Deletion
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
+    from midturn.maintenance.compacting import Compacted as Compacted
     from midturn.maintenance.pruning import PruneReport as PruneReport
     from midturn.maintenance.pruning import Skipped as Skipped
     from midturn.questions import Decision as Decision
@@ -87,6 +88,7 @@ _MODULES = {
     "history.diff": "AgentChange CheckpointName ConversationChange MessageChange StateDiff TurnChange ValueChange",
     "history.lineage": "Lineage Relative",
     "history.session_info": "Deletion Fork SessionInfo",
+    "maintenance.compacting": "Compacted",
     "maintenance.pruning": "PruneReport Skipped",
     "questions": "Decision Question Waiting",
     "sessions.export": "Export export",

@@ -316,3 +316,17 @@ def test_the_same_inputs_lead_to_the_same_states_after_a_rewind(zygote, spec, op
 
 def _parted(answers, at):
     return answers[:at], answers[at], answers[at + 1 :]
+
+
+@cases(
+    st.one_of(agents, societies, round_robins(agents), selectors(agents), graphs(plain, cyclic=True), magentics()),
+    15,
+    first=TASKS,
+)
+def test_a_session_that_is_compacted_after_each_turn_goes_on_as_if_it_were_not(zygote, spec, ops, kind):
+    turns = [op for op in ops if "run" in op]
+    if races(spec):
+        return
+    one = restarted(zygote, spec, turns, kind)
+    other = restarted(zygote, spec, [each for op in turns for each in (op, {"compact": True})], kind)
+    assert other == one

@@ -1,4 +1,4 @@
-"""``midturn prune`` and ``midturn rm --forget``."""
+"""``midturn prune``, ``midturn rm --forget`` and ``midturn compact``."""
 
 import pytest
 
@@ -92,3 +92,32 @@ def test_a_forgotten_id_is_used_anew(cli, cases):
     for name in ("case-1", "case-2"):
         cli("chat", "app:support", name, "hello")
     assert listed(cli) == ["case-1", "case-2", "case-3"]
+
+
+def test_a_session_begins_with_the_turn_that_it_was_compacted_to(cli, terminal):
+    for word in ("hello", "again", "more", "last"):
+        cli("chat", "app:support", "case-42", word)
+    assert "there is no terminal to confirm this; type midturn compact case-42 --before 3 --yes" in (
+        cli("compact", "case-42", "--before", "3", code=2).err
+    )
+    asked = terminal("compact", "case-42", "--before", "3")
+    asked.wait_for("Remove what is before turn 3 of case-42 for good?")
+    asked.type("n\n")
+    assert asked.end() == 1
+    done = cli("compact", "case-42", "--before", "3", "--yes", "--by", "ann")
+    assert done.out.startswith("case-42 begins with turn 3: removed 2 turns, ")
+    assert cli("compact", "case-42", "--before", "3", "--yes", "--json").json == {
+        "session": "case-42",
+        "first_turn": 3,
+        "turns": 0,
+        "bodies": 0,
+    }
+    shown = cli("show", "case-42")
+    assert "what was before turn 3 was removed" in shown.err
+    assert "earlier turns are not shown" not in shown.err
+    assert "Remove the turns before turn 3?" in shown.out
+    assert [turn["turn"] for turn in cli("show", "case-42", "--json").json["history"]] == [3, 4]
+    assert "any more; what is before turn 3 was removed" in cli("show", "case-42@2", code=3).err
+    assert "4 said, the last: hello" not in cli("chat", "app:support", "case-42", "hello").out
+    for words, code in ((["case-42", "--before", "9"], 3), (["nobody", "--before", "1"], 3), (["case-42"], 2)):
+        cli("compact", *words, "--yes", code=code)

@@ -11,6 +11,7 @@ from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record.head import FORMAT, Kind, Row
 from midturn.record.packing import Append
 from midturn.record.rows import (
+    BaseRow,
     CallRow,
     CheckpointRow,
     DecisionRow,
@@ -35,13 +36,20 @@ SMALLEST = {
     DecisionRow: DecisionRow(turn=1, question="May it?", kind="human", answer="yes", at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
+    BaseRow: BaseRow(),
     Tombstone: Tombstone(),
 }
 FULL = {
+    BaseRow: BaseRow(appends=[[0, 2, [5, 6]]]),
+    Tombstone: Tombstone(by="ann@desk", why="prune: unchanged for 90 days"),
     Progress: Progress(
         turn=3,
         checkpoint=2,
         bodies=17,
+        first=2,
+        first_failure=1,
+        holes=15,
+        swept=9,
         logs=2,
         failures=1,
         calls=9,

@@ -112,3 +112,20 @@ async def test_an_agent_runs_on_it_and_is_finished_by_another_handle(open_again)
         assert await store.delete("case")
         assert [case.id async for case in store.sessions()] == []
     assert model.seen
+
+
+async def test_its_sessions_are_pruned_and_compacted_and_their_ids_used_anew(open_again):
+    from cast import agents, numbers
+
+    async with open_again() as store:
+        for name in ("case", "other"):
+            for task in ("one", "two", "three"):
+                await store.session(name, agents()[0]).run(task=task)
+        assert (await store.session("case").compact(before=3)).turns == 2
+        assert (await store.prune(prefix="o", dry_run=True)).deleted == ["other"]
+        assert (await store.prune(prefix="o")).deleted == ["other"]
+    async with open_again() as store:
+        assert await numbers(store.session("case")) == [(3, "done")]
+        await store.session("case", agents()[0]).run(task="four")
+        await store.session("other", agents()[0], reuse=True).run(task="anew")
+        assert await numbers(store.session("other")) == [(1, "done")]

@@ -15,6 +15,7 @@ from midturn.cli.answer import answer, discard
 from midturn.cli.audit import audit
 from midturn.cli.chat import chat
 from midturn.cli.check import check
+from midturn.cli.compact import compact
 from midturn.cli.copy import copy
 from midturn.cli.db import db
 from midturn.cli.demo import demo
@@ -102,6 +103,7 @@ for _command in (
     export,
     copy,
     rm,
+    compact,
     prune,
     resume,
     answer,

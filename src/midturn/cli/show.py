@@ -74,9 +74,13 @@ def show(*, session: str, limit: int | None, origins: bool, url: str, as_json: b
             print_json({"session": info.id} | turn_json(turns[0]) | {"beside": beside} | about)
         return
     if number is None:
-        print_history(turns, hidden=turns[0].number - 1 if turns else 0)
+        print_history(
+            turns, hidden=turns[0].number - max(info.first_turn, 1) if turns and turns[0].session == info.id else 0
+        )
         if origins and turns and turns[0].forked_from is not None and (limit is None or len(turns) < limit):
             note(f"{turns[0].forked_from.session} was deleted; the turns that led to the fork are not shown")
+        if info.first_turn > 1:
+            note(f"what was before turn {info.first_turn} was removed")
     else:
         _print_turn(info.id, turns[0], beside)
     if called is not None and called.status != "done":

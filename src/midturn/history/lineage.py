@@ -58,22 +58,22 @@ async def lines(ledger: Ledger, last: int | None, *, origins: bool) -> list[Line
     With ``last``, return only that many of the latest turns. Turns of an origin that was deleted are left out.
     """
     progress = ledger.progress
-    found = [Line(ledger=ledger, start=0, stop=progress.turn + 1, restored=progress.restored)]
-    left, seen = None if last is None else last - progress.turn, {ledger.session}
+    found = [Line(ledger=ledger, start=progress.first, stop=progress.turn + 1, restored=progress.restored)]
+    left, seen = None if last is None else last - (found[0].stop - found[0].start), {ledger.session}
     while origins and (left is None or left > 0):
         origin = await _origin(found[-1].ledger)
         if origin is None or origin.ledger.session in seen:  # damaged records must not lead in circles
             break
         seen.add(origin.ledger.session)
         found.append(origin)
-        left = None if left is None else left - origin.stop + 1
+        left = None if left is None else left - (origin.stop - origin.start)
     if left is not None and left < 0:
-        found[-1] = replace(found[-1], start=-left + 1)
+        found[-1] = replace(found[-1], start=found[-1].start - left)
     return found[::-1]
 
 
 async def _origin(ledger: Ledger) -> Line | None:
-    """Return the turns of the session that a fork began with; ``None`` if it is no fork, or the origin is deleted."""
+    """Return the turns of the session that a fork began with; ``None`` if it is no fork, or they are deleted."""
     fork = ledger.progress
     if not fork.forked_from:
         return None
@@ -82,11 +82,13 @@ async def _origin(ledger: Ledger) -> Line | None:
         await origin.refresh()
     except SessionDeleted:
         return None
-    at = fork.forked_at
+    at, first = fork.forked_at, origin.progress.first
+    if at < first:
+        return None
     row = await origin.read(Kind.CHECKPOINT, CheckpointRow, at)
     if not _is_origin(row, origin.progress.checkpoint, at, fork.forked_when):
         return None
-    return Line(ledger=origin, start=0, stop=at + 1, restored=0 if row is None else latest_restoring(row, at))
+    return Line(ledger=origin, start=first, stop=at + 1, restored=0 if row is None else latest_restoring(row, at))
 
 
 def _is_origin(row: CheckpointRow | None, latest: int, at: int, when: float) -> bool:

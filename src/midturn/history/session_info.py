@@ -53,6 +53,8 @@ class SessionInfo:
     seq: int
     """A number that rises with every write."""
     turns: int
+    first_turn: int = 1
+    """The number of the first turn that is kept; a compaction has removed those before it."""
     checkpoint: int
     """The number of the latest checkpoint; 0 if there is none."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -114,6 +116,7 @@ def describe(
         owner=owner,
         seq=head.seq,
         turns=progress.turn,
+        first_turn=progress.first,
         checkpoint=progress.checkpoint,
         labels=head.labels,
         blueprint=progress.blueprint or None,

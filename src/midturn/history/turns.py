@@ -110,7 +110,7 @@ async def read_turn(ledger: Ledger, number: int) -> StoredTurn:
     Raises:
         NotFound: the session has no such turn.
     """
-    if not 1 <= number <= ledger.progress.turn:
+    if not ledger.progress.first <= number <= ledger.progress.turn:
         raise missing_turn(ledger, number)
     picked = PickedBodies(ledger, ledger.progress.bodies)
     line = Line(ledger=ledger, start=number, stop=number + 1, restored=ledger.progress.restored)
@@ -120,7 +120,8 @@ async def read_turn(ledger: Ledger, number: int) -> StoredTurn:
 
 async def last_failure(ledger: Ledger, turn: int) -> FailureRow | None:
     """Return the record of the last time that a turn has ended without a result, if there is one."""
-    failures = _of_turns(ledger, Kind.FAILURE, FailureRow, ledger.progress.failures, range(turn, turn + 1))
+    kept = range(ledger.progress.first_failure, ledger.progress.failures)
+    failures = _of_turns(ledger, Kind.FAILURE, FailureRow, kept, range(turn, turn + 1))
     last = None
     async for failure in failures:
         last = failure
@@ -131,7 +132,10 @@ def missing_turn(ledger: Ledger, number: int) -> NotFound:
     """Make the error for a turn that is not there."""
     if ledger.head is None:
         return NotFound.of(ledger.session)
-    latest = ledger.progress.turn
+    latest, first = ledger.progress.turn, ledger.progress.first
+    if 1 <= number < first:
+        which = f"turn {number} any more; what is before turn {first} was removed"
+        return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
     which = f"turn {number}; the latest is {latest}" if latest else "turns yet"
     return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
 
@@ -147,14 +151,14 @@ async def _read(line: Line, picked: PickedBodies) -> AsyncGenerator[_Found, None
     store, session, progress = ledger.store, ledger.session, ledger.progress
     bodies = picked.bodies
     behind = await left_behind(ledger, line.restored, line.start)
-    for page in range(max(line.start, 1), stop, PAGE):
+    failed = range(progress.first_failure, progress.failures)
+    for page in range(line.start, stop, PAGE):
         numbers = range(page, min(page + PAGE, stop))
         failures = {
-            failure.turn: failure
-            async for failure in _of_turns(ledger, Kind.FAILURE, FailureRow, progress.failures, numbers)
+            failure.turn: failure async for failure in _of_turns(ledger, Kind.FAILURE, FailureRow, failed, numbers)
         }
         decisions: dict[int, list[Decision]] = {}
-        async for decision in _of_turns(ledger, Kind.DECISION, DecisionRow, progress.decisions, numbers):
+        async for decision in _of_turns(ledger, Kind.DECISION, DecisionRow, range(progress.decisions), numbers):
             decisions.setdefault(decision.turn, []).append(_decision(decision))
         done = {
             row.n: decode_record(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
@@ -189,10 +193,10 @@ async def _read(line: Line, picked: PickedBodies) -> AsyncGenerator[_Found, None
 
 
 async def _of_turns(
-    ledger: Ledger, kind: Kind, cls: type[OfTurnT], count: int, turns: range
+    ledger: Ledger, kind: Kind, cls: type[OfTurnT], kept: range, turns: range
 ) -> AsyncGenerator[OfTurnT, None]:
-    """Yield the rows of some turns, out of ``count``. They were written in the order of their turns."""
-    low, high = 0, count
+    """Yield the rows of some turns, out of those that are ``kept``. They were written in the order of their turns."""
+    low, high = kept.start, kept.stop
     while turns.start > 1 and high - low > PAGE:
         middle = (low + high) // 2
         found = await ledger.read(kind, cls, middle)
@@ -200,8 +204,8 @@ async def _of_turns(
             low = middle + 1
         else:
             high = middle
-    for page in range(low, count, PAGE):
-        numbers = range(page, min(page + PAGE, count))
+    for page in range(low, kept.stop, PAGE):
+        numbers = range(page, min(page + PAGE, kept.stop))
         rows = await ledger.store.rows(ledger.session, kind, start=numbers.start, stop=numbers.stop)
         if gone := set(numbers).difference(row.n for row in rows):
             raise ledger.missing(kind, min(gone))

@@ -58,7 +58,7 @@ LOOKS = 20
 """Number of reads in the time for which the lease was last held, if that time is short."""
 
 DATED = frozenset({Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE, Kind.DECISION})
-"""Kinds of rows that contain the time, so that no other write makes the same one, and that are never removed."""
+"""Kinds of rows that contain the time, so that no other write makes the same one. Only a compaction removes some."""
 TRIES = 5
 """Number of times that a reader reads a session that changes between two of its reads."""
 
@@ -512,7 +512,7 @@ class Ledger:
         head = head or self.head
         if head is None or self._mark is None or head.token == self._marked:
             return
-        if not await self._has([self._mark]):
+        if not _is_compacted(self._mark, head) and not await self._has([self._mark]):
             what = f"this worker has written {self._mark.kind.name.lower()} {self._mark.n}"
             raise HistoryLost.of(self.session, f"{what}, and others have continued without it")
         self._marked = head.token
@@ -540,6 +540,12 @@ async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaita
     ledger = Ledger(store, session)
     await ledger.refresh()
     return await ledger.steady(lambda: read(ledger))
+
+
+def _is_compacted(row: Row, head: Head) -> bool:
+    """Return whether a compaction has removed or replaced a row, according to the head."""
+    progress = progress_of(head)
+    return row.n < {Kind.FAILURE: progress.first_failure, Kind.DECISION: 0}.get(row.kind, progress.first)
 
 
 def _name_of(head: Head | None) -> tuple[int, str] | None:

@@ -203,7 +203,7 @@ class _Line:
 
     async def of(self, number: int) -> CheckpointRow | None:
         """Return a checkpoint, or the older one that it restores."""
-        while number:
+        while number >= self._ledger.progress.first:
             if number not in self._rows:
                 start = max(0, number + 1 - PAGE)
                 found = await self._ledger.store.rows(

@@ -100,6 +100,14 @@ class Progress:
     """The time of that checkpoint, by which it is recognized: its id may be used again after a deletion."""
     restored: int = 0
     """The latest checkpoint that restores an older one, among those that lead to the latest one; 0 if none does."""
+    first: int = 1
+    """The first turn that is kept; a compaction has removed those before it."""
+    first_failure: int = 0
+    """The first failure that is kept."""
+    holes: int = 0
+    """Number of bodies at the time of the latest compaction: those that nothing needs are removed, and not missed."""
+    swept: int = 0
+    """Number of bodies that this compaction has looked at so far."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -165,6 +173,16 @@ class CheckpointRow:
     """The notes of the turn's beginning, and the differences that later attempts found."""
     attempts: int = 1
     """Number of attempts that the turn took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRow:
+    """The additions to the logs that the first checkpoints of a compacted session need, of those before them.
+
+    It takes the place of the checkpoint before the first turn that is kept.
+    """
+
+    appends: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +335,9 @@ def progress_of(head: Head) -> Progress:
         progress.checkpoint <= progress.turn
         and progress.journal <= progress.calls
         and progress.generation[1] <= progress.calls
+        and 1 <= progress.first <= max(progress.checkpoint, 1)
+        and progress.first_failure <= progress.failures
+        and progress.swept <= progress.holes <= progress.bodies
         and (progress.turn > 0 or progress.open is None)
         and (progress.checkpoint < progress.turn or progress.open is None)
     ):

@@ -10,6 +10,7 @@ from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import read_checkpoint
 from midturn.lease.ledger import consistent
+from midturn.maintenance.compacting import compact
 from midturn.questions import check_by, check_why
 from midturn.record.head import check_id
 from midturn.sessions.background import Background
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from midturn.autogen.edits import State
     from midturn.history.checkpoints import Stored
-    from midturn.lease.ledger import Ledger
+    from midturn.lease.ledger import Ledger, Seen
+    from midturn.maintenance.compacting import Compacted
     from midturn.record.rows import Origin
     from midturn.sessions.turnstile import Turnstile
     from midturn.turns.runner import TurnRunner
@@ -44,6 +46,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
 
     _turnstile: Turnstile
     _options: Options
+    _seen: Seen | None
     _runner: TurnRunner[EventT_co, ResultT_co]
 
     async def fork(
@@ -203,6 +206,30 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         async with self._turnstile.alone(stop_of(None)):
             await self._ledger.refresh()
             return await self._instance.load_given(self._ledger)
+
+    async def compact(self, *, before: int, by: str | None = None, why: str | None = None) -> Compacted:
+        """Remove the turns, checkpoints and calls before a turn, and return what was removed.
+
+        Checkpoints from that turn on stay readable, and so do their turns. What the next turn does never changes. The
+        decisions of people stay, and so do the keys: a key of a removed turn raises :class:`~midturn.NotFound`, and
+        the turn does not run again. ``by`` names the person who decides this. An interrupted call has removed a part;
+        the next one continues.
+
+        Raises:
+            InvalidArgument: ``before`` is not the number of a turn.
+            NotFound: there is no session, or no checkpoint from that turn on.
+            SessionBusy: another worker holds the session for too long.
+        """
+        return await compact(
+            self._ledger.store,
+            self.id,
+            before,
+            by=check_by(by),
+            why=check_why(why),
+            patience=self._options.timeout if self._options.busy == "wait" else 0.0,
+            lease=self._ledger.lease,
+            seen=self._seen,
+        )
 
     async def delete(self, *, by: str | None = None, why: str | None = None) -> bool:
         """Delete the session for good; return whether it existed.

@@ -48,15 +48,25 @@ class SessionReader:
             check_number(last, "last")
         ledger = Ledger(self.store, self.id)
         await ledger.refresh()
-        try:
-            async with ledger.reading():
-                found = await lines(ledger, last, origins=origins)
-            for line in found:
-                async with line.ledger.reading(), aclosing(history(line)) as turns:
-                    async for turn in turns:
-                        yield turn
-        except Changed as changed:  # of what a history shows, only a deletion can remove anything
-            raise changed.reason from None
+        shown = 0
+        while True:
+            first = ledger.progress.first
+            try:
+                async with ledger.reading():
+                    found = await lines(ledger, last, origins=origins and not shown)
+                for line in found:
+                    own = line.ledger is ledger
+                    part = replace(line, start=max(line.start, shown + 1)) if own else line
+                    async with part.ledger.reading(), aclosing(history(part)) as turns:
+                        async for turn in turns:
+                            yield turn
+                            shown = turn.number if own else shown
+            except Changed as changed:
+                await ledger.refresh()
+                if ledger.progress.first == first:  # of what a history shows, only a compaction removes anything
+                    raise changed.reason from None
+            else:
+                return
 
     async def turn(self, number: int) -> StoredTurn:
         """Return one turn, with its calls and the decisions of people.

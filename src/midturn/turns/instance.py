@@ -63,6 +63,10 @@ def _snapshot(tree: Any) -> Any:
     return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
 
 
+def _kept(ledger: Ledger) -> tuple[int, int, int]:
+    return ledger.lives, ledger.progress.holes, ledger.progress.swept
+
+
 def _assign(live: Any, session: str) -> str:
     """Assign a live instance to this session, unless another session runs it; return the session that runs it."""
     known, current = _SESSIONS.get(id(live), (None, session))
@@ -132,8 +136,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
-        self._life = 0
-        """Number of the session that was read, among those that had this id, as the ledger counts them."""
+        self._kept = (0, 0, 0)
+        """Marks of what was read: they change when bodies are removed, and when the id begins anew."""
 
     @property
     def version(self) -> int:
@@ -298,14 +302,14 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if found is not None:
             self._check_version_of(found)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
-        self._life = ledger.lives
+        self._kept = _kept(ledger)
         self._described = None
         return found
 
     def _is_current(self, ledger: Ledger) -> bool:
         progress = ledger.progress
-        known = self.checkpoint, self.archive.stored, self._life
-        return self._known and known == (progress.checkpoint, progress.bodies, ledger.lives)
+        known = self.checkpoint, self.archive.stored, self._kept
+        return self._known and known == (progress.checkpoint, progress.bodies, _kept(ledger))
 
     async def load_given(self, ledger: Ledger) -> int:
         """Load the latest state into the given instance; return the checkpoint. On an error, restore the old state."""

@@ -528,6 +528,13 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
 
     async def _recorded(self, turn: int) -> ResultT_co | None:
         progress = self._ledger.progress
+        if turn < progress.first:
+            raise NotFound(
+                f"turn {turn} of session {self._ledger.session!r} had this key, and a compaction has removed the turn; "
+                "it does not run again",
+                session=self._ledger.session,
+                hint="To run the task again, choose another key.",
+            )
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             is_open = turn == progress.turn and progress.open is not None
