@@ -43,6 +43,7 @@ def test_a_listed_session_has_its_facts(cli, cases):
         "status": "failed",
         "seq": 5,
         "turns": 2,
+        "first_turn": 1,
         "checkpoint": 1,
         "blueprint": "support",
         "version": 1,
