@@ -28,13 +28,13 @@ from midturn.errors import (
 from midturn.history.session_info import status_of
 from midturn.lease.ledger import holder
 from midturn.maintenance import copying
-from midturn.record.head import Write, cursor
+from midturn.record.head import Write
 from midturn.record.rows import BURYING, progress_of
 from midturn.turns.acts import tombstone
 from midturn.versions.blueprint import check_age
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
@@ -49,8 +49,6 @@ is damaged or only half copied. ``not archived``: it could not be copied to the 
 
 PAGE = 500
 """Number of sessions that are listed at once."""
-STORED: tuple[Status, ...] = ("idle", "running", "waiting", "failed", "cancelled")
-"""Statuses of the sessions that a store lists without being asked for deleted ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +98,10 @@ class Rule:
         if self.keep_last is not None:
             yield f"not among the last {self.keep_last}"
 
-    def asks_for(self, status: Status) -> bool:
-        """Return whether sessions with this stored status can match."""
-        return not self.status or status in self.status or (status == "running" and "interrupted" in self.status)
+    @property
+    def stored(self) -> Collection[Status | None]:
+        """Return the statuses with which a store lists the sessions that can match; ``None`` lists all."""
+        return {None} if not self.status else {"running" if word == "interrupted" else word for word in self.status}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +149,12 @@ async def choose(store: Store, rule: Rule) -> list[Chosen]:
 
 
 async def _heads(store: Store, rule: Rule) -> AsyncGenerator[Head, None]:
-    for status in filter(rule.asks_for, STORED):
+    for status in rule.stored:
         after = ""
-        while page := await store.heads(
-            after=after, limit=PAGE, prefix=rule.prefix, status=status, labels=rule.labels, order="updated"
-        ):
+        while page := await store.heads(after=after, limit=PAGE, prefix=rule.prefix, status=status, labels=rule.labels):
             for head in page:
                 yield head
-            after = cursor(page[-1])
+            after = page[-1].session
 
 
 def _chosen(head: Head, rule: Rule) -> Chosen | None:  # noqa: PLR0911 - one for each reason
