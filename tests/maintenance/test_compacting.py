@@ -214,7 +214,7 @@ async def test_a_worker_whose_last_turn_was_removed_has_lost_no_history(pair):
         await store.session("case", agents()[0]).run(task="of another worker")
     for before in (last + 1, last + 2):  # the row of its turn is replaced, and then gone
         await store.session("case").compact(before=before)
-        await live.run(task="and it goes on")
+        await live.run(task="and it continues")
 
 
 @pytest.mark.fault("F34")

@@ -274,7 +274,7 @@ async def test_a_pruning_that_is_killed_in_the_middle_continues(meddling, moment
 
 @pytest.mark.fault("F34")
 async def test_pruning_beside_workers_deletes_no_accepted_input(tmp_path):
-    """Whoever was told that a turn is done finds it, or finds that the session was deleted after it."""
+    """Find every turn that was reported as done, or find that the session was deleted after it."""
     async with midturn.open(store_url("sqlite", tmp_path / "store")) as store:
         factory, _ = agents()
         for number in range(12):
