@@ -71,6 +71,8 @@ async def test_a_rewind_into_turns_that_were_left_behind_marks_the_line_that_it_
     assert [by for _, _, by in await origins(case)] == [None, None, 6, 6, 6, None]
     await case.rewind(5)  # 7: back on the line of 4, which had left 2 and 3 behind
     assert [by for _, _, by in await origins(case)] == [None, 4, 4, None, None, 7, None]
+    await case.rewind(4)  # 8: a rewind itself
+    assert [by for _, _, by in await origins(case)] == [None, 4, 4, None, 8, 8, 8, None]
 
 
 async def test_who_rewound_and_why_is_in_the_history(store):
@@ -296,6 +298,16 @@ async def test_an_edit_that_breaks_the_state_is_refused_and_nothing_changes(stor
         await case.edit(change, by="ann")
     assert (await store.store.head("case")).seq == head.seq
     assert said(await case.run(task="four")) == await expected("one", "two", "three", "four")
+
+
+async def test_an_edit_that_does_not_fit_a_live_agent_that_is_given_is_refused_too(memory):
+    case = memory.session("case", assistant())
+    await case.run(task="one")
+    with pytest.raises(midturn.StateInvalid) as caught:
+        await case.edit(lambda state: state.edit(lambda tree: {"state": {}}))
+    assert caught.value.session == "case"
+    assert (await memory.info("case")).turns == 1
+    assert said(await case.run(task="two")) == await expected("one", "two")
 
 
 async def test_an_edit_needs_a_function_and_a_checkpoint(memory):

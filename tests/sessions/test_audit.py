@@ -65,6 +65,20 @@ async def test_a_session_that_nobody_names_a_person_for_is_deleted_too(store):
     assert not await store.delete("absent")
 
 
+async def test_of_one_session_only_what_was_done_since_a_time_is_told(store):
+    case = store.session("case", assistant)
+    await case.run(task="one")
+    for name in ("ann", "bob", "cid"):
+        await case.rewind(1, by=name)
+    entries = [each async for each in store.audit("case")]
+    assert [each.by for each in entries] == ["ann", "bob", "cid"]
+    for since in (each.at for each in entries):
+        told = [each async for each in store.audit("case", since=since)]
+        assert told == [each for each in entries if each.at >= since]
+    after = entries[-1].at + timedelta(milliseconds=1)
+    assert [each async for each in store.audit("case", since=after)] == []
+
+
 async def test_the_trail_of_all_sessions_begins_with_the_latest_change_and_stops_in_time(store):
     for name in ("a", "b", "c"):
         await store.session(name, assistant, labels={"name": name}).run(task="one")

@@ -141,7 +141,7 @@ def test_only_the_call_that_goes_with_a_result_is_dropped_though_its_id_occurs_a
 
 
 async def test_a_swarm_knows_whose_turn_it_is_when_the_handover_is_dropped(store, world):
-    build = swarm(world, hands=[("ann", "bob")])
+    build = swarm(world, hands=[("ann", "bob")], limit=2)
     state = (await ran(store, build)).drop_message("Transferred to bob")
     _, result = await go_on(store, state, build, world)
     assert sources(result)[1] == "bob"
