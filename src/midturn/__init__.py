@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from midturn.errors import TurnFailed as TurnFailed
     from midturn.errors import TurnTimeout as TurnTimeout
     from midturn.errors import UnknownVersion as UnknownVersion
+    from midturn.history.audit import AuditEntry as AuditEntry
     from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
     from midturn.history.diff import AgentChange as AgentChange
@@ -42,8 +43,14 @@ if TYPE_CHECKING:
     from midturn.history.diff import StateDiff as StateDiff
     from midturn.history.diff import TurnChange as TurnChange
     from midturn.history.diff import ValueChange as ValueChange
+    from midturn.history.lineage import Lineage as Lineage
+    from midturn.history.lineage import Relative as Relative
+    from midturn.history.session_info import Deletion as Deletion
     from midturn.history.session_info import Fork as Fork
     from midturn.history.session_info import SessionInfo as SessionInfo
+    from midturn.maintenance.compacting import Compacted as Compacted
+    from midturn.maintenance.pruning import PruneReport as PruneReport
+    from midturn.maintenance.pruning import Skipped as Skipped
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
@@ -75,10 +82,14 @@ _MODULES = {
         "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted "
         "StateInvalid StoreFull StoreUnavailable TurnFailed TurnTimeout UnknownVersion"
     ),
+    "history.audit": "AuditEntry",
     "history.calls": "Call",
     "history.checkpoints": "Checkpoint",
     "history.diff": "AgentChange CheckpointName ConversationChange MessageChange StateDiff TurnChange ValueChange",
-    "history.session_info": "Fork SessionInfo",
+    "history.lineage": "Lineage Relative",
+    "history.session_info": "Deletion Fork SessionInfo",
+    "maintenance.compacting": "Compacted",
+    "maintenance.pruning": "PruneReport Skipped",
     "questions": "Decision Question Waiting",
     "sessions.export": "Export export",
     "sessions.opening": "OpenStore open",

@@ -227,6 +227,11 @@ class View(Protocol):
         """Return the agents and tools that the migration has renamed, removed, added or changed."""
         ...
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether a value is left open, which only a newly built instance has: see :meth:`Framework.fill`."""
+        ...
+
     def check(self) -> None:
         """Check that the migrated state is a valid state.
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_BY = 200
 """Number of characters in the name of a person who decides."""
+MAX_WHY = 2000
+"""Number of characters in the reason of a decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,8 @@ class Decision:
     """The answer that somebody gave to a question, or a decision about the turn itself.
 
     Its kind is that of the question. ``discard`` gave the turn up. ``diverged`` let the turn continue although its
-    recorded calls do not fit the code.
+    recorded calls do not fit the code. An act on the session itself has the kind of the act, such as ``rewind``, and
+    what it is about as its arguments.
     """
 
     question: str
@@ -56,12 +59,15 @@ class Decision:
     """The arguments that the answer gave instead."""
     by: str | None = None
     """The person who answered, as given by the caller."""
+    why: str | None = None
+    """The reason, as given by the caller."""
     at: datetime
 
     def __str__(self) -> str:
         changed = "" if self.changed is None else f", with {readable(self.changed)}"
         by = "" if self.by is None else f" ({visible(self.by)})"
-        return f"{self.question} {visible(self.answer)}{changed}{by}"
+        why = "" if self.why is None else f": {visible(self.why)}"
+        return f"{self.question} {visible(self.answer)}{changed}{by}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,20 @@ def check_by(by: str | None) -> str:
         raise InvalidArgument(f"must be a string of 1 to {MAX_BY} characters", path="by")
     check_argument(by, "by")
     return by
+
+
+def check_why(why: str | None) -> str:
+    """Return the reason of a decision; an empty string if no reason is given.
+
+    Raises:
+        InvalidArgument: ``why`` is not a text.
+    """
+    if why is None:
+        return ""
+    if not isinstance(why, str) or len(why) > MAX_WHY:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"must be a string of up to {MAX_WHY} characters", path="why")
+    check_argument(why, "why")
+    return why
 
 
 def decided(answer: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ class Store(Protocol):
 
         Raises:
             Conflict: the session's head is not the one that the writer saw (``write.follows(head)``), or a row already
-                exists. Nothing was written.
+                exists that the write does not remove. Nothing was written.
             SessionDeleted: the session is deleted. Nothing was written.
             StoreFull: no space is left. Nothing was written.
             OutcomeUnknown: the write was interrupted. Its outcome is final before the next ``head()`` of the same
@@ -96,11 +96,19 @@ class Store(Protocol):
         """
         ...
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         """Remove the rows, labels and data for good, free their space, and return whether there was anything to delete.
 
-        A head with the status ``deleted`` remains. The lease does not prevent a deletion: the owner's next write is
-        rejected.
+        A head with the status ``deleted`` remains, and keeps the given ``data``. A deleted session does not change. The
+        lease does not prevent a deletion: the owner's next write is rejected.
+        """
+        ...
+
+    async def forget(self, session: str) -> bool:
+        """Remove the head of a deleted session, so that its id can be used anew; return whether there was one.
+
+        Raises:
+            Conflict: the session is not deleted. Nothing changed.
         """
         ...
 

@@ -292,3 +292,41 @@ def test_magentic_teams(zygote, spec, ops, kind):
 @cases(st.one_of(round_robins(nested, 2), selectors(nested)), 10)
 def test_teams_in_teams(zygote, spec, ops, kind):
     check(zygote, spec, ops, kind, beyond="Task list cannot be empty")
+
+
+@cases(
+    st.one_of(agents, societies, round_robins(agents), selectors(agents, repeat=flag), swarms("members", humans)), 15
+)
+def test_the_same_inputs_lead_to_the_same_states_after_a_rewind(zygote, spec, ops, kind):
+    """A model answers what it has answered then, because that follows from what it is shown."""
+    runs = [op for op in ops if "run" in op]
+    said = restarted(zygote, spec, runs, kind)
+    done = next((number for number, turn in enumerate(said) if "error" in turn), len(said))
+    if done < 2:
+        event("a turn failed")
+        return
+    back = 1 + len(json.dumps(spec)) % (done - 1)
+    first, rewound, again = _parted(
+        restarted(zygote, spec, [*runs[:done], {"rewind": back}, *runs[back:done]], kind), done
+    )
+    assert (first, rewound) == (said[:done], done + 1)
+    assert again == said[back:done]
+    event(f"back by {done - back}")
+
+
+def _parted(answers, at):
+    return answers[:at], answers[at], answers[at + 1 :]
+
+
+@cases(
+    st.one_of(agents, societies, round_robins(agents), selectors(agents), graphs(plain, cyclic=True), magentics()),
+    15,
+    first=TASKS,
+)
+def test_a_session_that_is_compacted_after_each_turn_goes_on_as_if_it_were_not(zygote, spec, ops, kind):
+    turns = [op for op in ops if "run" in op]
+    if races(spec):
+        return
+    one = restarted(zygote, spec, turns, kind)
+    other = restarted(zygote, spec, [each for op in turns for each in (op, {"compact": True})], kind)
+    assert other == one

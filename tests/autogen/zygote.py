@@ -13,6 +13,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from contextlib import suppress
 from copy import deepcopy
 
 from autogen_core.tools import StaticWorkbench
@@ -112,6 +113,11 @@ async def durable(request):
         for op in request["ops"]:
             if "run" in op:
                 answers.append(await turn(case, task_of(op["run"], request["spec"])))
+            elif "rewind" in op:
+                answers.append(await store.session("case").rewind(op["rewind"]))
+            elif "compact" in op:
+                with suppress(midturn.NotFound):  # there is no checkpoint yet
+                    await case.compact(before=(await store.info("case")).checkpoint or 1)
             elif made:
                 made[-1].set_external(op["set"])
             else:  # in a process of its own, between two that run turns

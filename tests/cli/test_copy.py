@@ -193,9 +193,9 @@ write = copying._Transfer._write
 
 left = int(sys.argv[1])
 
-async def told(self, rows, **options):
+async def told(self, rows, removes, **options):
     global left
-    head = await write(self, rows, **options)
+    head = await write(self, rows, removes, **options)
     left -= 1
     if not left:
         print("w", end="", flush=True)

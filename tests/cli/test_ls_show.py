@@ -43,10 +43,12 @@ def test_a_listed_session_has_its_facts(cli, cases):
         "status": "failed",
         "seq": 5,
         "turns": 2,
+        "first_turn": 1,
         "checkpoint": 1,
         "blueprint": "support",
         "version": 1,
         "forked_from": None,
+        "deleted": None,
         "problem": None,
         "labels": {"team": "legal", "vip": "yes"},
         "owner": None,
@@ -127,7 +129,7 @@ def test_json_of_a_turn_has_its_messages_as_autogen_dumped_them(cli):
     assert turn["session"] == "case-42"
     assert turn["usage"] == answer["usage"]
     assert cli("show", "case-42", "--json").json["history"] == [
-        {name: value for name, value in turn.items() if name not in ("session", "beside", "calls", "questions")}
+        {name: value for name, value in turn.items() if name not in ("beside", "calls", "questions")}
     ]
 
 

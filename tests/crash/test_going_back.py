@@ -189,7 +189,7 @@ def test_a_deleted_session_stays_deleted_and_is_lost_history_when_a_backup_bring
     driver = Driver(worker)
     assert driver.run()["is"] == "done"
     operator.back_up("alive")
-    worker.tell({"delete": True})
+    worker.tell({"act": "delete"})
     assert driver.hear()["was"]
     assert driver.run()["kind"] == "SessionDeleted"
     operator.bring_back("alive")

@@ -210,7 +210,7 @@ def test_a_worker_killed_at_any_point_of_a_deletion_leaves_all_or_nothing(worker
             request = {"url": url, "session": f"{point} {n}", "lease": 3600.0}
             workers(**request, steps=STEPS).rest()
             before = read(url, request["session"])
-            worker = workers(**request, steps=[{"delete": True}], fault={"point": point, "n": n, "from": "steps"})
+            worker = workers(**request, steps=[{"act": "delete"}], fault={"point": point, "n": n, "from": "steps"})
             worker.rest()
             strikes[point] += not worker.ended
             after = workers(**request)
@@ -220,7 +220,7 @@ def test_a_worker_killed_at_any_point_of_a_deletion_leaves_all_or_nothing(worker
             if status != "deleted":
                 assert not worker.all("done"), "the deletion was acknowledged"
                 assert read(url, request["session"]) == before
-            workers(**request, steps=[{"delete": True}]).rest()
+            workers(**request, steps=[{"act": "delete"}]).rest()
             late = workers(**request, steps=[STEPS[0]])
             late.rest()
             assert [said["kind"] for said in late.all("error")] == ["SessionDeleted"]
@@ -243,7 +243,9 @@ def follow(worker, steps):
 def uninterrupted(reading):
     """Return what does not differ between two runs."""
     turns, state = reading
-    return [same(asdict(turn) | {"started": 0, "ended": 0, "attempts": 0}) for turn in turns], same(state)
+    return [same(asdict(turn) | {"session": "", "started": 0, "ended": 0, "attempts": 0}) for turn in turns], same(
+        state
+    )
 
 
 def same(value):

@@ -395,6 +395,21 @@ async def go(case, step):
     return await case.resume()
 
 
+async def forked(case, to, **rest):
+    """Fork the session."""
+    return (await case.fork(to, **rest)).id
+
+
+ACTS = {
+    "delete": lambda case, **rest: case.delete(**rest),
+    "rewind": lambda case, to, **rest: case.rewind(to, **rest),
+    "edit": lambda case, said, instead, **rest: case.edit(lambda state: state.correct(said, instead), **rest),
+    "fork": forked,
+    "reset": lambda case, **rest: case.reset(**rest),
+}
+"""The acts of a person on a session."""
+
+
 async def take(channel, case, step, faults, settles=None):
     """Take one step, and acknowledge it."""
     if "space" in step:
@@ -402,8 +417,8 @@ async def take(channel, case, step, faults, settles=None):
         return
     faults.armed = faults.armed or "arm" in step
     try:
-        if "delete" in step:
-            channel.say("done", was=await case.delete(), step=step)
+        if "act" in step:
+            channel.say("done", was=await ACTS[step["act"]](case, **step.get("with", {})), step=step)
             return
         try:
             result = await go(case, step)

@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,19 @@ async def test_agents(page):
     turns = [turn async for turn in names["store"].session("case-42").history()]
     assert [turn.version for turn in turns] == [1, 2, 3]
     assert [turn.drift[0] for turn in turns[1:]] == ["migrated from version 1 to 2", "migrated from version 2 to 3"]
+
+
+def orders(messages):
+    """The last order that anybody has named."""
+    named = re.findall(r"A[0-9]+", " ".join(str(message.content) for message in messages))
+    return f"Your order is {named[-1]}."
+
+
+async def test_a_correction(page):
+    names = await page("correct-a-case.md", model=model(orders), timedelta=timedelta)
+    assert (await names["store"].info("case-42")).status == "deleted"
+
+
+async def test_another_way(page):
+    names = await page("try-another-way.md", model=model(orders))
+    assert [turn.number async for turn in names["case"].history()] == [1, 2]

@@ -326,15 +326,23 @@ class Listener:
 LISTENER = Listener()
 
 
+def nameless(turn):
+    """A turn as it is in a session of any name."""
+    return replace(turn, session="")
+
+
 def readers(store, session):
     """Those that change nothing, by name."""
     case = store.session(session, clerk, timeout=0.01)
 
     async def history():
-        return [turn async for turn in case.history()]
+        return [nameless(turn) async for turn in case.history()]
 
     async def last():
-        return [turn async for turn in case.history(last=2)]
+        return [nameless(turn) async for turn in case.history(last=2)]
+
+    async def turn(number):
+        return nameless(await case.turn(number))
 
     async def listed():
         return [(info.id, info.problem) async for info in store.sessions(prefix=session)]
@@ -355,11 +363,15 @@ def readers(store, session):
     }
     for n in range(1, 5):
         found |= {
-            f"turn({n})": lambda n=n: case.turn(n),
+            f"turn({n})": lambda n=n: turn(n),
             f"at({n}).tree": lambda n=n: case.at(n).tree(),
             f"at({n}).fingerprint": lambda n=n: case.at(n).fingerprint(),
         }
     return found
+
+
+async def everything(generator):
+    return [item async for item in generator]
 
 
 def users(store, elsewhere, session):
@@ -372,6 +384,9 @@ def users(store, elsewhere, session):
         "copy": lambda: copy_session(store.store, elsewhere.store, session, on_write=lambda _: None),
         "copy again": lambda: copy_session(store.store, elsewhere.store, session, on_write=lambda _: None),
         "fork": lambda: case.fork(f"{session} fork", at=1),
+        "history with its origins": lambda: everything(store.session(f"{session} fork").history(origins=True)),
+        "lineage": lambda: store.lineage(session),
+        "audit": lambda: everything(store.audit(session)),
         "migrate": lambda: MigrationRun(store.store, blueprint, AutoGen(), run="r", dry_run=True, adopt=True)(session),
         "rollback": lambda: RollbackRun(store.store, run="r", dry_run=True)(session),
         "run with a known key": lambda: case.run(task=f"look at it: {LONG}", key="k1"),
@@ -380,5 +395,7 @@ def users(store, elsewhere, session):
         "run": lambda: case.run(task="look once more"),
         "save": lambda: store.session(session).save({"state": {}}, origin="import"),
         "discard": case.discard,
+        "edit": lambda: store.session(session).edit(lambda state: state),
+        "rewind": lambda: case.rewind(1),
         "delete": case.delete,
     }

@@ -317,14 +317,12 @@ async def test_what_an_agent_changes_in_itself_during_a_turn_stays_changed(memor
     assert agent._pool == [first, backup, backup]
 
 
-async def test_a_fork_is_of_the_version_of_its_checkpoint_and_may_begin_with_nothing(memory):
+async def test_a_fork_is_of_the_version_of_its_checkpoint(memory):
     factory = Desk()
     await memory.session("case", midturn.Blueprint("desk", factory)).run(task="one")
     newer = memory.session("case", midturn.Blueprint("desk", factory, version=2))
     with pytest.raises(midturn.MissingMigration):
         await (await newer.fork("other", at=1)).run(task="two")
-    empty = await newer.fork("empty", at=0)
-    assert (await empty.run(task="one")).turn == 1
 
 
 async def test_a_call_that_is_cancelled_as_it_is_recorded_holds_up_nobody(memory):

@@ -11,7 +11,7 @@ from tools.servers.shared import store_url
 import midturn
 from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, SessionDeleted, StateInvalid
 from midturn.maintenance import copying
-from midturn.record.head import Kind, Row, Write
+from midturn.record.head import Kind, Removal, Row, Write
 from midturn.record.rows import encode_record, progress_of
 
 PAIRS = ["file sqlite", "sqlite file", "sqlite postgres", "postgres redis", "redis file"]
@@ -264,15 +264,15 @@ async def test_calls_are_copied_and_those_that_the_source_has_removed_are_remove
     monkeypatch.setattr(copying, "CHUNK", chunk)
     await fill(source)
     await add(source, [call(n) for n in range(300)])
-    await add(source, prune=FIRST + 200)
+    await add(source, removes=(Removal(Kind.CALL, 0, FIRST + 200),))
     assert await transfer(source, target) == "copied"
     assert await content(target) == await content(source)
     assert await transfer(source, target) == "unchanged"
     for prune, rows in [(250, []), (250, [call(300)]), (301, []), (301, [call(301)])]:
-        await add(source, rows, prune=FIRST + prune)
+        await add(source, rows, removes=(Removal(Kind.CALL, 0, FIRST + prune),))
         assert await transfer(source, target) == "copied"
         assert await content(target) == await content(source)
-    await add(source, prune=FIRST + 302)
+    await add(source, removes=(Removal(Kind.CALL, 0, FIRST + 302),))
     await transfer(source, target)
     for task in ("third", "fourth", "fifth"):  # each may remove calls of those before it
         await source.session("case", agents()[0]).run(task=task)
@@ -289,7 +289,7 @@ async def test_a_half_copy_is_finished_after_its_source_was_pruned(both, monkeyp
     total = len((await content(source))[3])
     await die_after(total - 3, source, target)
     assert await target.store.rows("case", Kind.CALL, start=FIRST)
-    await add(source, prune=FIRST + 8)
+    await add(source, removes=(Removal(Kind.CALL, 0, FIRST + 8),))
     assert await transfer(source, target) == "copied"
     assert await content(target) == await content(source)
 
@@ -299,7 +299,7 @@ async def test_a_session_comes_back_whose_calls_were_removed_elsewhere(both):
     await fill(source)
     await add(source, [call(1), call(2)])
     await transfer(source, target)
-    await add(target, [Row(kind=Kind.KEY, n=7, data=b"{}"), call(3)], prune=FIRST + 3)
+    await add(target, [Row(kind=Kind.KEY, n=7, data=b"{}"), call(3)], removes=(Removal(Kind.CALL, 0, FIRST + 3),))
     assert await transfer(target, source) == "copied"
     assert await content(target) == await content(source)
 
@@ -308,7 +308,7 @@ async def test_a_session_comes_back_whose_calls_were_removed_elsewhere(both):
 async def test_calls_of_the_copy_itself_are_kept(both, here, there):
     source, target = both
     await fill(source)
-    await add(source, prune=FIRST)
+    await add(source, removes=(Removal(Kind.CALL, 0, FIRST),))
     await transfer(source, target)
     await add(source, [call(n) for n in here])
     await add(target, [call(n) for n in there])
@@ -585,9 +585,10 @@ async def test_a_destination_in_use_is_busy(both):
 async def test_a_deleted_session_stays_deleted(pair):
     source, target = pair
     await fill(source)
-    await source.delete("case")
+    await source.store.delete("case", data=b'{"v":1}')
     assert await transfer(source, target) == "deletion"
-    assert (await target.store.head("case")).status == "deleted"
+    head = await target.store.head("case")
+    assert (head.status, head.data) == ("deleted", b'{"v":1}')
     assert await transfer(source, target) == "unchanged"
     with pytest.raises(SessionDeleted):
         await target.session("case", agents()[0]).run(task="one")
@@ -598,12 +599,12 @@ async def test_a_deletion_that_was_cut_off_is_gone_on_with(both):
     await fill(source)
     await source.delete("case")
 
-    async def delete(session):
+    async def delete(session, *, data):
         raise Died
 
     with pytest.raises(Died):
         await transfer(source, Wrapped(target.store, delete=delete))
-    with pytest.raises(StateInvalid, match="only half copied; finish it: midturn copy SRC_URL DST_URL --all"):
+    with pytest.raises(StateInvalid, match="only half deleted; finish it: midturn rm case"):
         await target.session("case", agents()[0]).run(task="one")
     assert await transfer(source, target) == "deletion"
     assert (await target.store.head("case")).status == "deleted"

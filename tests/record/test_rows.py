@@ -11,12 +11,14 @@ from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record.head import FORMAT, Kind, Row
 from midturn.record.packing import Append
 from midturn.record.rows import (
+    BaseRow,
     CallRow,
     CheckpointRow,
     DecisionRow,
     FailureRow,
     KeyRow,
     Progress,
+    Tombstone,
     TurnRow,
     decode_appends,
     decode_record,
@@ -34,12 +36,20 @@ SMALLEST = {
     DecisionRow: DecisionRow(turn=1, question="May it?", kind="human", answer="yes", at=2.5),
     FailureRow: FailureRow(turn=1, status="failed", error="", at=3.5),
     KeyRow: KeyRow(key="k", turn=1, task="ab"),
+    BaseRow: BaseRow(),
+    Tombstone: Tombstone(),
 }
 FULL = {
+    BaseRow: BaseRow(appends=[[0, 2, [5, 6]]]),
+    Tombstone: Tombstone(by="ann@desk", why="prune: unchanged for 90 days"),
     Progress: Progress(
         turn=3,
         checkpoint=2,
         bodies=17,
+        first=2,
+        first_failure=1,
+        holes=15,
+        swept=9,
         logs=2,
         failures=1,
         calls=9,
@@ -54,6 +64,8 @@ FULL = {
         version=2,
         forked_from="case-41",
         forked_at=7,
+        forked_when=2.5,
+        restored=2,
     ),
     TurnRow: TurnRow(
         blueprint="support",
@@ -88,6 +100,7 @@ FULL = {
         drift=["prompt of ann changed"],
         run="support-v3",
         restores=2,
+        restored=1,
     ),
     CallRow: CallRow(
         path="participants/ann/workbench",
@@ -115,10 +128,14 @@ FULL = {
         answer="approve",
         changed={"order": "C3"},
         by="ann@desk",
+        why="the customer has called",
         at=2.5,
     ),
     FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff", calls=[{"path": "tools"}]),
+    Tombstone: Tombstone(
+        by="ann@desk", why="the customer has asked for it", forked_from="case-41", forked_at=7, forked_when=2.5
+    ),
 }
 CLASSES = list(FULL)
 EVERY = [*SMALLEST.values(), *FULL.values()]
@@ -150,7 +167,7 @@ def test_the_bytes_of_a_checkpoint_are_these():
     assert encode_record(FULL[CheckpointRow]) == (
         b'{"v":1,"parent":1,"skeleton":9,"spans":[[0,4],[1,2]],"appends":[[0,2,[5,6]]],"bodies":12,"at":2.5,"origin":"import",'
         b'"blueprint":"support","version":3,"fingerprint":7,"drift":["prompt of ann changed"],"run":"support-v3",'
-        b'"restores":2,'
+        b'"restores":2,"restored":1,'
         b'"messages":[4,6],"stop_reason":"max turns","usage":[10,2],'
         b'"calls":[3,5],"notes":["asked again"],"attempts":3}'
     )

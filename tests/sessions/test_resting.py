@@ -137,6 +137,16 @@ async def test_discarding_a_turn_ends_its_rest(memory):
     assert (await case.run(task="hello")).waiting
 
 
+async def test_a_rewind_that_gives_a_turn_up_ends_its_rest(memory):
+    before = asyncio.all_tasks()
+    case = memory.session("case", talk())
+    assert await case.reset() == 1
+    await case.run(task="hi")
+    assert await case.rewind(1, discard=True) == 3
+    assert asyncio.all_tasks() == before
+    assert (await case.run(task="hello")).waiting
+
+
 async def test_the_time_for_which_a_turn_rests_does_not_count_for_it(memory, monkeypatch):
     rest = 0.0
     clock = journals.time.monotonic

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import midturn
-from midturn.record.head import Kind
 from midturn.store import matching
 from midturn.stores import registry
 
@@ -40,27 +39,34 @@ class DictStore:
     async def write(self, write):
         async with self.lock:
             old, rows = self.sessions.get(write.session, (None, {}))
+            kept = {at: rows[at] for at in write.left(rows)}
             new = {(row.kind, row.n): row for row in write.rows}
             if old and old.status == "deleted":
                 raise midturn.SessionDeleted.of(write.session)
-            if not write.follows(old) or rows.keys() & new.keys() or len(new) < len(write.rows):
+            if not write.follows(old) or kept.keys() & new.keys() or len(new) < len(write.rows):
                 raise midturn.Conflict.of(write.session)
             head = write.head(now=time.time(), created=old.created if old else time.time())
-            kept = {at: row for at, row in (rows | new).items() if at[0] is not Kind.CALL or at[1] >= write.prune}
-            self.sessions[write.session] = head, kept
+            self.sessions[write.session] = head, kept | new
             return head
 
     async def rows(self, session, kind, *, start=0, stop=None):
         _, rows = self.sessions.get(session, (None, {}))
         return [rows[at] for at in sorted(rows) if at[0] is kind and start <= at[1] and (stop is None or at[1] < stop)]
 
-    async def delete(self, session):
+    async def delete(self, session, *, data=b""):
         async with self.lock:
             head, _ = self.sessions.get(session, (None, {}))
             if head is None or head.status == "deleted":
                 return False
-            self.sessions[session] = head.deleted(now=time.time()), {}
+            self.sessions[session] = head.deleted(now=time.time(), data=data), {}
             return True
+
+    async def forget(self, session):
+        async with self.lock:
+            head, _ = self.sessions.get(session, (None, {}))
+            if head is not None and head.status != "deleted":
+                raise midturn.Conflict.of(session)
+            return self.sessions.pop(session, None) is not None
 
     async def close(self):
         self.closed = True
@@ -106,3 +112,20 @@ async def test_an_agent_runs_on_it_and_is_finished_by_another_handle(open_again)
         assert await store.delete("case")
         assert [case.id async for case in store.sessions()] == []
     assert model.seen
+
+
+async def test_its_sessions_are_pruned_and_compacted_and_their_ids_used_anew(open_again):
+    from cast import agents, numbers
+
+    async with open_again() as store:
+        for name in ("case", "other"):
+            for task in ("one", "two", "three"):
+                await store.session(name, agents()[0]).run(task=task)
+        assert (await store.session("case").compact(before=3)).turns == 2
+        assert (await store.prune(prefix="o", dry_run=True)).deleted == ["other"]
+        assert (await store.prune(prefix="o")).deleted == ["other"]
+    async with open_again() as store:
+        assert await numbers(store.session("case")) == [(3, "done")]
+        await store.session("case", agents()[0]).run(task="four")
+        await store.session("other", agents()[0], reuse=True).run(task="anew")
+        assert await numbers(store.session("other")) == [(1, "done")]

@@ -422,8 +422,8 @@ async def test_writers_that_gave_up_do_not_use_up_the_servers_connections(server
         shipped = (
             "SELECT proname FROM pg_proc WHERE pronamespace = %s::regnamespace AND 'lock_timeout=5s' = ANY (proconfig)"
         )
-        assert sorted(server.execute(shipped, schema)) == [("bury",), ("write",)]
-        for function in ("write", "bury"):
+        assert sorted(server.execute(shipped, schema)) == [("bury",), ("forget",), ("write",)]
+        for function in ("write", "bury", "forget"):
             server.execute(f"ALTER FUNCTION {schema}.{function} SET lock_timeout = '200ms'")
         with psycopg.connect(server.url) as lock:
             lock.execute(f"LOCK TABLE {schema}.heads")

@@ -10,7 +10,7 @@ import midturn
 from midturn.errors import InvalidArgument, StoreUnavailable
 from midturn.record.head import Kind
 from midturn.stores.postgres.store import PostgresStore
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 
 pytestmark = [pytest.mark.fault("F29"), pytest.mark.xdist_group("postgres owners")]
 
@@ -95,7 +95,7 @@ async def use(url):
         await store.write(a_write(labels={"a": "b"}, rows=[a_row(1)]))
         for seq in range(1, 9):  # after some times, statements are prepared
             await store.write(a_write(seq=seq, rows=[a_row(seq + 1)]))
-        await store.write(a_write(seq=9, prune=3))
+        await store.write(a_write(seq=9, removes=[a_removal(3)]))
         async with store.transaction() as transaction:
             await transaction.write(a_write(seq=10, rows=[a_row(20)]))
         assert [row.n for row in await store.rows("case-42", Kind.BODY, start=9)] == [9, 20]

@@ -16,7 +16,7 @@ from midturn.record.head import Kind
 from midturn.stores import privacy
 from midturn.stores.files import store as file_store
 from midturn.stores.registry import open_store
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 
 pytestmark = [pytest.mark.fault("F30"), pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")]
 
@@ -24,7 +24,7 @@ WORK = """
 import asyncio, os, sys
 from midturn.stores.files import store as file_store
 from midturn.stores.registry import open_store
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 from midturn.record.head import Kind
 
 file_store.WASTE = 100
@@ -32,7 +32,7 @@ file_store.WASTE = 100
 async def work(url):
     store = await open_store(url)
     await store.write(a_write(rows=[a_row(n, b'"' + b"x" * 999 + b'"', kind=Kind.CALL) for n in range(1, 9)]))
-    await store.write(a_write(seq=1, prune=9))
+    await store.write(a_write(seq=1, removes=[a_removal(9)]))
     await store.delete("case-42")
     await store.close()
 
@@ -86,7 +86,7 @@ async def test_a_directory_of_sessions_is_for_its_owner(tmp_path, umask, monkeyp
     store = await open_store(url_of("file", tmp_path))
     await store.write(a_write(rows=[a_row(n, b'"' + b"x" * 999 + b'"', kind=Kind.CALL) for n in range(1, 9)]))
     written = modes(tmp_path)
-    await store.write(a_write(seq=1, prune=9))
+    await store.write(a_write(seq=1, removes=[a_removal(9)]))
     rewritten = modes(tmp_path)
     await store.delete("case-42")
     deleted = modes(tmp_path)

@@ -16,7 +16,7 @@ from midturn.record.head import Kind
 from midturn.stores.files import store as files
 from midturn.stores.files.format import name_of
 from midturn.stores.files.store import FileStore
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 from midturn.testing.subject import snapshot
 
 LARGE = b'"' + b"x" * 30_000 + b'"'
@@ -62,7 +62,9 @@ async def calls_and_rows(store, calls=6):
 async def test_a_file_is_written_anew_without_the_calls_that_are_gone(store, root, file):
     seq = await calls_and_rows(store)
     assert file.stat().st_size > 6 * 30_000
-    await store.write(a_write(seq=seq, prune=5, labels={"now": "less"}, rows=[a_row(99)], data=b"\0\xff"))
+    await store.write(
+        a_write(seq=seq, removes=[a_removal(5)], labels={"now": "less"}, rows=[a_row(99)], data=b"\0\xff")
+    )
     after = await snapshot(store, "case-42")
     assert file.stat().st_size < 40_000
     assert b'"kept":true' in file.read_bytes()
@@ -75,17 +77,17 @@ async def test_a_file_is_written_anew_without_the_calls_that_are_gone(store, roo
         assert [head.labels for head in await other.heads()] == [{"now": "less"}]
         written = await other.write(a_write(seq=seq + 1, rows=[call(6)]))
     assert (await snapshot(store, "case-42"))[0].token == written.token
-    await store.write(a_write(seq=seq + 2, prune=7))
+    await store.write(a_write(seq=seq + 2, removes=[a_removal(7)]))
     assert len((await snapshot(store, "case-42"))[1]) == 6 + 6 + 1
 
 
 async def test_a_file_without_much_waste_only_grows(store, file):
     await store.write(a_write(rows=[a_row(1, LARGE * 4), call(1), call(2)]))
     before = file.read_bytes()
-    await store.write(a_write(seq=1, prune=3))
+    await store.write(a_write(seq=1, removes=[a_removal(3)]))
     assert file.read_bytes().startswith(before)
     await store.write(a_write("small", rows=[call(n, b"[]") for n in range(9)]))
-    await store.write(a_write("small", seq=1, prune=9))
+    await store.write(a_write("small", seq=1, removes=[a_removal(9)]))
     assert b'"kept"' not in file.with_name(name_of("small")).read_bytes()
 
 
@@ -94,7 +96,7 @@ async def test_a_large_session_is_written_anew_in_lines_of_limited_length(store,
     await store.write(a_write(rows=rows))
     for seq in range(1, 9):
         await store.write(a_write(seq=seq, rows=[call(seq, b'"' + b"x" * 1_000_000 + b'"')]))
-    await store.write(a_write(seq=9, prune=9))
+    await store.write(a_write(seq=9, removes=[a_removal(9)]))
     _, *kept, _ = file.read_bytes().splitlines()
     assert len(kept) == 3
     async with opened(root) as other:
@@ -103,7 +105,7 @@ async def test_a_large_session_is_written_anew_in_lines_of_limited_length(store,
 
 async def test_a_file_of_kept_rows_without_a_head_is_damage(store, root, file):
     seq = await calls_and_rows(store)
-    await store.write(a_write(seq=seq, prune=6))
+    await store.write(a_write(seq=seq, removes=[a_removal(6)]))
     lines = file.read_bytes().splitlines(keepends=True)
     for left in (lines[:-1], [*lines, lines[1]], [lines[0], lines[2]]):
         file.write_bytes(b"".join(left))
@@ -129,7 +131,7 @@ async def test_a_disk_without_space_for_a_second_file_takes_the_write_all_the_sa
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", full)
-        await store.write(a_write(seq=seq, prune=6))
+        await store.write(a_write(seq=seq, removes=[a_removal(6)]))
     assert not file.with_name(f"{file.name}.tmp").exists()
     assert file.stat().st_size > 100_000
     assert [row for row in (await snapshot(store, "case-42"))[1] if row.kind is Kind.CALL] == []
@@ -137,9 +139,9 @@ async def test_a_disk_without_space_for_a_second_file_takes_the_write_all_the_sa
         disk.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
         before = await snapshot(store, "case-42")
         with pytest.raises(StoreFull):
-            await store.write(a_write(seq=seq + 1, prune=7))
+            await store.write(a_write(seq=seq + 1, removes=[a_removal(7)]))
         assert await snapshot(store, "case-42") == before
-    await store.write(a_write(seq=seq + 1, prune=7))
+    await store.write(a_write(seq=seq + 1, removes=[a_removal(7)]))
     assert file.stat().st_size < 10_000
 
 
@@ -155,7 +157,7 @@ async def test_a_new_file_is_on_the_disk_before_the_write_is_acknowledged(store,
             return real(what, *args)
 
         monkeypatch.setattr(os, name, spy)
-    await store.write(a_write(seq=seq, prune=6))
+    await store.write(a_write(seq=seq, removes=[a_removal(6)]))
     spare = f"{file.name}.tmp"
     assert [event for event in events if event[0] == "fsync"] == [("fsync", spare), ("fsync", "sessions")]
     events.clear()
@@ -175,7 +177,7 @@ async def test_a_directory_that_cannot_be_synced_leaves_the_outcome_unknown(stor
     with monkeypatch.context() as disk:
         disk.setattr(files, "_sync_directory", fail)
         with pytest.raises(OutcomeUnknown):
-            await store.write(a_write(seq=seq, prune=6, token="new"))
+            await store.write(a_write(seq=seq, removes=[a_removal(6)], token="new"))
     assert files._sync_directory is sync
     assert (await store.head("case-42")).token == "new"
 
@@ -183,7 +185,7 @@ async def test_a_directory_that_cannot_be_synced_leaves_the_outcome_unknown(stor
 PRUNE = """
 import asyncio, os, signal, sys
 from midturn.stores.files.store import FileStore
-from midturn.testing import a_write
+from midturn.testing import a_removal, a_write
 
 async def main(root, moment):
     store = await FileStore.open(root)
@@ -193,7 +195,7 @@ async def main(root, moment):
             real(*names)
         os.kill(os.getpid(), signal.SIGKILL)
     os.replace = replace
-    await store.write(a_write(seq=6, prune=6, token="killed"))
+    await store.write(a_write(seq=6, removes=[a_removal(6)], token="killed"))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -210,7 +212,7 @@ async def test_a_writer_that_is_killed_while_the_file_is_replaced_leaves_the_old
     if moment == "before":
         assert (head, rows) == before
         assert len(await store.heads()) == 1
-        await store.write(a_write(seq=seq, prune=6, token="killed"))
+        await store.write(a_write(seq=seq, removes=[a_removal(6)], token="killed"))
         rows = (await snapshot(store, "case-42"))[1]
     else:
         assert head.token == "killed"

@@ -38,8 +38,11 @@ class Flaky(ServerStore):
             raise Unreached("cut", sent=True)
         return head
 
-    async def _delete(self, session, by, tries):
-        return await self.kept.delete(session)
+    async def _delete(self, session, by, data, tries):
+        return await self.kept.delete(session, data=data)
+
+    async def _forget(self, session, tries):
+        return await self.kept.forget(session)
 
     async def close(self):
         self._closed = True

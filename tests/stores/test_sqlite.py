@@ -31,7 +31,7 @@ from midturn.record.head import Kind
 from midturn.stores.sqlite import store as sqlite
 from midturn.stores.sqlite.errors import translated
 from midturn.stores.sqlite.store import SqliteStore
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 
 CANARY = b"the customer's secret"
 
@@ -538,7 +538,7 @@ async def test_what_a_killed_process_was_told_is_there(path):
     script = """
 import asyncio, sys
 from midturn.stores.sqlite.store import SqliteStore
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 async def main(path):
     store = await SqliteStore.open(path)
     seq = 0
@@ -620,7 +620,7 @@ async def test_the_space_of_calls_is_used_again(path):
     async with opened(path) as store:
         for seq in range(400):
             rows = [a_row(seq, bytes(3_000), kind=Kind.CALL), a_row(seq, bytes(30))]
-            await store.write(a_write(seq=seq, rows=rows, prune=max(0, seq - 20)))
+            await store.write(a_write(seq=seq, rows=rows, removes=[a_removal(max(0, seq - 20))]))
         assert [row.n for row in await store.rows("case-42", Kind.CALL)] == list(range(379, 400))
     assert path.stat().st_size < 400_000  # all that was ever written is three times as much
 

@@ -30,7 +30,7 @@ from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.postgres.transaction import first_word
 from midturn.stores.registry import open_store
 from midturn.stores.sqlite.store import SqliteStore
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 from midturn.testing.subject import snapshot
 
 pytestmark = pytest.mark.xdist_group("transactions")
@@ -139,7 +139,7 @@ async def test_the_statements_and_the_write_take_effect_together(at, store):
         assert at.orders() == []
         if at.many:
             assert (await store.head("case-42")).seq == 1, "readers still read"
-        written = await transaction.write(a_write(seq=1, rows=[a_row(2, kind=Kind.CALL)], prune=2))
+        written = await transaction.write(a_write(seq=1, rows=[a_row(2, kind=Kind.CALL)], removes=[a_removal(2)]))
         assert at.orders() == ["pump"]
         assert (await store.head("case-42")).token == written.token
     head, rows = await snapshot(store, "case-42")

@@ -21,8 +21,9 @@ FAULTS = [
     *("TheRangeHasItsStop", "TheRangeLacksItsStart", "IdsAreCaseBlind", "NumbersAreFloats"),
     *("ThePrefixIsALikePattern", "AnyLabelMatches", "ThePageHasOneMore", "DeleteKeepsTheRows", "DeleteForgetsTheId"),
     *("AWriteAfterDeleteIsAccepted", "TheSeqIsCheckedTooEarly", "ACancelledWriteStaysHalf", "ACachePerHandle"),
-    *("OpeningMakesThePlaceAnew", "DeletionsAreNotKept", "TheFirstCallThatStaysGoes", "EveryKindIsPruned"),
-    *("PrunedBeforeTheWriteIsChecked", "OnlyTheHandlePrunes"),
+    *("OpeningMakesThePlaceAnew", "DeletionsAreNotKept", "TheRowAfterTheRangeGoes", "EveryKindIsRemoved"),
+    *("RemovedBeforeTheWriteIsChecked", "OnlyTheHandleRemoves", "ARemovedRowIsInTheWay"),
+    *("DeleteForgetsTheData", "NothingIsForgotten", "TheRowsOfTheEarlierLifeComeBack"),
     *("TheOrderIsAlwaysThatOfIds", "TheOldestComesFirst", "DeletedAreNotCounted", "TheFirstStatusIsCounted"),
 ]
 if os.environ.get("MIDTURN_LONG"):

@@ -5,7 +5,7 @@ Both checkers also report an ignore that is not needed: each one below proves th
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_type
 
 from autogen_agentchat.agents import AssistantAgent
@@ -90,6 +90,19 @@ async def what_comes_back() -> None:
     run = await case.start_say("Hello.", key="m-1")
     async for event in run.events(after=2):
         assert_type(event.event, Event)
+
+    async def change(state: midturn.State) -> midturn.State:
+        return state.correct("A17", "A71")
+
+    assert_type(await case.edit(change, by="ann"), int)
+    assert_type(await case.edit(lambda state: state.drop_message("A17")), int)
+    assert_type(await case.rewind(1, by="ann", why="typo", discard=True), int)
+    await case.edit(lambda state: 5)  # type: ignore[arg-type,return-value]
+    assert_type((await (await case.fork("case-42-b", labels={"try": "2"})).run(task="Hello.")).usage, RequestUsage)
+    assert_type(await store.lineage("case-42"), midturn.Lineage)
+    async for entry in store.audit(since=timedelta(days=2)):
+        assert_type(entry, midturn.AuditEntry)
+        assert_type(entry.by, str | None)
     info = await store.info("case-42")
     assert_type(info.updated, datetime)
     await store.aclose()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import midturn
 from midturn.autogen.edits import State, mentions
 
 AGENTS = ["ann", "bob", "cid"]
@@ -85,6 +86,14 @@ def states(draw):
     )
 
 
+def unless_absent(state, verb):
+    """Return the state that a verb makes; an equal one where nobody has said that."""
+    try:
+        return verb()
+    except midturn.InvalidArgument:
+        return state.map_messages(lambda message: message)
+
+
 VERBS = {
     "rename_agent": lambda state: state.rename_agent("bob", "zoe"),
     "remove_agent": lambda state: state.remove_agent("cid"),
@@ -100,6 +109,8 @@ VERBS = {
     "add_field": lambda state: state.add_field("TextMessage", "mood", "fine"),
     "map_messages": lambda state: state.map_messages(lambda message: message | {"seen": True}),
     "redact": lambda state: state.redact("4111"),
+    "correct": lambda state: unless_absent(state, lambda: state.correct("4111", "4222")),
+    "drop_message": lambda state: unless_absent(state, lambda: state.drop_message("4111")),
     "truncate": lambda state: state.truncate(last=2),
     "seed_memory": lambda state: state.seed_memory("ann", "tea"),
     "change_team": lambda state: state.change_team("SelectorGroupChat"),

@@ -97,6 +97,56 @@ async def test_only_the_last_messages_are_kept(store, world, kind):
     await go_on(store, before.truncate(last=2), build, world, task=None if kind == "magentic" else "And now?")
 
 
+DOOR = "The door is green."
+
+
+@every_kind
+async def test_what_was_said_is_corrected_everywhere(store, world, kind):
+    build = kinds(world)[kind]
+    before = await ran(store, build, *((DOOR,) if kind == "magentic" else (FACT, DOOR)))
+    state = before.correct("green", "blue")
+    assert "green" not in json.dumps(state.tree)
+    assert "The door is blue." in json.dumps(state.tree)
+    asked, _ = await go_on(store, state, build, world, task=None if kind == "magentic" else "And now?")
+    assert not any("green" in text(messages) for _, messages in asked)
+
+
+@every_kind
+async def test_a_dropped_message_is_gone_everywhere_and_its_calls_with_it(store, world, kind):
+    build = kinds(world)[kind]
+    before = await ran(store, build, *((DOOR,) if kind == "magentic" else (FACT, DOOR)))
+    state = before.drop_message("green")
+    assert "green" not in json.dumps(state.messages())
+    assert all("green" not in json.dumps(state.messages(agent)) for agent in state.agents)
+    state.check()
+    assert State(state.tree).broken == before.broken
+    if kind != "magentic":
+        assert "green" not in json.dumps(state.tree)
+        await go_on(store, state, build, world)
+
+
+def test_only_the_call_that_goes_with_a_result_is_dropped_though_its_id_occurs_again():
+    def called(number):
+        call = {"id": "1", "name": "look", "arguments": "{}"}
+        result = {"call_id": "1", "content": f"result {number}", "name": "look", "is_error": False}
+        return [
+            {"type": "UserMessage", "content": f"task {number}", "source": "user"},
+            {"type": "AssistantMessage", "content": [call], "thought": None, "source": "ann"},
+            {"type": "FunctionExecutionResultMessage", "content": [result]},
+        ]
+
+    state = State({"state": {"llm_context": {"messages": [*called(1), *called(2), *called(3)]}}})
+    dropped = state.drop_message("result 2")
+    assert dropped.messages() == [*called(1), called(2)[0], *called(3)]
+
+
+async def test_a_swarm_knows_whose_turn_it_is_when_the_handover_is_dropped(store, world):
+    build = swarm(world, hands=[("ann", "bob")], limit=2)
+    state = (await ran(store, build)).drop_message("Transferred to bob")
+    _, result = await go_on(store, state, build, world)
+    assert sources(result)[1] == "bob"
+
+
 async def test_a_call_is_not_cut_from_its_result(store, world):
     state = await ran(store, lambda: clerk(world), FACT, "More.")
     assert [message["type"] for message in state.truncate(last=1).messages()] == [
@@ -387,6 +437,14 @@ async def test_what_is_no_state_or_makes_no_sense_is_refused(store, world):
         lambda: state.redact(b"x"),
         lambda: state.redact("x", ""),
         lambda: state.redact("x", None),
+        lambda: state.correct("", "x"),
+        lambda: state.correct("x", ""),
+        lambda: state.correct(7, "x"),
+        lambda: state.correct("nobody has said this", "x"),
+        lambda: state.drop_message(""),
+        lambda: state.drop_message(7),
+        lambda: state.drop_message("nobody has said this"),
+        lambda: state.drop_message("hello", agent="nobody"),
         lambda: state.truncate(last=-1),
         lambda: state.truncate(last=True),
         lambda: state.truncate(last="x"),

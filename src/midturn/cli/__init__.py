@@ -12,19 +12,27 @@ import click
 import midturn
 from midturn.cli import errors
 from midturn.cli.answer import answer, discard
+from midturn.cli.audit import audit
 from midturn.cli.chat import chat
 from midturn.cli.check import check
+from midturn.cli.compact import compact
 from midturn.cli.copy import copy
 from midturn.cli.db import db
 from midturn.cli.demo import demo
 from midturn.cli.diff import diff
+from midturn.cli.fork import fork
 from midturn.cli.grep import grep
 from midturn.cli.import_export import export, import_
+from midturn.cli.label import label
+from midturn.cli.lineage import lineage
 from midturn.cli.ls import ls
 from midturn.cli.migrate import migrate, rollback
 from midturn.cli.options import GIVEN
 from midturn.cli.output import note
+from midturn.cli.prune import prune
+from midturn.cli.replay import replay
 from midturn.cli.resume import resume
+from midturn.cli.rewind import rewind
 from midturn.cli.rm import rm
 from midturn.cli.show import show
 from midturn.stores.privacy import security
@@ -95,9 +103,17 @@ for _command in (
     export,
     copy,
     rm,
+    compact,
+    prune,
     resume,
     answer,
     discard,
+    label,
+    fork,
+    rewind,
+    lineage,
+    audit,
+    replay,
     check,
     migrate,
     rollback,

@@ -178,7 +178,7 @@ class Conversation:
     async def history(self) -> None:
         """Print the turns of the session so far."""
         turns = [turn async for turn in reader(self._store, self._case.id).history(last=HISTORY + 1)]
-        print_history(turns[-HISTORY:], hidden=turns[-1].number - HISTORY if len(turns) > HISTORY else 0)
+        print_history(turns[-HISTORY:], hidden=max(0, len(turns) - HISTORY))
 
     async def _say(self, task: str, key: str | None) -> TurnResult:
         if self._as_json:

@@ -124,13 +124,15 @@ def _print_sessions(found: list[SessionInfo], url: str) -> None:
     for id_, info in zip(ids, found, strict=True):
         status = status_text("unusable" if info.problem else info.status)
         shown.add(status.plain)
-        labels = ", ".join(f"{name}={value}" for name, value in sorted(info.labels.items()))
+        facts = [f"{name}={value}" for name, value in sorted(info.labels.items())]
+        facts += [f"fork of {info.forked_from}"] if info.forked_from is not None else []
+        facts += [f"deleted by {info.deleted.by}"] if info.deleted is not None and info.deleted.by else []
         cells: dict[str, Text | str] = {
             "session": Text(id_, style="bold"),
             "status": status,
             "turns": str(info.turns),
             "updated": ago(info.updated, now),
-            "labels": cell(Text(line(labels), style="dim")),
+            "labels": cell(Text(line(", ".join(facts)), style="dim")),
         }
         table.add_row(*(cells[name] for name in columns))
     print_table(table)

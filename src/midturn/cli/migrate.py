@@ -14,7 +14,7 @@ from rich.text import Text
 
 from midturn.cli.app_argument import broken, load_blueprint
 from midturn.cli.errors import Stopped
-from midturn.cli.options import command_line, common, label_option, traceback_option
+from midturn.cli.options import by_option, command_line, common, label_option, traceback_option
 from midturn.cli.output import clean, complain, console, dump_json, note, print_json, say
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
@@ -60,6 +60,7 @@ def _bulk(command: Callable[..., int]) -> Callable[..., int]:
 @click.command()
 @click.argument("app")
 @click.option("--run", "name", metavar="NAME", help="The name of this run, for rollback.  [default: BLUEPRINT-vN]")
+@by_option
 @traceback_option
 @_bulk
 @common
@@ -67,6 +68,7 @@ def migrate(
     *,
     app: str,
     name: str | None,
+    by: str | None,
     dry_run: bool,
     sessions: tuple[str, ...],
     labels: dict[str, str],
@@ -92,7 +94,9 @@ def migrate(
     name = name or f"{blueprint.name}-v{blueprint.version}"
 
     async def worker(store: midturn.OpenStore) -> Worker:
-        migration = MigrationRun(store.store, blueprint, AutoGen(), run=name, dry_run=dry_run, adopt=bool(sessions))
+        migration = MigrationRun(
+            store.store, blueprint, AutoGen(), run=name, by=by, dry_run=dry_run, adopt=bool(sessions)
+        )
         try:
             await migration.build()
         except MidturnError:
@@ -108,11 +112,13 @@ def migrate(
 
 @click.command()
 @click.argument("name", metavar="RUN")
+@by_option
 @_bulk
 @common
 def rollback(
     *,
     name: str,
+    by: str | None,
     dry_run: bool,
     sessions: tuple[str, ...],
     labels: dict[str, str],
@@ -131,7 +137,7 @@ def rollback(
     from midturn.maintenance.migrating import RollbackRun
 
     async def worker(store: midturn.OpenStore) -> Worker:
-        return RollbackRun(store.store, run=name, dry_run=dry_run)
+        return RollbackRun(store.store, run=name, by=by, dry_run=dry_run)
 
     score = _Score("rolled back", None, dry_run=dry_run, samples=samples, as_json=as_json)
     code = run(score.bulk(url, worker, jobs=jobs, sessions=sessions, labels=labels, limit=limit))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-def _labels(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def label_values(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return the labels that ``NAME=VALUE`` words give."""
     for value in values:
         if not value.partition("=")[0] or "=" not in value:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
@@ -68,12 +69,13 @@ by_option = click.option(
     default=login_name,
     help="Who decides; the history keeps it.  [default: your login name]",
 )
+why_option = click.option("--why", metavar="TEXT", help="The reason; the history keeps it.")
 traceback_option = click.option("--traceback", "trace", is_flag=True, help="Show the traceback of a failed agent.")
 
 
 def label_option(about: str) -> Callable[[Function], Function]:
     """Return the option ``--label``, which can be repeated."""
-    return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=_labels, help=about)
+    return click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, callback=label_values, help=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from midturn.cli.options import command_line, common
+from midturn.cli.options import by_option, command_line, common, why_option
 from midturn.cli.output import clean, note, print_json, say
 from midturn.cli.session_argument import existing, look_up
 from midturn.cli.signals import run
@@ -17,14 +17,25 @@ from midturn.record.head import check_id
 @click.command()
 @click.argument("session", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--forget", is_flag=True, help="Remove the last trace, too, so that the id can be used anew.")
+@by_option
+@why_option
 @common
-def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
-    """Delete sessions for good.
+def rm(
+    *, session: tuple[str, ...], yes: bool, forget: bool, by: str | None, why: str | None, url: str, as_json: bool
+) -> int:
+    r"""Delete sessions for good.
 
-    A worker that runs a deleted session can no longer write it. A deleted id cannot be used again.
+    Who deleted a session, when and why is all that is left of it: `midturn audit`.
+
+    A worker that runs a deleted session can no longer write it. A deleted id cannot be used again, unless --forget
+    removes the record of the deletion. It also does so for a session that was deleted before.
+
+    \b
+    midturn rm case-42 --forget --yes
     """
     ids = list(dict.fromkeys(session))
-    known = run(_known(ids, url))
+    known = run(_known(ids, url, forget=forget))
     if known and not yes:
         if not sys.stdin.isatty():
             line = command_line("rm", *ids, url=url, flags=("--yes",))
@@ -32,13 +43,13 @@ def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
         if not click.confirm(clean(f"Delete {', '.join(known)} for good?"), err=True):
             note("nothing was deleted")
             return 1
-    deleted = run(_delete(known, url))
+    deleted = run(_delete(known, url, by, why, forget=forget))
     missing = [id_ for id_ in ids if id_ not in deleted]
     if as_json:
         print_json({"deleted": deleted, "missing": missing})
     else:
         for id_ in deleted:
-            say(f"deleted {id_}")
+            say(f"deleted {id_}{', and forgot it' if forget else ''}")
     if missing:
         error = NotFound(f"there is no session {', '.join(map(repr, missing))}", session=missing[0])
         error.add_note(f"list the sessions: {command_line('ls', url=url)}")
@@ -46,15 +57,15 @@ def rm(*, session: tuple[str, ...], yes: bool, url: str, as_json: bool) -> int:
     return 0
 
 
-async def _known(ids: list[str], url: str) -> list[str]:
-    """Return the ids of the sessions that exist."""
+async def _known(ids: list[str], url: str, *, forget: bool) -> list[str]:
+    """Return the ids of the sessions that exist; with ``forget``, also of deleted ones."""
     known: list[str] = []
     async with existing(url) as store:
         for id_ in map(check_id, ids):
             try:
                 info = await look_up(store, id_)
             except SessionDeleted:
-                continue
+                known += [id_] if forget else []
             except (StateInvalid, UnknownVersion):
                 known.append(id_)  # damaged: deleting is the way out
             else:
@@ -62,6 +73,12 @@ async def _known(ids: list[str], url: str) -> list[str]:
     return known
 
 
-async def _delete(ids: list[str], url: str) -> list[str]:
+async def _delete(ids: list[str], url: str, by: str | None, why: str | None, *, forget: bool) -> list[str]:
     async with existing(url) as store:
-        return [id_ for id_ in ids if await store.delete(id_)]
+        gone: list[str] = []
+        for id_ in ids:
+            found = await store.delete(id_, by=by, why=why)
+            if forget:
+                found |= await store.forget(id_)
+            gone += [id_] if found else []
+        return gone

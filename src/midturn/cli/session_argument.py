@@ -6,6 +6,8 @@ import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
 import midturn
 from midturn.cli.options import command_line
 from midturn.errors import Misfit, NotFound, SessionDeleted
@@ -54,6 +56,18 @@ async def find(store: midturn.OpenStore, name: str) -> Found:
     if (match := _NUMBERED.fullmatch(name)) and not await _exists(store, name):
         name, number = match[1], int(match[2])
     return Found(await find_session(store, name), number)
+
+
+async def find_checkpoint(store: midturn.OpenStore, name: str) -> tuple[SessionInfo, int]:
+    """Return the session and the checkpoint that ``SESSION@N`` names. It raises what :func:`find_session` raises.
+
+    Raises:
+        UsageError: there is no ``@N``.
+    """
+    info, number = await find(store, name)
+    if number is None:
+        raise click.UsageError(f"which turn of {name}? name it: SESSION@N")
+    return info, number
 
 
 async def find_session(store: midturn.OpenStore, session: str) -> SessionInfo:

@@ -30,6 +30,9 @@ ORIGINS = {
     "import": "imported",
     "migration": "migrated",
     "rollback": "rolled back",
+    "rewind": "rewound to checkpoint {turn.restores}",
+    "edit": "edited",
+    "fork": "forked from {turn.forked_from}",
 }
 """The origin of a checkpoint that no turn made."""
 
@@ -37,8 +40,9 @@ ORIGINS = {
 @click.command()
 @click.argument("session", metavar="SESSION[@N]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the last N turns.")
+@click.option("--origins", is_flag=True, help="For a fork, also show the turns that led to it in other sessions.")
 @common
-def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
+def show(*, session: str, limit: int | None, origins: bool, url: str, as_json: bool) -> None:
     """Show the turns of a session.
 
     With @N, show all messages of turn N, its error if it failed, and what the checkpoint keeps beside AutoGen's state.
@@ -51,7 +55,7 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             info, number = found
             case = reader(store, info.id)
             if number is None:
-                turns = [turn async for turn in case.history(last=limit)]
+                turns = [turn async for turn in case.history(last=limit, origins=origins)]
                 return found, turns, await _readable(case.open_turn(), info, info.turns), {}
             is_open = number == info.turns and info.status != "idle"
             turn = await _readable(case.open_turn() if is_open else case.turn(number), info, number)
@@ -70,7 +74,13 @@ def show(*, session: str, limit: int | None, url: str, as_json: bool) -> None:
             print_json({"session": info.id} | turn_json(turns[0]) | {"beside": beside} | about)
         return
     if number is None:
-        print_history(turns, hidden=info.turns - len(turns))
+        print_history(
+            turns, hidden=turns[0].number - max(info.first_turn, 1) if turns and turns[0].session == info.id else 0
+        )
+        if origins and turns and turns[0].forked_from is not None and (limit is None or len(turns) < limit):
+            note(f"{turns[0].forked_from.session} was deleted; the turns that led to the fork are not shown")
+        if info.first_turn > 1:
+            note(f"what was before turn {info.first_turn} was removed")
     else:
         _print_turn(info.id, turns[0], beside)
     if called is not None and called.status != "done":
@@ -102,11 +112,12 @@ def _tokens(turn: StoredTurn) -> str:
 def print_history(turns: list[StoredTurn], *, hidden: int) -> None:
     """Print a line or two for each turn; ``hidden`` is the number of earlier ones."""
     table = table_of(turn="right", when="", status="", said="flexible", tokens="right")
+    own = turns[-1].session if turns else ""
     for turn in turns:
         table.add_row(
-            str(turn.number),
+            str(turn.number) if turn.session == own else f"{line(turn.session)}@{turn.number}",
             moment(turn.started),
-            status_text(turn.status),
+            status_text(turn.status) if turn.left_behind_by is None else Text(turn.status, style="dim"),
             cell(*_summary(turn)),
             _tokens(turn),
         )
@@ -128,7 +139,9 @@ def _summary(turn: StoredTurn) -> list[Text]:
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
     if turn.origin != "run":
-        lines.append(Text(ORIGINS[turn.origin], style="dim"))
+        lines.append(Text(line(ORIGINS[turn.origin].format(turn=turn)), style="dim"))
+    if turn.left_behind_by is not None:
+        lines.append(Text(f"left behind by turn {turn.left_behind_by}", style="dim"))
     return lines
 
 
@@ -139,6 +152,8 @@ def _print_turn(session: str, turn: StoredTurn, beside: dict[str, Any]) -> None:
     facts += [f"{tokens} tokens"] if (tokens := _tokens(turn)) else []
     facts += [f"key {line(turn.key)}"] if turn.key is not None else []
     facts += [line(turn.stop_reason)] if turn.stop_reason else []
+    facts += [line(ORIGINS[turn.origin].format(turn=turn))] if turn.origin != "run" else []
+    facts += [f"left behind by turn {turn.left_behind_by}"] if turn.left_behind_by is not None else []
     title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), status_text(turn.status))
     say(title.append(", " + ", ".join(facts), style="dim"))
     for repair in turn.repairs:

@@ -81,12 +81,12 @@ async def read_checkpoint(
     ledger: Ledger, number: int, archive: Archive | None = None, *, bodies: int | None = None
 ) -> Stored:
     """Return a checkpoint with its state. An empty ``archive`` learns its lists and the first ``bodies`` bodies."""
-    if not 1 <= number <= ledger.progress.checkpoint:
-        raise _absent(ledger, number)
+    if not ledger.progress.first <= number <= ledger.progress.checkpoint:
+        raise absent(ledger, number)
     rows = await ledger.store.rows(ledger.session, Kind.CHECKPOINT, stop=number + 1)
     if not rows or rows[-1].n != number:
         latest = number == ledger.progress.checkpoint
-        raise ledger.missing(Kind.CHECKPOINT, number) if latest else _absent(ledger, number)
+        raise ledger.missing(Kind.CHECKPOINT, number) if latest else absent(ledger, number)
     row = decode_record(CheckpointRow, rows[-1].data, ledger.name(Kind.CHECKPOINT, number))
     count = row.bodies if bodies is None else bodies
     found = await read_bodies(ledger, count)
@@ -113,12 +113,21 @@ async def read_checkpoint(
     return Stored(ledger.session, number, row, tree, fingerprint)
 
 
-def _absent(ledger: Ledger, number: int) -> NotFound:
+def absent(ledger: Ledger, number: int) -> NotFound:
+    """Make the error for a checkpoint that is not there."""
     if ledger.head is None:
         return NotFound.of(ledger.session)
-    latest = ledger.progress.checkpoint
+    latest, first = ledger.progress.checkpoint, ledger.progress.first
+    if 1 <= number < first:
+        which = f"checkpoint {number} any more; what is before turn {first} was removed"
+        return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
     which = f"checkpoint {number}; the latest is {latest}" if latest else "checkpoint yet"
     return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
+
+
+def latest_restoring(row: CheckpointRow, number: int) -> int:
+    """Return the latest checkpoint that restores an older one, among those that lead to this one and itself."""
+    return row.restored if row.restores is None else number
 
 
 async def read_bodies(ledger: Ledger, count: int) -> Bodies:
@@ -130,10 +139,13 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
     bodies = ledger.bodies
     while (start := len(bodies.values)) < count:
         found = await ledger.store.rows(ledger.session, Kind.BODY, start=start, stop=min(start + MANY, count))
+        holes = min(count, ledger.progress.holes)
         if not found:
-            raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
+            if start >= holes:
+                raise StateInvalid(f"there are {start} of {count}", path="bodies", session=ledger.session)
+            bodies.skip(min(start + MANY, holes))
         with gc_paused():
-            bodies.extend(found)
+            bodies.extend(found, holes)
         del found  # the next read, and the caller, need not have room for both
         await asyncio.sleep(0)  # a long session takes seconds, and other sessions have leases to renew
     return bodies

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from midturn.history.audit import AuditEntry
     from midturn.history.calls import Call
     from midturn.history.diff import StateDiff
-    from midturn.history.session_info import SessionInfo
+    from midturn.history.lineage import Lineage, Relative
+    from midturn.history.session_info import Fork, SessionInfo
     from midturn.history.turns import StoredTurn
     from midturn.questions import Decision, Question
 
@@ -37,9 +39,36 @@ def session_json(info: SessionInfo) -> dict[str, Any]:
         | found
         | {
             "labels": dict(info.labels),
-            "forked_from": None if fork is None else {"session": fork.session, "checkpoint": fork.checkpoint},
+            "forked_from": fork_json(fork),
+            "deleted": None if info.deleted is None else _plain(info.deleted),
         }
     )
+
+
+def fork_json(fork: Fork | None) -> dict[str, Any] | None:
+    """Return the checkpoint that a session was forked from."""
+    return None if fork is None else _plain(fork)
+
+
+def lineage_json(lineage: Lineage) -> dict[str, Any]:
+    """Return the lineage of a session: its ancestors, and all its descendants in a list, each after its origin."""
+    forks, left = list[dict[str, Any]](), list(lineage.forks)[::-1]
+    while left:
+        relative = left.pop()
+        forks.append(_relative_json(relative))
+        left += list(relative.forks)[::-1]
+    return _relative_json(lineage) | {"ancestors": [_relative_json(each) for each in lineage.ancestors], "forks": forks}
+
+
+def _relative_json(relative: Relative) -> dict[str, Any]:
+    """Return a session of a lineage, without its forks."""
+    fork = fork_json(relative.forked_from)
+    return {"session": relative.session, "status": relative.status, "forked_from": fork}
+
+
+def audit_json(entry: AuditEntry) -> dict[str, Any]:
+    """Return an act of the audit trail."""
+    return _plain(entry) | {"details": dict(entry.details)}
 
 
 def turn_json(turn: StoredTurn) -> dict[str, Any]:
@@ -50,6 +79,7 @@ def turn_json(turn: StoredTurn) -> dict[str, Any]:
         {"turn": found.pop("number")}
         | found
         | {
+            "forked_from": fork_json(turn.forked_from),
             "decisions": [decision_json(decision) for decision in turn.decisions],
             "usage": _plain(turn.usage),
         }

@@ -107,6 +107,12 @@ class Listing:
                 if left == 0:
                     return
 
+    async def every(self, store: Store) -> AsyncGenerator[Head, None]:
+        """Yield the heads of all sessions, also of deleted ones, whatever their status."""
+        async with aclosing(self._merged([self.heads(store, None), self.heads(store, "deleted")])) as heads:
+            async for head in heads:
+                yield head
+
     async def heads(self, store: Store, status: Status | None) -> AsyncGenerator[Head, None]:
         """Yield the heads of one stored status, page by page; without a status, those of all but deleted sessions."""
         after, began = self._start(), math.inf

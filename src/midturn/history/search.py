@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from midturn.errors import InvalidArgument, NotFound, SessionDeleted, StateInvalid, UnknownVersion
+from midturn.history.lineage import Line
 from midturn.history.listing import Listing, listed
 from midturn.history.turns import history
 from midturn.lease.ledger import Ledger
@@ -122,8 +123,10 @@ class Search:
         while start <= ledger.progress.turn:
 
             async def page(start: int = start) -> list[StoredTurn]:
-                stop = start + TURNS
-                return [turn async for turn in history(ledger, start=start, stop=stop, calls="calls" in self.within)]
+                progress = ledger.progress
+                stop = min(start + TURNS, progress.turn + 1)
+                line = Line(ledger=ledger, start=start, stop=stop, restored=progress.restored)
+                return [turn async for turn in history(line, calls="calls" in self.within)]
 
             for turn in await ledger.steady(page):
                 yield turn

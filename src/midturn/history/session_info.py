@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from midturn.lease.ledger import holder
 from midturn.record.head import cursor
-from midturn.record.rows import Progress, moment, progress_of
+from midturn.record.rows import Progress, Tombstone, decode_record, moment, progress_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,19 @@ class Fork:
     session: str
     checkpoint: int
 
+    def __str__(self) -> str:
+        return f"{self.session}@{self.checkpoint}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """The deletion of a session."""
+
+    by: str | None = None
+    """The person who deleted it, as given by the caller."""
+    why: str | None = None
+    at: datetime
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
@@ -40,6 +53,8 @@ class SessionInfo:
     seq: int
     """A number that rises with every write."""
     turns: int
+    first_turn: int = 1
+    """The number of the first turn that is kept; a compaction has removed those before it."""
     checkpoint: int
     """The number of the latest checkpoint; 0 if there is none."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -48,6 +63,8 @@ class SessionInfo:
     version: int = 1
     """The latest version of the blueprint that has worked on the session."""
     forked_from: Fork | None = None
+    deleted: Deletion | None = None
+    """The deletion of the session, if its status is ``deleted``."""
     created: datetime
     updated: datetime
     cursor: str = ""
@@ -63,12 +80,35 @@ def info_of(head: Head) -> SessionInfo:
         UnknownVersion: a newer midturn wrote the head.
         StateInvalid: the head is damaged, or the session is only half copied.
     """
-    return describe(head, Progress() if head.status == "deleted" else progress_of(head))
+    progress = progress_of(head) if head.status != "deleted" else Progress()
+    return describe(head, progress, tombstone_of(head))
 
 
-def describe(head: Head, progress: Progress, *, problem: str | None = None) -> SessionInfo:
-    """Return the status and the facts of a session with this head and progress."""
-    fork = Fork(session=progress.forked_from, checkpoint=progress.forked_at) if progress.forked_from else None
+def tombstone_of(head: Head) -> Tombstone | None:
+    """Return what is left of a deleted session; ``None`` if the session is not deleted.
+
+    Raises:
+        UnknownVersion: a newer midturn has deleted it.
+        StateInvalid: the head is damaged.
+    """
+    if head.status != "deleted":
+        return None
+    return decode_record(Tombstone, head.data, f"{head.session} tombstone") if head.data else Tombstone()
+
+
+def fork_of(head: Head) -> Progress | Tombstone:
+    """Return the record of a session's head that says what the session was forked from. It raises as `info_of` does."""
+    return tombstone_of(head) or progress_of(head)
+
+
+def describe(
+    head: Head, progress: Progress, tombstone: Tombstone | None = None, *, problem: str | None = None
+) -> SessionInfo:
+    """Return the status and the facts of a session with this head, and its progress or its tombstone."""
+    left, deletion = tombstone or progress, None
+    fork = Fork(session=left.forked_from, checkpoint=left.forked_at) if left.forked_from else None
+    if tombstone is not None:
+        deletion = Deletion(by=tombstone.by or None, why=tombstone.why or None, at=moment(head.updated))
     owner = holder(head)
     return SessionInfo(
         id=head.session,
@@ -76,11 +116,13 @@ def describe(head: Head, progress: Progress, *, problem: str | None = None) -> S
         owner=owner,
         seq=head.seq,
         turns=progress.turn,
+        first_turn=progress.first,
         checkpoint=progress.checkpoint,
         labels=head.labels,
         blueprint=progress.blueprint or None,
         version=progress.version,
         forked_from=fork,
+        deleted=deletion,
         created=moment(head.created),
         updated=moment(head.updated),
         cursor=cursor(head),

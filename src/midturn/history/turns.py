@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeV
 from midturn.errors import NotFound
 from midturn.history.calls import call_of
 from midturn.history.checkpoints import messages_of
+from midturn.history.lineage import Line, left_behind
 from midturn.history.picked_bodies import PickedBodies
+from midturn.history.session_info import Fork
 from midturn.lease.ledger import holder
 from midturn.questions import Decision
 from midturn.record.head import Kind
@@ -52,6 +54,8 @@ NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
 class TurnOf(Generic[MessageT_co, UsageT_co]):
     """One turn of a session's history. Its messages and its usage are JSON, or objects of the framework."""
 
+    session: str
+    """The id of the session; in a history with its origins, perhaps that of one that this one was forked from."""
     number: int
     status: TurnStatus
     origin: Origin
@@ -73,6 +77,12 @@ class TurnOf(Generic[MessageT_co, UsageT_co]):
     """The open questions, as :meth:`~midturn.Session.open_turn` reads them."""
     drift: Sequence[str] = ()
     """A sentence for each change of the agents since the turn before: prompts, tools, migrations."""
+    forked_from: Fork | None = None
+    """The checkpoint of another session that this turn began the session with."""
+    restores: int | None = None
+    """The older checkpoint whose state this turn restored: a rewind, or the rollback of a migration."""
+    left_behind_by: int | None = None
+    """The later turn that restored a state from before this one. What this turn did stays done."""
     version: int = 1
     """The version of the blueprint that made the checkpoint; without a checkpoint, the one that accepted the input."""
     error: str | None = None
@@ -86,15 +96,10 @@ StoredTurn: TypeAlias = TurnOf["Json", Usage]
 """A turn as it is stored: messages are JSON, exactly as the framework dumped them."""
 
 
-async def history(
-    ledger: Ledger, *, start: int = 0, stop: int | None = None, calls: bool = False
-) -> AsyncGenerator[StoredTurn, None]:
-    """Yield the turns with ``start <= number < stop`` of a session whose head was read, oldest first.
-
-    With ``calls``, they have the calls that are kept.
-    """
-    picked = PickedBodies(ledger, ledger.progress.bodies)
-    async with aclosing(_read(ledger, picked, start, stop)) as turns:
+async def history(line: Line, *, calls: bool = False) -> AsyncGenerator[StoredTurn, None]:
+    """Yield some turns of a session whose head was read, oldest first; with ``calls``, those that are kept, too."""
+    ledger, picked = line.ledger, PickedBodies(line.ledger, line.ledger.progress.bodies)
+    async with aclosing(_read(line, picked)) as turns:
         async for found in turns:
             yield replace(found.turn, calls=await _calls(ledger, picked, found)) if calls else found.turn
 
@@ -105,16 +110,18 @@ async def read_turn(ledger: Ledger, number: int) -> StoredTurn:
     Raises:
         NotFound: the session has no such turn.
     """
-    if not 1 <= number <= ledger.progress.turn:
+    if not ledger.progress.first <= number <= ledger.progress.turn:
         raise missing_turn(ledger, number)
     picked = PickedBodies(ledger, ledger.progress.bodies)
-    [found] = [found async for found in _read(ledger, picked, number, number + 1)]
+    line = Line(ledger=ledger, start=number, stop=number + 1, restored=ledger.progress.restored)
+    [found] = [found async for found in _read(line, picked)]
     return replace(found.turn, calls=await _calls(ledger, picked, found))
 
 
 async def last_failure(ledger: Ledger, turn: int) -> FailureRow | None:
     """Return the record of the last time that a turn has ended without a result, if there is one."""
-    failures = _of_turns(ledger, Kind.FAILURE, FailureRow, ledger.progress.failures, range(turn, turn + 1))
+    kept = range(ledger.progress.first_failure, ledger.progress.failures)
+    failures = _of_turns(ledger, Kind.FAILURE, FailureRow, kept, range(turn, turn + 1))
     last = None
     async for failure in failures:
         last = failure
@@ -125,7 +132,10 @@ def missing_turn(ledger: Ledger, number: int) -> NotFound:
     """Make the error for a turn that is not there."""
     if ledger.head is None:
         return NotFound.of(ledger.session)
-    latest = ledger.progress.turn
+    latest, first = ledger.progress.turn, ledger.progress.first
+    if 1 <= number < first:
+        which = f"turn {number} any more; what is before turn {first} was removed"
+        return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
     which = f"turn {number}; the latest is {latest}" if latest else "turns yet"
     return NotFound(f"session {ledger.session!r} has no {which}", session=ledger.session)
 
@@ -136,18 +146,19 @@ class _Found(NamedTuple):
     """The numbers of the turn's first call and of the one after its last; empty if they were not recorded."""
 
 
-async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | None) -> AsyncGenerator[_Found, None]:
+async def _read(line: Line, picked: PickedBodies) -> AsyncGenerator[_Found, None]:
+    ledger, stop = line.ledger, line.stop
     store, session, progress = ledger.store, ledger.session, ledger.progress
     bodies = picked.bodies
-    stop = progress.turn + 1 if stop is None else min(stop, progress.turn + 1)
-    for page in range(max(start, 1), stop, PAGE):
+    behind = await left_behind(ledger, line.restored, line.start)
+    failed = range(progress.first_failure, progress.failures)
+    for page in range(line.start, stop, PAGE):
         numbers = range(page, min(page + PAGE, stop))
         failures = {
-            failure.turn: failure
-            async for failure in _of_turns(ledger, Kind.FAILURE, FailureRow, progress.failures, numbers)
+            failure.turn: failure async for failure in _of_turns(ledger, Kind.FAILURE, FailureRow, failed, numbers)
         }
         decisions: dict[int, list[Decision]] = {}
-        async for decision in _of_turns(ledger, Kind.DECISION, DecisionRow, progress.decisions, numbers):
+        async for decision in _of_turns(ledger, Kind.DECISION, DecisionRow, range(progress.decisions), numbers):
             decisions.setdefault(decision.turn, []).append(_decision(decision))
         done = {
             row.n: decode_record(CheckpointRow, row.data, ledger.name(Kind.CHECKPOINT, row.n))
@@ -174,17 +185,18 @@ async def _read(ledger: Ledger, picked: PickedBodies, start: int, stop: int | No
                 if progress.open in ("running", "waiting"):
                     ended = None  # it had failed before, and was tried again
             if isinstance(ended, CheckpointRow):
-                found = _complete(number, turn, ended, bodies)
+                found = _complete(ledger, number, turn, ended, bodies)
             else:
                 found = _incomplete(ledger, number, turn, ended, bodies)
-            yield _Found(replace(found, decisions=decisions.get(number, ())), calls)
+            by = next((by for left, by in behind.items() if number in left), None)
+            yield _Found(replace(found, decisions=decisions.get(number, ()), left_behind_by=by), calls)
 
 
 async def _of_turns(
-    ledger: Ledger, kind: Kind, cls: type[OfTurnT], count: int, turns: range
+    ledger: Ledger, kind: Kind, cls: type[OfTurnT], kept: range, turns: range
 ) -> AsyncGenerator[OfTurnT, None]:
-    """Yield the rows of some turns, out of ``count``. They were written in the order of their turns."""
-    low, high = 0, count
+    """Yield the rows of some turns, out of those that are ``kept``. They were written in the order of their turns."""
+    low, high = kept.start, kept.stop
     while turns.start > 1 and high - low > PAGE:
         middle = (low + high) // 2
         found = await ledger.read(kind, cls, middle)
@@ -192,8 +204,8 @@ async def _of_turns(
             low = middle + 1
         else:
             high = middle
-    for page in range(low, count, PAGE):
-        numbers = range(page, min(page + PAGE, count))
+    for page in range(low, kept.stop, PAGE):
+        numbers = range(page, min(page + PAGE, kept.stop))
         rows = await ledger.store.rows(ledger.session, kind, start=numbers.start, stop=numbers.stop)
         if gone := set(numbers).difference(row.n for row in rows):
             raise ledger.missing(kind, min(gone))
@@ -205,8 +217,10 @@ async def _of_turns(
                 yield found
 
 
-def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReader) -> StoredTurn:
+def _complete(ledger: Ledger, number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReader) -> StoredTurn:
+    forked, progress = done.origin == "fork", ledger.progress
     return TurnOf(
+        session=ledger.session,
         number=number,
         status="done",
         origin=done.origin,
@@ -217,6 +231,8 @@ def _complete(number: int, turn: TurnRow, done: CheckpointRow, bodies: BodyReade
         notes=done.notes,
         attempts=done.attempts,
         drift=done.drift,
+        forked_from=Fork(session=progress.forked_from, checkpoint=progress.forked_at) if forked else None,
+        restores=done.restores,
         version=done.version,
         stop_reason=done.stop_reason,
         usage=Usage(prompt_tokens=done.usage[0], completion_tokens=done.usage[1]),
@@ -237,6 +253,7 @@ def _incomplete(
     elif last and holder(ledger.head) is not None:
         status = "running"
     return TurnOf(
+        session=ledger.session,
         number=number,
         status=status,
         origin="run",
@@ -288,5 +305,6 @@ def _decision(row: DecisionRow) -> Decision:
         answer=row.answer,
         changed=row.changed,
         by=row.by or None,
+        why=row.why or None,
         at=moment(row.at),
     )

@@ -126,8 +126,7 @@ class Divergence:
             recorded=lost,
             now=now,
             hint='Continue anyway; what was done stays done: resume(diverged="continue"). Give the turn up: '
-            "discard(). Or continue from before it under another id: "
-            f'fork("...", at={self._ledger.progress.checkpoint}).',
+            'discard(). Or continue from before it under another id: fork("...").',
         )
 
     def _note(self, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from math import nan
 from secrets import token_hex
@@ -43,7 +43,7 @@ from midturn.stopping import fail, settled, unless
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 
-    from midturn.record.head import Head, Row, Status
+    from midturn.record.head import Head, Removal, Row, Status
     from midturn.record.packing import Archive
     from midturn.stopping import Stop
     from midturn.store import Store, Transaction, Transactional
@@ -58,7 +58,7 @@ LOOKS = 20
 """Number of reads in the time for which the lease was last held, if that time is short."""
 
 DATED = frozenset({Kind.TURN, Kind.CHECKPOINT, Kind.FAILURE, Kind.DECISION})
-"""Kinds of rows that contain the time, so that no other write makes the same one, and that are never removed."""
+"""Kinds of rows that contain the time, so that no other write makes the same one. Only a compaction removes some."""
 TRIES = 5
 """Number of times that a reader reads a session that changes between two of its reads."""
 
@@ -146,16 +146,21 @@ class Ledger:
         labels: Mapping[str, str] | None = None,
         lease: float | None = None,
         seen: Seen | None = None,
+        reuse: bool = False,
     ) -> None:
         self.store = store
         self.session = session
         self.lease = LEASE if lease is None else lease
         self.head: Head | None = None
         self.progress = Progress()
+        self.lives = 0
+        """Number of times that this ledger has found another session under the same id, after the id was forgotten."""
         self.bodies = Bodies()
         """The bodies that this call has read. They never change, so each is read once in a call."""
         self._labels = labels
         self._seen: Seen = {} if seen is None else seen
+        self._reuse = reuse
+        """True if the id may begin anew should its session be deleted, until this ledger has read the head once."""
         self._owner = new_owner()
         self._writing = asyncio.Lock()
         self._doubtful = False
@@ -250,12 +255,14 @@ class Ledger:
         status: Status,
         progress: Progress,
         rows: Sequence[Row] = (),
-        prune: int = 0,
+        removes: Sequence[Removal] = (),
         release: bool = False,
         transaction: Transaction | None = None,
         sheltered: bool = False,
     ) -> None:
         """Write rows and progress in one write, which also takes the lease if needed, and releases it if asked.
+
+        Rows in ``removes`` go before the new ones come.
 
         Once begun, the write completes even if the caller is cancelled. ``sheltered`` promises that nobody cancels the
         caller.
@@ -271,7 +278,7 @@ class Ledger:
             await self._write(status, progress, rows, release=release, transaction=transaction)
             return
         async with self._writing:
-            await self._write(status, progress, rows, prune=prune, release=release, sheltered=sheltered)
+            await self._write(status, progress, rows, removes=removes, release=release, sheltered=sheltered)
 
     @asynccontextmanager
     async def transaction(self, store: Transactional) -> AsyncGenerator[Transaction]:
@@ -309,7 +316,7 @@ class Ledger:
         rows: Sequence[Row],
         *,
         release: bool,
-        prune: int = 0,
+        removes: Sequence[Removal] = (),
         transaction: Transaction | None = None,
         sheltered: bool = False,
     ) -> None:
@@ -336,7 +343,7 @@ class Ledger:
             token=token_hex(6),
             data=encode_record(progress),
             rows=tuple(rows),
-            prune=prune,
+            removes=tuple(removes),
         )
         applied = self._apply(write, progress, self.store if transaction is None else transaction)
         try:
@@ -476,6 +483,13 @@ class Ledger:
         known = self._seen.get(self.session)  # before reading: another object of this worker may write meanwhile
         known = self.head if known is None else known
         found = await self.store.head(self.session)
+        reuse, self._reuse = self._reuse, False
+        if reuse and found is not None and found.status == "deleted":
+            self._see(found)
+            known = found
+            with suppress(Conflict):  # another worker has begun it anew
+                await self.store.forget(self.session)
+            found = await self.store.head(self.session)
         if found is not None and found.status == "deleted":
             self._see(found)
             raise SessionDeleted.of(self.session)
@@ -498,14 +512,18 @@ class Ledger:
         head = head or self.head
         if head is None or self._mark is None or head.token == self._marked:
             return
-        if not await self._has([self._mark]):
+        if not _is_compacted(self._mark, head) and not await self._has([self._mark]):
             what = f"this worker has written {self._mark.kind.name.lower()} {self._mark.n}"
             raise HistoryLost.of(self.session, f"{what}, and others have continued without it")
         self._marked = head.token
 
     def _see(self, head: Head | None) -> None:
+        if self.head is not None and (head is None or head.created != self.head.created):
+            self.lives, self._mark = self.lives + 1, None
         self.head = head
-        if head is not None and head.seq >= self._seen.get(self.session, head).seq:  # another object may have written
+        seen = self._seen.get(self.session)
+        # Another object may have written meanwhile.
+        if head is not None and (seen is None or (head.created, head.seq) >= (seen.created, seen.seq)):
             self._seen[self.session] = head
         if head is None or head.status == "deleted":
             self.progress = Progress()
@@ -522,6 +540,12 @@ async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaita
     ledger = Ledger(store, session)
     await ledger.refresh()
     return await ledger.steady(lambda: read(ledger))
+
+
+def _is_compacted(row: Row, head: Head) -> bool:
+    """Return whether a compaction has removed or replaced a row, according to the head."""
+    progress = progress_of(head)
+    return row.n < {Kind.FAILURE: progress.first_failure, Kind.DECISION: 0}.get(row.kind, progress.first)
 
 
 def _name_of(head: Head | None) -> tuple[int, str] | None:

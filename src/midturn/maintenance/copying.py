@@ -1,7 +1,8 @@
 """Copying a session with its whole history from one store to another: nothing lost, nothing overwritten.
 
-The rows of a session never change. So an interrupted copy continues where it stopped: it adds the missing rows, and
-removes the calls that the source has removed. Until the copy has the last row, the data of its head is
+The rows of a session never change, except that a compaction removes some and replaces others. So an interrupted copy
+continues where it stopped: it adds the missing rows, and removes or replaces those that the source has removed or
+replaced. Until the copy has the last row, the data of its head is
 :data:`midturn.record.rows.COPYING`, and nobody can use the copy.
 """
 
@@ -17,7 +18,8 @@ from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, Session
 from midturn.lease.ledger import LEASE, holder
 from midturn.lease.process import new_owner
 from midturn.record import codec
-from midturn.record.head import Kind, Write
+from midturn.record.bodies import is_without_some
+from midturn.record.head import Kind, Removal, Write
 from midturn.record.rows import BURYING, COPYING, progress_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ CHUNK = 4_000_000
 """Limit on the bytes of a write with several rows."""
 PAGE = 250
 """Number of rows to read at once; rows of a kind whose numbers are not consecutive are all read at once."""
+REMOVALS = 200
+"""Largest number of ranges of rows that a write removes."""
 TRIES = 5
 """Number of times that a session is read if it keeps changing."""
 TOKEN = "copy-"  # noqa: S105 - not a secret
@@ -87,7 +91,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         if head is None:
             raise NotFound(f"there is no session {session!r} in the source", session=session)
         if head.status == "deleted":
-            return await _bury(target, session, owner)
+            return await _bury(target, head, owner)
         if busy := holder(head):
             raise SessionBusy(
                 f"session {session!r} is held in the source by {busy}; run again when its turn has ended",
@@ -104,8 +108,9 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
     )
 
 
-async def _bury(target: Store, session: str, owner: str) -> CopyResult:
+async def _bury(target: Store, head: Head, owner: str) -> CopyResult:
     """Delete the session in the target, because it was deleted in the source, perhaps while ``owner`` copied it."""
+    session = head.session
     there = await target.head(session)
     if there is not None and there.status == "deleted":
         return "unchanged"
@@ -117,7 +122,7 @@ async def _bury(target: Store, session: str, owner: str) -> CopyResult:
             f"to delete it there, too: midturn rm {shlex.quote(session)} --store DST_URL",
             session=session,
         )
-    await target.delete(session)
+    await target.delete(session, data=head.data)
     return "deletion"
 
 
@@ -133,8 +138,15 @@ class _Transfer:
         self._on_write = on_write
         self._there: Head | None = None
         self._epoch = 0
-        self._prune = 0
+        self._removes: tuple[Removal, ...] = ()
         progress = progress_of(head)
+        self._compacted = {
+            Kind.BODY: progress.holes,
+            Kind.TURN: progress.first,
+            Kind.CHECKPOINT: progress.first,
+            Kind.FAILURE: progress.first_failure,
+        }
+        """For some kinds, the number below which a compaction of the source may have removed or replaced rows."""
         self._last = {
             Kind.BODY: progress.bodies,
             Kind.DECISION: progress.decisions,
@@ -166,13 +178,13 @@ class _Transfer:
                 return "unchanged" if same else None
         return await self._add(fresh=there is None)
 
-    async def _compare(self, there: Head) -> bool | None:
+    async def _compare(self, there: Head) -> bool | None:  # noqa: C901 - one branch for each way to differ
         """Return whether the copy is complete; ``None`` if the source changed during the comparison.
 
         Raises:
             Conflict: the target is not an earlier state of the source, so completing it would lose something.
         """
-        missing = False
+        missing = stale = False
         differs: Row | None = None
         extra: Row | None = None
         first: int | None = None
@@ -184,13 +196,18 @@ class _Transfer:
                     other = found.pop(row.n, None)
                     missing |= other is None
                     if other is not None and other.data != row.data:
-                        differs = differs or other
+                        if self._is_replaced(other, row):
+                            stale = True
+                        else:
+                            differs = differs or other
                     if row.kind is Kind.CALL and first is None:
                         first = row.n
                 if page.kind is Kind.CALL:
                     gone += found.values()
                 else:
-                    extra = extra or next(iter(found.values()), None)
+                    left = [each for each in found.values() if not self._may_be_gone(each)]
+                    stale |= len(left) < len(found)
+                    extra = extra or next(iter(left), None)
         if await self._moved():
             return None
         extra = extra or self._own_call(gone, first, followed=missing or there.token.startswith(TOKEN))
@@ -198,10 +215,20 @@ class _Transfer:
             raise self._conflict(there, differs or extra, ahead=not (differs or missing))
         head = self._head
         if (there.data, there.status, there.labels) == (head.data, head.status, head.labels):
-            return not missing and not gone
+            return not missing and not gone and not stale
         if not missing and not there.token.startswith(TOKEN):
             raise self._conflict(there, None, ahead=False)
         return False
+
+    def _may_be_gone(self, row: Row) -> bool:
+        """Return whether a compaction of the source may have removed a row that the copy still has."""
+        return row.n < self._compacted.get(row.kind, 0)
+
+    def _is_replaced(self, old: Row, new: Row) -> bool:
+        """Return whether a compaction of the source may have replaced the ``old`` row, which the copy still has."""
+        if not self._may_be_gone(old):
+            return False
+        return is_without_some(old, new) if old.kind is Kind.BODY else True
 
     def _own_call(self, gone: Sequence[Row], first: int | None, *, followed: bool) -> Row | None:
         """Return a call that only the copy has; ``None`` if the source has removed such calls, so the copy will, too.
@@ -211,7 +238,7 @@ class _Transfer:
         """
         if not gone:
             return None
-        self._prune = gone[-1].n + 1
+        self._removes = (Removal(Kind.CALL, 0, gone[-1].n + 1),)
         return None if followed and (first is None or gone[-1].n < first) else gone[-1]
 
     def _conflict(self, there: Head, row: Row | None, *, ahead: bool) -> Conflict:
@@ -236,28 +263,38 @@ class _Transfer:
         return Conflict(text, session=self._session)
 
     async def _add(self, *, fresh: bool) -> CopyResult | None:
-        """Write the missing rows, then the head."""
+        """Write the missing rows, then the head. Rows that the source no longer has go in the same writes."""
         digest = _Digest()
         chunk: list[Row] = []
+        gone: list[Removal] = []
         size = 0
         async with aclosing(self._pages(self._source)) as pages:
             async for page in pages:
-                found = set[int]() if fresh else {row.n for row in await self._same(self._target, page)}
+                found = {} if fresh else {row.n: row for row in await self._same(self._target, page)}
                 for row in page.rows:
                     digest.add(row)
-                    if row.n in found:
+                    there = found.pop(row.n, None)
+                    if there is not None and (there.data == row.data or not self._may_be_gone(row)):
                         continue
-                    if chunk and size + len(row.data) > CHUNK:
-                        await self._write(chunk, last=False)
-                        chunk, size = [], 0
+                    if (chunk and size + len(row.data) > CHUNK) or len(gone) >= REMOVALS:
+                        await self._write(chunk, gone, last=False)
+                        chunk, gone, size = [], [], 0
+                    if there is not None:
+                        gone.append(Removal(row.kind, row.n, row.n + 1))
                     chunk.append(row)
                     size += len(row.data)
+                for row in found.values():
+                    if self._may_be_gone(row):
+                        gone.append(Removal(row.kind, row.n, row.n + 1))
+                    if len(gone) >= REMOVALS:
+                        await self._write(chunk, gone, last=False)
+                        chunk, gone, size = [], [], 0
         if await self._moved():
             return None
-        await self._verify(digest, await self._write(chunk, last=True))
+        await self._verify(digest, await self._write(chunk, gone, last=True))
         return "copied"
 
-    async def _write(self, rows: Sequence[Row], *, last: bool) -> Head:
+    async def _write(self, rows: Sequence[Row], removes: Sequence[Removal], *, last: bool) -> Head:
         head, there = self._head, self._there
         try:
             self._there = await self._target.write(
@@ -273,7 +310,7 @@ class _Transfer:
                     token=_token(),
                     data=head.data if last else COPYING,
                     rows=tuple(rows),
-                    prune=self._prune if last else 0,
+                    removes=(*removes, *self._removes) if last else tuple(removes),
                 )
             )
         except Conflict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from midturn.errors import (
@@ -16,14 +16,14 @@ from midturn.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from midturn.history.checkpoints import read_checkpoint
 from midturn.history.turns import PAGE
 from midturn.lease.ledger import Ledger
-from midturn.record.head import Kind, Row
-from midturn.record.packing import Archive
-from midturn.record.rows import CheckpointRow, TurnRow, decode_record, encode_record, now
+from midturn.questions import check_by
+from midturn.record.head import Kind
+from midturn.record.rows import CheckpointRow, TurnRow, decode_record
 from midturn.stopping import settled
-from midturn.turns.commit import Stamp, commit
+from midturn.turns.acts import Act, Restoration, commit_act, new_archive, read_latest
+from midturn.turns.commit import Stamp
 from midturn.versions.blueprint import build, fingerprint_of
 from midturn.versions.loading import fit_stored
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from midturn.framework import Framework
     from midturn.record.codec import Json
-    from midturn.record.rows import Origin
+    from midturn.record.head import Row
     from midturn.store import Store
     from midturn.versions.blueprint import Blueprint
 
@@ -70,6 +70,7 @@ class MigrationRun:
         framework: Framework[Any, Any],
         *,
         run: str,
+        by: str | None = None,
         dry_run: bool = False,
         adopt: bool = False,
     ) -> None:
@@ -78,6 +79,7 @@ class MigrationRun:
         self._blueprint = blueprint
         self._framework = framework
         self._run = run
+        self._by = check_by(by)
         self._dry_run = dry_run
         self._adopt = adopt
         """True if sessions without a blueprint's name count as sessions of this blueprint."""
@@ -103,9 +105,8 @@ class MigrationRun:
             return Result(session=session, became="unchanged")
         if (held := _held(ledger)) is not None:
             return held
-        archive = Archive()
-        archive.logs = ledger.progress.logs
-        stored = await read_checkpoint(ledger, ledger.progress.checkpoint, archive, bodies=ledger.progress.bodies)
+        archive = new_archive(ledger)
+        stored = await read_latest(ledger, archive)
         live = await self.build()
         fitted = await fit_stored(
             stored, live, self._built, blueprint, self._framework, session=session, on_drift="ignore"
@@ -118,7 +119,13 @@ class MigrationRun:
             run=self._run,
         )
         if not self._dry_run:
-            await _write(ledger, archive, fitted.tree, stamp, "migration")
+            act = Act(
+                kind="migration",
+                question=f"Migrate to version {blueprint.version} of {blueprint.name}?",
+                by=self._by,
+                about={"run": self._run, "version": blueprint.version},
+            )
+            await commit_act(ledger, archive, fitted.tree, stamp, act)
         return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
 
     async def _without_a_state(self, ledger: Ledger) -> Result:
@@ -140,11 +147,12 @@ class MigrationRun:
 class RollbackRun:
     """A run that rolls a migration run back: sessions get the state that they had before it."""
 
-    def __init__(self, store: Store, *, run: str, dry_run: bool = False) -> None:
+    def __init__(self, store: Store, *, run: str, by: str | None = None, dry_run: bool = False) -> None:
         if not run:
             raise InvalidArgument("is empty; give the name that midturn migrate printed", path="run")
         self._store = store
         self._run = run
+        self._by = check_by(by)
         self._dry_run = dry_run
 
     async def __call__(self, session: str) -> Result:
@@ -165,15 +173,17 @@ class RollbackRun:
             return Result(session=session, became="failed", reason=reason)
         if (held := _held(ledger)) is not None:
             return held
-        archive = Archive()
-        archive.logs = ledger.progress.logs
-        stored = await read_checkpoint(ledger, number, archive, bodies=ledger.progress.bodies)
-        before = await read_checkpoint(ledger, row.parent)
+        restoration = await Restoration.read(ledger, row.parent)
         if not self._dry_run:
-            undone = f"back to version {before.row.version}: the run {self._run} was undone"
-            stamp = replace(Stamp.of(before, archive), restores=row.parent, drift=[undone])
-            await _write(ledger, archive, before.tree, stamp, "rollback")
-        return Result(session=session, became="changed", before=stored.tree, after=before.tree)
+            undone = f"back to version {restoration.older.row.version}: the run {self._run} was undone"
+            act = Act(
+                kind="rollback",
+                question=f"Undo the migration run {self._run}?",
+                by=self._by,
+                about={"run": self._run, "checkpoint": row.parent},
+            )
+            await restoration.write(act, drift=[undone])
+        return Result(session=session, became="changed", before=restoration.latest.tree, after=restoration.older.tree)
 
     async def _continued_since(self, line: _Line, row: CheckpointRow | None) -> int | None:
         """Return the checkpoint before the run, if the run migrated the session and it has continued since."""
@@ -193,7 +203,7 @@ class _Line:
 
     async def of(self, number: int) -> CheckpointRow | None:
         """Return a checkpoint, or the older one that it restores."""
-        while number:
+        while number >= self._ledger.progress.first:
             if number not in self._rows:
                 start = max(0, number + 1 - PAGE)
                 found = await self._ledger.store.rows(
@@ -317,17 +327,3 @@ def _held(ledger: Ledger) -> Result | None:
         doing = {"waiting": "waits for an answer", "running": "was interrupted"}.get(progress.open, progress.open)
         return Result(session=session, became="open", reason=f"its turn {progress.turn} {doing}")
     return None
-
-
-async def _write(ledger: Ledger, archive: Archive, tree: Json, stamp: Stamp, origin: Origin) -> None:
-    number = ledger.progress.turn + 1
-    turn = TurnRow(at=now(), blueprint=stamp.blueprint, version=stamp.version)
-    await commit(
-        ledger,
-        archive,
-        tree,
-        stamp,
-        turn=number,
-        origin=origin,
-        rows=[Row(kind=Kind.TURN, n=number, data=encode_record(turn))],
-    )

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import orjson
 
 from midturn.errors import StateInvalid
 from midturn.record.codec import class_of, is_array, is_object
-from midturn.record.head import versioned
+from midturn.record.head import FORMAT, versioned
 from midturn.record.odd import ODD, restored
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 
     from midturn.record.codec import Json
     from midturn.record.head import Row
@@ -129,16 +132,22 @@ class Bodies(BodyReader):
         self.values: list[Any] = []
         super().__init__(self.values)
 
-    def extend(self, rows: Sequence[Row]) -> None:
-        """Add the bodies of the next rows.
+    def extend(self, rows: Sequence[Row], holes: int = 0) -> None:
+        """Add the bodies of the next rows; those below ``holes`` may have been removed.
 
         Raises:
             StateInvalid: a body is missing.
         """
         for row in rows:
+            if row.n > len(self.values):
+                self.skip(min(row.n, holes))
             if row.n != len(self.values):
                 raise StateInvalid(f"body {len(self.values)} is missing", path=f"body {row.n}")
             self.values += _bodies_in(row)
+
+    def skip(self, stop: int) -> None:
+        """Take the bodies up to a number as removed. Whoever needs one of them gets an error."""
+        self.values += [None] * (stop - len(self.values))
 
 
 class SomeBodies(BodyReader):
@@ -180,6 +189,63 @@ class _Sparse(dict[int, Any]):
 
     def __missing__(self, number: int) -> None:
         self.missing.add(number)
+
+
+def references(
+    bodies: Sequence[Any], *, messages: Iterable[int], skeletons: Iterable[int], outlines: Iterable[list[Any]]
+) -> set[int]:
+    """Return the numbers of all bodies that messages, skeletons and outlined objects need, with those inside them.
+
+    Raises:
+        StateInvalid: one of them is missing.
+    """
+    found, rest = set(messages), set(skeletons)
+    used = found | rest
+    for number in used:
+        if number >= len(bodies) or bodies[number] is None:
+            raise StateInvalid("is missing; restore it from a backup", path=f"body {number}")
+    for array in (*(bodies[number] for number in found), *outlines):
+        used.update(_outlined(array) if class_of(array) is list else ())
+    for number in rest:
+        used.update(_inside(bodies[number]))
+    return used
+
+
+def _outlined(array: list[Any]) -> Iterator[int]:
+    """Yield the numbers that the stored form of an object refers to: that of its keys, then those in its values."""
+    yield from array[:1]
+    for value in array[1:]:
+        yield from _inside(value)
+
+
+def _inside(value: Any) -> Iterator[int]:
+    """Yield the numbers that a value refers to."""
+    if class_of(value) is dict and BODY in value:
+        yield from _outlined(value[BODY]) if class_of(value[BODY]) is list else [value[BODY]]
+    elif class_of(value) in NESTED:
+        for item in value.values() if class_of(value) is dict else value:
+            if class_of(item) in NESTED:
+                yield from _inside(item)
+
+
+def without(row: Row, used: Container[int]) -> tuple[Row | None, int]:
+    """Return a row without the bodies that are not used, and the number of these; ``None`` if no body is left."""
+    bodies = _bodies_in(row)
+    left = [value if row.n + index in used else None for index, value in enumerate(bodies)]
+    gone = sum(value is not None for value in bodies) - sum(value is not None for value in left)
+    if not gone:
+        return row, 0
+    if not any(value is not None for value in left):
+        return None, gone
+    return replace(row, data=orjson.dumps({"v": FORMAT, "bodies": left})), gone
+
+
+def is_without_some(old: Row, new: Row) -> bool:
+    """Return whether a row has the bodies of an older one, apart from those that were removed since."""
+    before, after = _bodies_in(old), _bodies_in(new)
+    return len(before) == len(after) and all(
+        value is None or value == other for other, value in zip(before, after, strict=True)
+    )
 
 
 def _bodies_in(row: Row) -> list[Any]:

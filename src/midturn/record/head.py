@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 
 from midturn.errors import InvalidArgument, StateInvalid, UnknownVersion
 from midturn.record import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 FORMAT = 1
 """The version that every record written by this code carries."""
@@ -86,6 +86,8 @@ class Head:
 
     def is_followed_by(self, other: Head | None) -> bool:
         """Return whether a store that had this head can have ``other`` now, without having lost a write."""
+        if self.status == "deleted" and (other is None or other.created >= self.updated):
+            return True  # forgotten since, and perhaps begun anew
         if other is None or other.created != self.created:
             return False
         return other.seq > self.seq or (other.seq == self.seq and other.token == self.token)
@@ -104,8 +106,8 @@ class Head:
             raise StateInvalid(message, path=f"head of {session!r}", session=session)
         return cls(**values)
 
-    def deleted(self, *, now: float) -> Head:
-        """Return the head that remains after the session was deleted."""
+    def deleted(self, *, now: float, data: bytes = b"") -> Head:
+        """Return the head that remains after the session was deleted, with the data that the deletion gave."""
         return Head(
             session=self.session,
             seq=self.seq + 1,
@@ -115,7 +117,7 @@ class Head:
             created=self.created,
             updated=now,
             now=now,
-            data=b"",
+            data=data,
         )
 
 
@@ -159,6 +161,18 @@ _HEAD_FIELDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
+class Removal(NamedTuple):
+    """A range of rows that a write removes: those of one kind with ``start <= n < stop``."""
+
+    kind: Kind
+    start: int
+    stop: int
+
+    def has(self, kind: Kind, n: int) -> bool:
+        """Return whether a row is in the range."""
+        return kind is self.kind and self.start <= n < self.stop
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """One atomic change: the new head and new rows, or nothing.
@@ -179,14 +193,18 @@ class Write:
     token: str
     data: bytes
     rows: tuple[Row, ...] = ()
-    prune: int = 0
-    """The write removes ``CALL`` rows with a lower number, after adding its own rows; 0 removes nothing."""
+    removes: tuple[Removal, ...] = ()
+    """Rows that the write removes before it adds its own, so that it can also replace a row."""
 
     def follows(self, head: Head | None) -> bool:
         """Return whether ``head`` is the one that the writer saw."""
         if head is None:
             return self.seq == 0
         return self.seq == head.seq and self.after in (None, head.token)
+
+    def left(self, rows: Iterable[tuple[Kind, int]]) -> list[tuple[Kind, int]]:
+        """Return those of a session's rows, by kind and number, that the write does not remove."""
+        return [row for row in rows if not any(removal.has(*row) for removal in self.removes)]
 
     def head(self, *, now: float, created: float) -> Head:
         """Return the head that this write creates at ``now``."""

@@ -367,6 +367,29 @@ def as_json(tree: Any, without: Collection[int] = ()) -> Any:
     return tree
 
 
+def needed(
+    earlier: Sequence[Sequence[Append]], later: Sequence[Sequence[Append]], spans: Sequence[Span]
+) -> list[Append]:
+    """Return what states with these spans and these ``later`` appends need of the ``earlier`` appends, log by log."""
+    lengths = dict[int, int]()
+    wanted = [(log, length) for log, length in spans]
+    for append in (append for appends in later for append in appends):
+        wanted += [(append.log, append.start), *([] if append.parent is None else [(append.parent, append.start)])]
+    found: list[Append] = []
+    for log, appends in sorted(_by_log(earlier).items(), reverse=True):  # a parent is an older log
+        for other, length in wanted:
+            lengths[other] = max(length, lengths.get(other, 0))
+        wanted.clear()
+        first, length = appends[0], lengths.get(log, 0)
+        if not length:
+            continue
+        if first.parent is not None:
+            wanted.append((first.parent, first.start))
+        bodies = [number for append in appends for number in append.bodies]
+        found.append(Append(log, first.start, bodies[: max(0, length - first.start)], first.parent))
+    return found[::-1]
+
+
 def _by_log(logs: Sequence[Sequence[Append]]) -> dict[int, list[Append]]:
     """Return the appends to each log, in order."""
     found: dict[int, list[Append]] = {}

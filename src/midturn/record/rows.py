@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from midturn.record.head import Head
     from midturn.record.packing import Span
 
-Origin: TypeAlias = Literal["run", "save", "reset", "import", "migration", "rollback"]
+Origin: TypeAlias = Literal["run", "save", "reset", "import", "migration", "rollback", "rewind", "edit", "fork"]
 """The origin of a checkpoint: a turn that ran, a state saved by hand, a new beginning, AutoGen's JSON from outside, a
-migration run, or the rollback of a migration run."""
+migration run, the rollback of a migration run, an older checkpoint of this session, a function that corrected the
+state, or a checkpoint of another session."""
 Ended: TypeAlias = Literal["failed", "cancelled"]
 Opened: TypeAlias = Literal["running", "waiting", "failed", "cancelled"]
 What: TypeAlias = Literal["model", "tool", "code", "memory", "human", "approval", "doubt", "tools"]
@@ -38,9 +39,11 @@ Stage: TypeAlias = Literal["started", "asked", "done"]
 Asked: TypeAlias = Literal["human", "approval", "doubt"]
 """The kind of a question. ``human``: an agent that stands for a person asks for an answer. ``approval``: may this tool
 act? ``doubt``: did this tool act before the crash?"""
-Decided: TypeAlias = Literal["human", "approval", "doubt", "discard", "diverged"]
-"""The kind of a decision: the answer to a question, giving a turn up, or continuing a turn although its recorded calls
-do not fit the code."""
+ActKind: TypeAlias = Literal["rewind", "edit", "fork", "reset", "migration", "rollback", "compact"]
+"""The kind of a decision about the session itself."""
+Decided: TypeAlias = Literal["human", "approval", "doubt", "discard", "diverged"] | ActKind
+"""The kind of a decision: the answer to a question, giving a turn up, continuing a turn although its recorded calls
+do not fit the code, or an act on the session itself."""
 Effect: TypeAlias = Literal["read", "idempotent", "unsafe", "transactional"]
 """The effect of a tool. ``read``: may be repeated. ``idempotent``: may be repeated with the same
 :func:`midturn.call_key`. ``unsafe``: is never repeated automatically. ``transactional``: works in the store's own
@@ -56,7 +59,7 @@ MAX_ERROR = 500
 COPYING = codec.encode({"v": FORMAT, "copying": "session"})
 """Data of the head, in place of the progress, until the whole session has been copied."""
 BURYING = codec.encode({"v": FORMAT, "copying": "deletion"})
-"""Data of the head of a session that a copy is about to delete, because the original was deleted."""
+"""Data of the head of a session that is about to be deleted, so that nobody uses it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,18 @@ class Progress:
     """The id of the session that this one was forked from."""
     forked_at: int = 0
     """The checkpoint of that session that this one began with."""
+    forked_when: float = 0.0
+    """The time of that checkpoint, by which it is recognized: its id may be used again after a deletion."""
+    restored: int = 0
+    """The latest checkpoint that restores an older one, among those that lead to the latest one; 0 if none does."""
+    first: int = 1
+    """The first turn that is kept; a compaction has removed those before it."""
+    first_failure: int = 0
+    """The first failure that is kept."""
+    holes: int = 0
+    """Number of bodies at the time of the latest compaction: those that nothing needs are removed, and not missed."""
+    swept: int = 0
+    """Number of bodies that this compaction has looked at so far."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -146,7 +161,9 @@ class CheckpointRow:
     run: str = ""
     """The name of the migration run that made the checkpoint."""
     restores: int | None = None
-    """The older checkpoint that has the same state, after the rollback of a migration."""
+    """The older checkpoint that has the same state, after a rewind or the rollback of a migration."""
+    restored: int = 0
+    """The latest checkpoint before this one that restores an older one, among those that lead to this one."""
     messages: Sequence[int] = ()
     stop_reason: str | None = None
     usage: Pair = (0, 0)
@@ -159,8 +176,21 @@ class CheckpointRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRow:
+    """The additions to the logs that the first checkpoints of a compacted session need, of those before them.
+
+    It takes the place of the checkpoint before the first turn that is kept.
+    """
+
+    appends: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """The decision of a person: the answer to a question with everything that it showed, or about the turn itself."""
+    """The decision of a person: the answer to a question with everything that it showed, or about the turn itself.
+
+    An act on the session itself is one, too. Its turn is the one that it makes, and its arguments are what it is about.
+    """
 
     turn: int
     question: str
@@ -174,7 +204,20 @@ class DecisionRow:
     changed: dict[str, Any] | None = None
     """The arguments that the answer gives instead."""
     by: str = ""
+    why: str = ""
     at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """The decision to delete a session, which the head of the deleted session keeps."""
+
+    by: str = ""
+    why: str = ""
+    forked_from: str = ""
+    """The origin of the session, as its progress had it: lineage reaches beyond a deletion."""
+    forked_at: int = 0
+    forked_when: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,12 +319,14 @@ def progress_of(head: Head) -> Progress:
 
     Raises:
         UnknownVersion: a newer midturn wrote the head.
-        StateInvalid: the head is damaged, or the session is only half copied.
+        StateInvalid: the head is damaged, or the session is only half copied or half deleted.
     """
     if head.data in (COPYING, BURYING):
-        which = f"--session {shlex.quote(head.session)}" if head.data == COPYING else "--all"
+        id_ = shlex.quote(head.session)
         raise StateInvalid(
-            f"only half copied; finish it: midturn copy SRC_URL DST_URL {which}",
+            f"only half copied; finish it: midturn copy SRC_URL DST_URL --session {id_}"
+            if head.data == COPYING
+            else f"only half deleted; finish it: midturn rm {id_}",
             path=f"session {head.session!r}",
             session=head.session,
         )
@@ -290,6 +335,9 @@ def progress_of(head: Head) -> Progress:
         progress.checkpoint <= progress.turn
         and progress.journal <= progress.calls
         and progress.generation[1] <= progress.calls
+        and 1 <= progress.first <= max(progress.checkpoint, 1)
+        and progress.first_failure <= progress.failures
+        and progress.swept <= progress.holes <= progress.bodies
         and (progress.turn > 0 or progress.open is None)
         and (progress.checkpoint < progress.turn or progress.open is None)
     ):
@@ -398,6 +446,7 @@ def _spans(value: object) -> bool:
     return is_array(value) and all(_ints(item) and len(item) == 2 for item in value)  # noqa: PLR2004 - a pair
 
 
+_DECIDED = [word for kinds in get_args(Decided) for word in get_args(kinds)]
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": is_number,
     "int | None": is_number,
@@ -414,7 +463,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[str]": lambda value: is_array(value) and all(type(item) is str for item in value),
     "What": lambda value: value in get_args(What),
     "Stage": lambda value: value in get_args(Stage),
-    "Decided": lambda value: value in get_args(Decided),
+    "Decided": lambda value: value in _DECIDED,
     "dict[str, Any] | None": is_object,
     "Effect": lambda value: value in get_args(Effect),
     "Sequence[Any]": is_array,

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
+from midturn.history.audit import audit
+from midturn.history.lineage import lineage
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
 from midturn.lease.ledger import Ledger, check_lease, holder
+from midturn.maintenance.pruning import PruneReport, Rule, Skipped, choose, open_archive, prune
+from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
 from midturn.stopping import stop_of
 from midturn.stores.registry import check_store, open_store, split_lease, with_options
 from midturn.stores.secrets import Secret, scheme_of
+from midturn.turns.acts import bury
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Generator
+    from collections.abc import AsyncGenerator, Callable, Collection, Generator
     from datetime import datetime, timedelta
+    from pathlib import Path
     from types import TracebackType
 
     from midturn.autogen.adapter import AutoGen, Event, TurnResult
     from midturn.framework import Factory, Runnable
+    from midturn.history.audit import AuditEntry
+    from midturn.history.lineage import Lineage
     from midturn.history.session_info import SessionInfo
     from midturn.lease.ledger import Seen
+    from midturn.record.head import Head
     from midturn.store import ListOrder, Store
     from midturn.turns.session_options import Busy, Durability
     from midturn.versions.blueprint import Blueprint
@@ -145,11 +154,12 @@ class OpenStore:
         turn_timeout: float | None = None,
         durability: Durability = "call",
         journals: int = JOURNALS,
+        reuse: bool = False,
     ) -> Session[Event, TurnResult]:
         """Return the session with this id. If there is none, the first turn creates it.
 
         ``what`` is a factory that builds an agent or a team, a :class:`~midturn.Blueprint`, or a live agent or team.
-        Without ``what``, you can only read, answer, discard and delete the session.
+        Without ``what``, you can do everything but run and reset the session.
         ``on_drift`` says what to do when the agents differ from those that made the latest checkpoint: ``"warn"``,
         ``"raise"``, ``"ignore"``, or a function that gets the :class:`~midturn.Drift`.
         ``busy`` says what to do while another worker holds the session: wait up to ``timeout`` seconds, or raise.
@@ -159,6 +169,7 @@ class OpenStore:
         ``durability="call"`` records every call inside a turn, so that an interrupted turn continues without
         repeating any call. With ``"turn"``, an interrupted turn runs again as a whole, so only tools that are
         ``read`` or ``idempotent`` can run. The calls of at least the last ``journals`` turns are kept.
+        ``reuse=True`` begins a new session if the one with this id was deleted; a later deletion counts again.
         """
         options = Options(
             labels=labels,
@@ -168,6 +179,7 @@ class OpenStore:
             turn_timeout=turn_timeout,
             durability=durability,
             journals=journals,
+            reuse=reuse,
         )
         framework = self._framework()
         while len(self._seen) > MAX_SEEN:
@@ -308,6 +320,130 @@ class OpenStore:
             raise Conflict.of(session)
         await ledger.write(status=ledger.head.status, progress=ledger.progress, release=True)
 
-    async def delete(self, session: str) -> bool:
-        """Delete a session for good; return whether it existed. Its id cannot be used again, and late writes fail."""
-        return await self.store.delete(check_id(session))
+    async def delete(self, session: str, *, by: str | None = None, why: str | None = None) -> bool:
+        """Delete a session for good; return whether it existed. Its id stays deleted, and late writes fail.
+
+        ``by`` names the person who deletes it. That and the reason are all that is left of it.
+        """
+        return await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+
+    async def forget(self, session: str) -> bool:
+        """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
+
+        A worker that used the session before its deletion and has not noticed the deletion gets
+        :class:`~midturn.HistoryLost` when it uses the id again.
+
+        Raises:
+            Conflict: the session is not deleted.
+        """
+        try:
+            return await self.store.forget(check_id(session))
+        except Conflict:
+            raise Conflict(f"session {session!r} is not deleted; delete it first", session=session) from None
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        status: SessionStatus | Collection[SessionStatus] | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        prefix: str = "",
+        keep_last: int | None = None,
+        blueprint: Blueprint | None = None,
+        archive: str | Path | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+        on_session: Callable[[str, Skipped | None], None] | None = None,
+    ) -> PruneReport:
+        """Delete the sessions that match all conditions, and report which; there must be a condition.
+
+        ``older_than`` is the time since the last change. ``keep_last`` keeps so many of those that match, the latest
+        changed ones. With a ``blueprint``, only its sessions match, and its ``retain`` counts unless there is an
+        ``older_than``. A session that a living worker holds stays, and so does one that changes during the pruning, or
+        that has an open turn unless ``status`` asks for it.
+
+        ``archive`` is a directory: each session is first copied there, into a ``file://`` store, and compared with
+        its copy. ``dry_run=True`` deletes nothing, and reports what would be deleted. ``by`` is the name of who
+        decides, which stays with the id. ``on_session`` is called after each session. An interrupted call has deleted
+        some of the sessions; the next one continues.
+
+        Raises:
+            InvalidArgument: there is no condition, one is not valid, or the archive is the store itself.
+            StoreFull: the archive has no space; what is not in it was not deleted.
+        """
+        if blueprint is not None and not blueprint.name:
+            raise InvalidArgument("has no name, by which its sessions could be found", path="blueprint")
+        listing = Listing.of(status=status, labels=labels, prefix=prefix)
+        rule = Rule(
+            older_than=older_than or (blueprint.retain if blueprint is not None else None),
+            status=listing.status or frozenset(),
+            labels=listing.labels,
+            prefix=listing.prefix,
+            keep_last=keep_last,
+            blueprint=blueprint.name if blueprint is not None else "",
+        )
+        by = check_by(by)
+        chosen = await choose(self.store, rule)
+        if dry_run:
+            gone = [each.head.session for each in chosen if each.skipped is None]
+            return PruneReport(deleted=gone, skipped=[each.skipped for each in chosen if each.skipped], dry_run=True)
+        deleted: list[str] = []
+        skipped: list[Skipped] = []
+        async with AsyncExitStack() as stack:
+            copies = None
+            if archive is not None:
+                copies = await stack.enter_async_context(open_archive(archive))
+            pruning = prune(self.store, chosen, copies, by=by, why=f"prune: {rule}")
+            async for session, why in await stack.enter_async_context(aclosing(pruning)):
+                if why is None:
+                    deleted.append(session)
+                else:
+                    skipped.append(why)
+                if on_session is not None:
+                    on_session(session, why)
+        return PruneReport(deleted=deleted, skipped=skipped, dry_run=False)
+
+    async def lineage(self, session: str) -> Lineage:
+        """Return the sessions that a session was forked from, and those that were forked from it, as a tree.
+
+        This reads the heads of all sessions of the store, a hundred at a time: nothing else knows the forks of a
+        session. For the origin alone, read ``forked_from`` of :meth:`info`.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        async with aclosing(Listing.of().every(self.store)) as heads:
+            return await lineage(self.store, check_id(session), heads)
+
+    async def audit(
+        self,
+        session: str | None = None,
+        *,
+        since: datetime | timedelta | None = None,
+        by: str | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Yield what people did: answers, discards, rewinds, edits, resets, forks, migrations and deletions.
+
+        Those of one session come in their order. Without a session, the session that changed last comes first, and a
+        session that changes meanwhile may be missed or come twice. Of a deleted session only the deletion is left,
+        and it has no labels.
+
+        Raises:
+            InvalidArgument: an argument is not valid.
+            NotFound: there is no such session.
+        """
+        check_by(by)
+        listing = Listing.of(labels=labels, order="updated", since=since)
+        heads = listing.every(self.store) if session is None else self._one(session, listing)
+        async with aclosing(heads), aclosing(audit(self.store, heads, since=listing.since, by=by)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def _one(self, session: str, listing: Listing) -> AsyncGenerator[Head, None]:
+        """Yield the head of a session, if it has the labels of a list."""
+        head = await self.store.head(check_id(session))
+        if head is None:
+            raise NotFound.of(session)
+        if listing.labels.items() <= head.labels.items():
+            yield head

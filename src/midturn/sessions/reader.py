@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from midturn.errors import InvalidArgument, NotFound, StateInvalid
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import Checkpoint
+from midturn.history.lineage import lines
 from midturn.history.turns import history, read_turn
 from midturn.lease.ledger import TRIES, Changed, Ledger, consistent
 from midturn.questions import Waiting
@@ -37,19 +38,35 @@ class SessionReader:
         self.id = session
         self.store = store
 
-    async def history(self, *, last: int | None = None) -> AsyncGenerator[StoredTurn, None]:
-        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
+    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[StoredTurn, None]:
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
+
+        With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        """
         if last is not None:
             check_number(last, "last")
         ledger = Ledger(self.store, self.id)
         await ledger.refresh()
-        start = 0 if last is None else max(0, ledger.progress.turn + 1 - last)
-        try:
-            async with ledger.reading(), aclosing(history(ledger, start=start)) as turns:
-                async for turn in turns:
-                    yield turn
-        except Changed as changed:  # of what a history shows, only a deletion can remove anything
-            raise changed.reason from None
+        shown = 0
+        while True:
+            first = ledger.progress.first
+            try:
+                async with ledger.reading():
+                    found = await lines(ledger, last, origins=origins and not shown)
+                for line in found:
+                    own = line.ledger is ledger
+                    part = replace(line, start=max(line.start, shown + 1)) if own else line
+                    async with part.ledger.reading(), aclosing(history(part)) as turns:
+                        async for turn in turns:
+                            yield turn
+                            shown = turn.number if own else shown
+            except Changed as changed:
+                await ledger.refresh()
+                if ledger.progress.first == first:  # of what a history shows, only a compaction removes anything
+                    raise changed.reason from None
+            else:
+                return
 
     async def turn(self, number: int) -> StoredTurn:
         """Return one turn, with its calls and the decisions of people.
@@ -96,9 +113,13 @@ class Readers(Generic[EventT_co, ResultT_co]):
         self._another: Any = None
         """An agent or team that was built for the types of its messages."""
 
-    async def history(self, *, last: int | None = None) -> AsyncGenerator[Turn, None]:
-        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns."""
-        async with aclosing(self._reader.history(last=last)) as turns:
+    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[Turn, None]:
+        """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
+
+        With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        """
+        async with aclosing(self._reader.history(last=last, origins=origins)) as turns:
             async for stored in turns:
                 yield await self._shown(stored)
 

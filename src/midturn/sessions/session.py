@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, Input, ResultT_co
-from midturn.lease.ledger import Changed, Ledger, consistent
+from midturn.lease.ledger import Ledger, consistent
 from midturn.questions import check_by
 from midturn.record import codec
-from midturn.record.head import Kind, check_id
+from midturn.record.head import Kind
 from midturn.record.rows import TurnRow, key_row
-from midturn.sessions.background import Background, Words, check_key, other_task, person_who_lets_diverge
+from midturn.sessions.acts import Acts
+from midturn.sessions.background import Words, check_key, other_task, person_who_lets_diverge
 from midturn.sessions.reader import check_number
 from midturn.sessions.runs import OwnRun, Runs
 from midturn.sessions.turnstile import Turnstile
@@ -29,15 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from midturn.framework import Framework
-    from midturn.history.checkpoints import Checkpoint, Stored
     from midturn.lease.ledger import Seen
     from midturn.record.codec import Json
-    from midturn.record.rows import KeyRow, Origin
+    from midturn.record.rows import KeyRow
     from midturn.stopping import Cancellation
     from midturn.store import Store
-
-PATIENCE = 1.0
-"""After its timeout, a call whose writes are rejected retries for this many seconds, to learn who holds the session."""
 
 NO_OPTIONS = Options()
 
@@ -73,7 +69,7 @@ class _Step(Generic[ResultT_co]):
             run.begin(self.number, key)
 
 
-class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
+class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
     """One long-running conversation or case: a drop-in for the framework's own task runner that remembers.
 
     ``id`` is its name in the store. Two calls at once on one session run one after the other.
@@ -96,13 +92,11 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         self._seen = seen
         self._what = what
         self._options = options
-        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen)
+        self._ledger = Ledger(store, session, labels=options.labels, lease=lease, seen=seen, reuse=options.reuse)
         self._framework = framework
         self._instance = Instance(session, what, framework, options.on_drift, self._runs.built)
         self._runner = TurnRunner(self._ledger, self._instance, framework, options, self._runs.resting)
         self._questions = OpenQuestions(self._ledger, self._instance, framework, self._runner.at_rest)
-        self._refused: tuple[int, str] | None = None
-        """The head at which the latest write was rejected."""
         self._turnstile = Turnstile(self._ledger, self._instance, options.timeout if options.busy == "wait" else 0.0)
 
     def __repr__(self) -> str:
@@ -211,7 +205,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                 try:
                     turn = await self._runner.reopen(own=True, may_diverge_by=may_diverge_by)
                 except Conflict as error:
-                    self._give_way(error, until)
+                    self._turnstile.give_way(error, until)
                     continue
                 break
             if run is not None:
@@ -308,7 +302,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                         return
                     turn = await self._runner.reopen(own=True, decided=decided, may_diverge_by=may_diverge_by)
                 except Conflict as error:
-                    self._give_way(error, until)
+                    self._turnstile.give_way(error, until)
                     await self._ledger.refresh()
                     decided = None
                     continue
@@ -336,7 +330,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                     await self._runner.end_rest()
                     await self._questions.discard(who)
                 except Conflict as error:
-                    self._give_way(error, until)
+                    self._turnstile.give_way(error, until)
                     continue
                 return True
 
@@ -359,98 +353,18 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             lambda ledger: replay(ledger, turn, self._instance.blueprint, self._framework.another()),
         )
 
-    async def fork(self, session: str, *, at: int) -> Session[EventT_co, ResultT_co]:
-        """Create a session that begins with the state of a checkpoint of this one, or without a state if ``at`` is 0.
-
-        Raises:
-            Conflict: there is already a session with that id.
-        """
-        options, ledger = replace(self._options, labels=None), self._ledger
-        another = self._framework.another()
-        other = Session(
+    def _other(self, session: str, labels: Mapping[str, str] | None) -> Self:
+        options, ledger = replace(self._options, labels=labels), self._ledger
+        return type(self)(
             ledger.store,
-            check_id(session),
+            session,
             self._what,
-            another,
+            self._framework.another(),
             options,
             lease=ledger.lease,
             runs=self._runs,
             seen=self._seen,
         )
-        if check_number(at, "at"):
-            await other.begin_with(self.at(at))
-        return other
-
-    async def begin_with(self, checkpoint: Checkpoint) -> None:
-        """Begin a new session with the whole state of a checkpoint of another.
-
-        Raises:
-            Conflict: the session is not new.
-        """
-        await self._ledger.refresh()
-        if self._ledger.head is not None:
-            raise Conflict(f"there is already a session {self.id!r}; choose another id", session=self.id)
-        stored = await checkpoint.read()
-        await self._save(stored.tree, "save", stored)
-        self._instance.forget()
-
-    async def reset(self) -> int:
-        """Begin a new conversation: make a checkpoint with the state of new agents, and return its number.
-
-        Nothing is removed from the history, and any older checkpoint can still be read.
-
-        Raises:
-            TurnFailed: a turn was interrupted or waits; finish it first.
-        """
-        return await self._save(await self._instance.initial(), "reset", None)
-
-    async def delete(self) -> bool:
-        """Delete the session for good; return whether it existed."""
-        await self._runner.end_rest()
-        return await self._ledger.store.delete(self.id)
-
-    async def save(self, tree: Any = None, *, origin: Origin = "save") -> int:
-        """Store the state of the given live instance, or ``tree``, as a checkpoint; return its number. Run nothing.
-
-        Raises:
-            TurnFailed: a turn was interrupted or waits; finish it first.
-        """
-        if tree is None:
-            tree = await self._framework.capture(self._instance.given())
-        return await self._save(tree, origin, None)
-
-    async def _save(self, tree: Any, origin: Origin, fork_of: Stored | None) -> int:
-        stop = stop_of(None)
-        async with self._turnstile.alone(stop) as until:
-            while True:
-                await self._ledger.refresh()
-                await self._ledger.wait(until, stop)
-                if self._ledger.progress.is_unfinished:
-                    raise TurnFailed(
-                        f"turn {self._ledger.progress.turn} of session {self.id!r} is not finished",
-                        session=self.id,
-                        turn=self._ledger.progress.turn,
-                        hint="Before saving by hand, resume(), answer() or discard() the turn.",
-                    )
-                try:
-                    number = await self._runner.save(tree, origin, fork_of)
-                    if origin == "reset":
-                        self._instance.forget()  # it has the state from before
-                        if not self._instance.is_built:
-                            await self._instance.load(self._ledger)
-                    return number
-                except Conflict as error:
-                    self._give_way(error, until)
-
-    async def load(self) -> int:
-        """Load the latest checkpoint into the given live instance; return its number, or 0 if there is no checkpoint.
-
-        Raises:
-            StateInvalid: the state does not fit; the instance has its old state again.
-        """
-        async with self._turnstile.alone(stop_of(None)):
-            await self._ledger.refresh()
-            return await self._instance.load_given(self._ledger)
 
     async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
         result: Any = None
@@ -485,7 +399,7 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
                     step = await self._step(asked, number, known, contended=contended)
                 except Conflict as error:
                     contended = True
-                    self._give_way(error, until)
+                    self._turnstile.give_way(error, until)
                     continue
                 if step is None:
                     continue
@@ -575,22 +489,3 @@ class Session(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         head = self._ledger.head
         if not self._ledger.owned:
             await self._ledger.write(status=head.status if head is not None else "idle", progress=self._ledger.progress)
-
-    def _give_way(self, error: Conflict, until: float) -> None:
-        """Drop the instance, because another worker wrote the session first; the caller tries again.
-
-        Raises:
-            Conflict: the caller has tried for too long, so something else is wrong.
-            StateInvalid: nobody has written the session, so the store has a row that the head does not know.
-        """
-        self._instance.forget()
-        head = self._ledger.head
-        seen = None if head is None else (head.seq, head.token)
-        if isinstance(error, Changed):
-            if time.monotonic() >= until + PATIENCE:
-                raise error.reason
-        elif seen is not None and seen == self._refused:
-            raise self._ledger.uncounted()
-        elif time.monotonic() >= until + PATIENCE:
-            raise error
-        self._refused = seen

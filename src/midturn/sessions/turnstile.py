@@ -8,15 +8,21 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import MidturnError, SessionBusy, StoreUnavailable
+from midturn.lease.ledger import Changed
 from midturn.stopping import settled, unless
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from midturn.errors import Conflict
     from midturn.lease.ledger import Ledger
     from midturn.record.head import Status
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
+
+
+PATIENCE = 1.0
+"""After its timeout, a call whose writes are rejected retries for this many seconds, to learn who holds the session."""
 
 
 class Turnstile:
@@ -30,6 +36,8 @@ class Turnstile:
         self._inside = 0
         """Number of calls that hold the mutex or wait for it."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._refused: tuple[int, str] | None = None
+        """The head at which the latest write was rejected."""
 
     @asynccontextmanager
     async def alone(self, stop: Stop) -> AsyncGenerator[float]:
@@ -52,6 +60,25 @@ class Turnstile:
                 self._ledger.forget_bodies()
                 self._inside -= 1
                 self._mutex.release()
+
+    def give_way(self, error: Conflict, until: float) -> None:
+        """Drop the instance, because another worker wrote the session first; the caller tries again.
+
+        Raises:
+            Conflict: the caller has tried for too long, so something else is wrong.
+            StateInvalid: nobody has written the session, so the store has a row that the head does not know.
+        """
+        self._instance.forget()
+        head = self._ledger.head
+        seen = None if head is None else (head.seq, head.token)
+        if isinstance(error, Changed):
+            if time.monotonic() >= until + PATIENCE:
+                raise error.reason
+        elif seen is not None and seen == self._refused:
+            raise self._ledger.uncounted()
+        elif time.monotonic() >= until + PATIENCE:
+            raise error
+        self._refused = seen
 
     async def _enter(self, stop: Stop) -> None:
         self._inside += 1

@@ -69,17 +69,16 @@ class MemoryStore:
         if not write.follows(old):
             raise Conflict.of(write.session)
         rows = self._rows.get(write.session, {})
+        if write.removes:
+            rows = {key: rows[key] for key in write.left(rows)}
         new = {(row.kind, row.n): row for row in write.rows}
         if rows.keys() & new.keys() or len(new) < len(write.rows):
             raise Conflict.of(write.session)
         now = time.time()
         head = write.head(now=now, created=old.created if old else now)
         self._heads[write.session] = head
-        kept = self._rows.setdefault(write.session, {})
-        kept.update(new)
-        if write.prune:
-            for key in [key for key in kept if key[0] is Kind.CALL and key[1] < write.prune]:
-                del kept[key]
+        rows.update(new)
+        self._rows[write.session] = rows
         return head
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
@@ -90,14 +89,21 @@ class MemoryStore:
             key=lambda row: row.n,
         )
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         self._check_open()
         head = self._heads.get(session)
         if head is None or head.status == "deleted":
             return False
         self._rows.pop(session, None)
-        self._heads[session] = head.deleted(now=time.time())
+        self._heads[session] = head.deleted(now=time.time(), data=data)
         return True
+
+    async def forget(self, session: str) -> bool:
+        self._check_open()
+        head = self._heads.get(session)
+        if head is not None and head.status != "deleted":
+            raise Conflict.of(session)
+        return self._heads.pop(session, None) is not None
 
     async def close(self) -> None:
         self._heads.clear()

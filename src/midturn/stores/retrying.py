@@ -101,8 +101,11 @@ class ServerStore(ABC):
     async def close(self) -> None: ...
 
     @abstractmethod
-    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
-        """Delete the session; ``by`` is the same in every try of one deletion."""
+    async def _forget(self, session: str, tries: Tries) -> bool: ...
+
+    @abstractmethod
+    async def _delete(self, session: str, by: str, data: bytes, tries: Tries) -> bool:
+        """Delete the session and keep ``data``; ``by`` is the same in every try of one deletion."""
 
     async def head(self, session: str) -> Head | None:
         until = await self._settle(session)
@@ -127,10 +130,14 @@ class ServerStore(ABC):
             self._unsettled.setdefault(write.session, []).append(write)
             raise
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         until = await self._settle(session)  # no abandoned write may take effect after the deletion
         by = uuid.uuid4().hex
-        return await self._try(lambda tries: self._delete(session, by, tries), session, Tries(until))
+        return await self._try(lambda tries: self._delete(session, by, data, tries), session, Tries(until))
+
+    async def forget(self, session: str) -> bool:
+        until = await self._settle(session)
+        return await self._try(lambda tries: self._forget(session, tries), session, Tries(until))
 
     async def _apply(self, write: Write, tries: Tries) -> Head:
         return await self._try(lambda tries: self._write(write, tries), write.session, tries)

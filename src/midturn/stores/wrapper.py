@@ -67,8 +67,11 @@ class StoreWrapper:
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         return await self.inner.rows(session, kind, start=start, stop=stop)
 
-    async def delete(self, session: str) -> bool:
-        return await self.inner.delete(session)
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
+        return await self.inner.delete(session, data=data)
+
+    async def forget(self, session: str) -> bool:
+        return await self.inner.forget(session)
 
     async def close(self) -> None:
         await self.inner.close()

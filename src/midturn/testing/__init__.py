@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from midturn.testing.crashing_store import Crashed as Crashed
     from midturn.testing.crashing_store import CrashPoint as CrashPoint
     from midturn.testing.crashing_store import crash_at as crash_at
+    from midturn.testing.samples import a_removal as a_removal
     from midturn.testing.samples import a_row as a_row
     from midturn.testing.samples import a_write as a_write
     from midturn.testing.scripted_model import ScriptedModel as ScriptedModel
@@ -39,7 +40,7 @@ _MODULES = {
 }
 _SUITE = {
     "conformance": "StoreConformance",
-    "samples": "a_row a_write",
+    "samples": "a_removal a_row a_write",
     "state_machine": "StoreMachine",
     "subject": "Subject",
 }

@@ -127,6 +127,26 @@ class Racing(Suite):
         await store.write(a_write(rows=[a_row(1)]))
         assert sorted(await asyncio.gather(*(store.delete("case-42") for _ in range(6)))) == [False] * 5 + [True]
 
+    async def test_of_calls_that_forget_at_once_one_finds_something(self, store: Store) -> None:
+        await store.write(a_write(rows=[a_row(1)]))
+        assert await store.delete("case-42")
+        assert sorted(await asyncio.gather(*(store.forget("case-42") for _ in range(6)))) == [False] * 5 + [True]
+        assert await store.head("case-42") is None
+
+    async def test_a_new_session_beside_forgetting_the_old_one_is_refused_or_stays(self, store: Store) -> None:
+        for number in range(6):
+            session = f"case-{number}"
+            await store.write(a_write(session, rows=[a_row(1)]))
+            assert await store.delete(session)
+            write = a_write(session, rows=[a_row(1)])
+            calls = (store.write(write), store.forget(session))
+            results = await asyncio.gather(*(calls if number % 2 else calls[::-1]), return_exceptions=True)
+            assert True in results
+            written = [result for result in results if isinstance(result, Head)]
+            assert written or any(isinstance(result, SessionDeleted) for result in results)
+            expected = (timeless(written[0]), write.rows) if written else (None, ())
+            assert await snapshot(store, session) == expected
+
     async def test_a_write_beside_a_deletion_is_before_it_or_refused(self, store: Store) -> None:
         for number in range(6):
             session = f"case-{number}"
@@ -165,6 +185,7 @@ class Racing(Suite):
             store.counts,
             lambda: store.rows("case-42", Kind.BODY),
             lambda: store.delete("no such session"),
+            lambda: store.forget("no such session"),
         )
         before = await snapshot(store, "case-42")
         async with asyncio.timeout(DEADLINE):
@@ -199,6 +220,7 @@ class Racing(Suite):
             lambda: store.write(a_write("another")),
             lambda: store.rows("case-42", Kind.BODY),
             lambda: store.delete("case-42"),
+            lambda: store.forget("case-42"),
         )
         for call in calls:
             with pytest.raises(StoreUnavailable):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from midturn.testing.concurrency import Racing
 from midturn.testing.handles import Lasting, Sharing
 from midturn.testing.reads import Listing, Reading
-from midturn.testing.writes import Deleting, Pruning, Writing
+from midturn.testing.writes import Deleting, Forgetting, Removing, Writing
 
 
-class StoreConformance(Writing, Reading, Pruning, Listing, Deleting, Racing, Sharing, Lasting):
+class StoreConformance(Writing, Reading, Removing, Listing, Deleting, Forgetting, Racing, Sharing, Lasting):
     """All tests of the suite: subclass it in a test file, override ``open_store``, and run pytest.
 
         class TestMyStore(StoreConformance):

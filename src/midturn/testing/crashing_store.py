@@ -96,9 +96,13 @@ class CrashingStore(StoreWrapper):
         self._check_alive()
         return await super().rows(session, kind, start=start, stop=stop)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
         self._check_alive()
-        return await super().delete(session)
+        return await super().delete(session, data=data)
+
+    async def forget(self, session: str) -> bool:
+        self._check_alive()
+        return await super().forget(session)
 
     async def write(self, write: Write) -> Head:
         return await self.guard(write, super().write)

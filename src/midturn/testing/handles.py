@@ -16,7 +16,7 @@ from midturn.record.codec import encode
 from midturn.record.head import Head, Kind
 from midturn.store import DEADLINE
 from midturn.testing.concurrency import interrupt, race, settle, watch
-from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_call, a_row, a_write
+from midturn.testing.samples import HOSTILE_IDS, SAMPLE_BYTES, a_call, a_removal, a_row, a_write
 from midturn.testing.subject import Suite, calls, ids, snapshot, timeless
 
 if TYPE_CHECKING:
@@ -65,8 +65,27 @@ class Sharing(Suite):
             await store.write(a_write(seq=held.seq, owner="me", lease=60.0))
         assert await store.delete("case-42") is False
 
-    async def test_another_handle_sees_a_prune_at_once(self, store: Store, other: Store) -> None:
-        """Prune so much that a store also reclaims the space."""
+    async def test_another_handle_sees_at_once_that_an_id_was_forgotten(self, store: Store, other: Store) -> None:
+        handles = (store, other)
+        seen: list[float] = []
+        for life in range(4):
+            one, two = handles[life % 2], handles[1 - life % 2]
+            written = await one.write(a_write(rows=[a_row(1, b"[%d]" % life)]))
+            newer = await two.write(a_write(seq=1, after=written.token, labels={"life": str(life)}, rows=[a_row(2)]))
+            assert newer.created == written.created
+            for handle in handles:
+                rows = (a_row(1, b"[%d]" % life), a_row(2))
+                assert await snapshot(handle, "case-42") == (timeless(newer), rows)
+                assert [timeless(head) for head in await handle.heads()] == [timeless(newer)]
+            seen.append(newer.created)
+            assert await one.delete("case-42")
+            assert await two.forget("case-42")
+            for handle in handles:
+                assert await snapshot(handle, "case-42") == (None, ())
+        assert seen == sorted(set(seen))
+
+    async def test_another_handle_sees_a_removal_at_once(self, store: Store, other: Store) -> None:
+        """Remove so much that a store also reclaims the space."""
         large = encode("x" * 40_000)
         handles = (store, other)
         for number in range(6):
@@ -76,7 +95,7 @@ class Sharing(Suite):
                     a_write(seq=5 * number + n, rows=[a_call(4 * number + n, large), a_row(4 * number + n)])
                 )
             assert await calls(reader) == [4 * number + n for n in range(4)]
-            written = await writer.write(a_write(seq=5 * number + 4, prune=4 * number + 4))
+            written = await writer.write(a_write(seq=5 * number + 4, removes=[a_removal(4 * number + 4)]))
             rows = tuple(a_row(n) for n in range(4 * number + 4))
             assert await snapshot(reader, "case-42") == (timeless(written), rows)
             assert [timeless(head) for head in await reader.heads()] == [timeless(written)]
@@ -180,14 +199,28 @@ class Lasting(Suite):
     async def test_deleted_stays_deleted_after_opening_again(self, where: Path) -> None:
         async with self.open_store(where) as store:
             await store.write(a_write(rows=[a_row(1)]))
-            assert await store.delete("case-42")
+            assert await store.delete("case-42", data=b"[1]")
+            before = await snapshot(store, "case-42")
         async with self.open_store(where) as store:
             assert await ids(store) == []
             assert await store.delete("case-42") is False
-            assert (await snapshot(store, "case-42"))[1] == ()
+            assert await snapshot(store, "case-42") == before
+            assert before[1] == ()
             for seq in range(3):
                 with pytest.raises(SessionDeleted):
                     await store.write(a_write(seq=seq))
+
+    async def test_forgotten_stays_forgotten_after_opening_again(self, where: Path) -> None:
+        async with self.open_store(where) as store:
+            await store.write(a_write(rows=[a_row(1)]))
+            assert await store.delete("case-42")
+            assert await store.forget("case-42")
+        async with self.open_store(where) as store:
+            assert await snapshot(store, "case-42") == (None, ())
+            assert list(await store.heads(status="deleted")) == []
+            written = await store.write(a_write(rows=[a_row(1, b"[2]")]))
+        async with self.open_store(where) as store:
+            assert await snapshot(store, "case-42") == (timeless(written), (a_row(1, b"[2]"),))
 
     async def test_closing_loses_nothing_that_was_acknowledged(self, where: Path) -> None:
         async with AsyncExitStack() as stack:
@@ -205,13 +238,13 @@ class Lasting(Suite):
                     assert head == timeless(result)
                 assert rows == (write.rows if head else ())
 
-    async def test_what_was_pruned_is_gone_after_opening_again(self, where: Path) -> None:
+    async def test_what_was_removed_is_gone_after_opening_again(self, where: Path) -> None:
         large = encode("x" * 30_000)
         async with self.open_store(where) as store:
             await store.write(a_write("small", rows=[a_call(n) for n in range(4)]))
-            await store.write(a_write("small", seq=1, prune=2))
+            await store.write(a_write("small", seq=1, removes=[a_removal(2)]))
             await store.write(a_write(rows=[*(a_call(n, large) for n in range(9)), *(a_row(n) for n in range(3))]))
-            await store.write(a_write(seq=1, prune=7, labels={"team": "claims"}))
+            await store.write(a_write(seq=1, removes=[a_removal(7)], labels={"team": "claims"}))
         for seq in range(2, 5):
             async with self.open_store(where) as store:
                 assert await calls(store, "small") == [2, 3]
@@ -233,12 +266,12 @@ class Lasting(Suite):
                 assert await store.delete(f"large-{number}")
         assert _size(where) - before < 500_000
 
-    async def test_pruning_gives_the_space_back(self, where: Path) -> None:
+    async def test_removing_calls_gives_the_space_back(self, where: Path) -> None:
         async with self.open_store(where) as store:
             for number in range(20):
                 large = encode(random.Random(number).randbytes(100_000).hex())  # noqa: S311 - no secret
                 await store.write(a_write(seq=2 * number, rows=[a_call(number, large)]))
-                await store.write(a_write(seq=2 * number + 1, prune=number + 1, rows=[a_row(number)]))
+                await store.write(a_write(seq=2 * number + 1, removes=[a_removal(number + 1)], rows=[a_row(number)]))
         assert _size(where) < 2_000_000
 
 

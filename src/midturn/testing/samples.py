@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from midturn.record.codec import encode
-from midturn.record.head import NO_LABELS, Kind, Row, Status, Write
+from midturn.record.head import NO_LABELS, Kind, Removal, Row, Status, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +24,11 @@ def a_call(n: int, data: bytes | None = None) -> Row:
     return a_row(n, data, kind=Kind.CALL)
 
 
+def a_removal(stop: int, start: int = 0, *, kind: Kind = Kind.CALL) -> Removal:
+    """Return the removal of the rows of a kind, by default of the calls, below a number."""
+    return Removal(kind, start, stop)
+
+
 def a_write(
     session: str = "case-42",
     seq: int = 0,
@@ -37,7 +42,7 @@ def a_write(
     token: str = "",
     data: bytes = b"{}",
     rows: Iterable[Row] = (),
-    prune: int = 0,
+    removes: Iterable[Removal] = (),
 ) -> Write:
     """Return a write with a unique token, by default the first write of ``case-42``."""
     return Write(
@@ -52,7 +57,7 @@ def a_write(
         token=token or f"token-{next(_tokens)}",
         data=data,
         rows=tuple(rows),
-        prune=prune,
+        removes=tuple(removes),
     )
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted
 from midturn.record.codec import encode
-from midturn.record.head import Head, Kind, Row, Status, Write, by_change, cursor
+from midturn.record.head import Head, Kind, Removal, Row, Status, Write, by_change, cursor
 from midturn.store import DEADLINE, follows
 from midturn.testing.concurrency import interrupt, settle
 from midturn.testing.samples import HOSTILE_IDS, NEIGHBOURS, SAMPLE_BYTES
@@ -43,6 +44,7 @@ payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000])
 # Few kinds and numbers, so that rows collide.
 numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
 rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.DECISION, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
+removals = st.builds(Removal, kind=st.sampled_from([Kind.BODY, Kind.KEY, Kind.CALL]), start=numbers, stop=numbers)
 plans = st.builds(
     Write,
     session=st.just(""),
@@ -55,7 +57,7 @@ plans = st.builds(
     token=text,
     data=payloads | st.binary(max_size=9),
     rows=st.lists(rows, max_size=4).map(tuple),
-    prune=st.just(0) | numbers,
+    removes=st.lists(removals, max_size=2).map(tuple),
 )
 anything = st.integers(0, 1_000)
 
@@ -135,22 +137,34 @@ class StoreMachine(Subject, RuleBasedStateMachine):
 
         head = self._run(calls())
         fence = replace(write, epoch=head.epoch, status=head.status, labels={}, owner=None, token=head.token)
-        fence = replace(fence, data=head.data, rows=(), prune=0)
+        fence = replace(fence, data=head.data, rows=(), removes=())
         self._accept(write if head.token == write.token else fence, head)
 
-    @rule(which=anything, handle=anything)
-    def delete(self, which: int, handle: int) -> None:
+    @rule(which=anything, handle=anything, data=st.binary(max_size=9) | payloads)
+    def delete(self, which: int, handle: int, data: bytes) -> None:
         """Delete a session, an unknown one or a deleted one."""
         session = self._session(which)
         known = self._known.get(session)
         found = known is not None and known.head.status != "deleted"
-        assert self._run(self._store(handle).delete(session)) is found
+        assert self._run(self._store(handle).delete(session, data=data)) is found
         if found and known is not None:
             head = self._run(self._store(handle).head(session))
             assert head is not None
             assert head.updated >= known.head.updated
-            assert timeless(head) == timeless(known.head.deleted(now=head.updated))
+            assert timeless(head) == timeless(known.head.deleted(now=head.updated, data=data))
             self._known[session] = Known(timeless(head), {})
+
+    @rule(which=anything, handle=anything)
+    def forget(self, which: int, handle: int) -> None:
+        """Forget a deleted session, an unknown one or one that is not deleted."""
+        session = self._session(which)
+        known = self._known.get(session)
+        if known is not None and known.head.status != "deleted":
+            with pytest.raises(Conflict):
+                self._run(self._store(handle).forget(session))
+        else:
+            assert self._run(self._store(handle).forget(session)) is (known is not None)
+            self._known.pop(session, None)
 
     # Reads
 
@@ -305,7 +319,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         if known and known.head.status == "deleted":
             return SessionDeleted
         new = {(row.kind, row.n) for row in write.rows}
-        collides = len(new) < len(write.rows) or (known is not None and not new.isdisjoint(known.rows))
+        collides = len(new) < len(write.rows) or (known is not None and not new.isdisjoint(write.left(known.rows)))
         return Conflict if collides or write.seq != (known.head.seq if known else 0) else None
 
     def _race(self, writes: list[Write], handle: int) -> None:
@@ -335,9 +349,8 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         created = known.head.created if known else head.updated
         assert timeless(head) == timeless(write.head(now=head.updated, created=created))
         assert head.updated >= (known.head.updated if known else 0.0)
-        rows = (known.rows if known else {}) | {(row.kind, row.n): row for row in write.rows}
-        left = {key: row for key, row in rows.items() if row.kind is not Kind.CALL or row.n >= write.prune}
-        self._known[write.session] = Known(timeless(head), left)
+        left = {key: known.rows[key] for key in write.left(known.rows)} if known else {}
+        self._known[write.session] = Known(timeless(head), left | {(row.kind, row.n): row for row in write.rows})
 
     # The store
 

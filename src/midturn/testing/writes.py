@@ -1,7 +1,8 @@
-"""Writes, pruning and deletions.
+"""Writes, removals and deletions.
 
-A write happens as a whole or not at all, names the seq that it saw, and is read back exactly. It prunes exactly the
-calls that it names, and only if it takes effect. A deleted session stays deleted, whoever tries to write it.
+A write happens as a whole or not at all, names the seq that it saw, and is read back exactly. It removes exactly the
+rows that it names, and only if it takes effect. A deleted session stays deleted until it is forgotten, whoever tries
+to write it.
 """
 # ruff: noqa: S101, PLR2004 - a suite asserts, and expected numbers are the point
 
@@ -15,7 +16,7 @@ import pytest
 
 from midturn.errors import Conflict, SessionDeleted
 from midturn.record.head import Kind
-from midturn.testing.samples import SAMPLE_BYTES, a_call, a_row, a_write
+from midturn.testing.samples import SAMPLE_BYTES, a_call, a_removal, a_row, a_write
 from midturn.testing.subject import Suite, calls, ids, snapshot, timeless
 
 if TYPE_CHECKING:
@@ -193,67 +194,92 @@ class Writing(Suite):
         assert (head.owner, head.expires) == ("me", held.expires)
 
 
-class Pruning(Suite):
-    """The calls that a write removes, and the rows that it leaves."""
+class Removing(Suite):
+    """The rows that a write removes, and those that it leaves."""
 
-    async def test_a_prune_removes_the_calls_with_a_lower_number(self, store: Store) -> None:
+    @pytest.mark.parametrize("kind", [Kind.BODY, Kind.CHECKPOINT, Kind.CALL])
+    async def test_a_removal_takes_exactly_the_rows_of_its_range(self, store: Store, kind: Kind) -> None:
         numbers = [0, 1, 2, 9, 10, 255, 256, 2**53, 2**53 + 1, 2**62]
-        await store.write(a_write(rows=[a_call(n) for n in numbers]))
-        for seq, prune in enumerate([0, 1, 2, 5, 10, 256, 2**53 + 1, 2**62, 2**62 + 1], start=1):
-            written = await store.write(a_write(seq=seq, prune=prune))
-            left = [n for n in numbers if n >= prune]
-            assert await snapshot(store, "case-42") == (timeless(written), tuple(a_call(n) for n in left))
-            assert list(await store.rows("case-42", Kind.CALL, start=0, stop=prune)) == []
-            for n in left[:1]:
-                assert list(await store.rows("case-42", Kind.CALL, start=n, stop=n + 1)) == [a_call(n)]
+        ranges = [
+            *((0, 0), (3, 3), (5, 4), (2**62 + 1, 2**63 - 1), (0, 1), (9, 10), (2, 9), (3, 10), (255, 257)),
+            *((2**53, 2**53 + 1), (11, 2**62), (0, 2**62 + 1)),
+        ]
+        await store.write(a_write(rows=[a_row(n, kind=kind) for n in numbers]))
+        for seq, (start, stop) in enumerate(ranges, start=1):
+            written = await store.write(a_write(seq=seq, removes=[a_removal(stop, start, kind=kind)]))
+            numbers = [n for n in numbers if not start <= n < stop]
+            assert await snapshot(store, "case-42") == (timeless(written), tuple(a_row(n, kind=kind) for n in numbers))
+            assert list(await store.rows("case-42", kind, start=start, stop=stop)) == []
 
-    async def test_a_prune_leaves_other_kinds_and_other_sessions(self, store: Store) -> None:
+    async def test_a_removal_leaves_other_kinds_and_other_sessions(self, store: Store) -> None:
         rows = [a_row(n, kind=kind) for kind in Kind for n in range(4)]
         names = ("case-42", "case-4", "case-420", "Case-42", "case-42/1", "%")
         for name in names:
             await store.write(a_write(name, rows=rows))
         others = {name: await snapshot(store, name) for name in names[1:]}
-        await store.write(a_write(seq=1, prune=3))
-        left = tuple(row for row in rows if row.kind is not Kind.CALL or row.n >= 3)
-        assert (await snapshot(store, "case-42"))[1] == left
+        for seq, kind in enumerate(Kind, start=1):
+            await store.write(a_write(seq=seq, removes=[a_removal(3, 1, kind=kind)]))
+            rows = [row for row in rows if row.kind is not kind or row.n in (0, 3)]
+            assert (await snapshot(store, "case-42"))[1] == tuple(rows)
         assert {name: await snapshot(store, name) for name in others} == others
         assert await ids(store) == sorted(names)
 
-    async def test_a_refused_write_prunes_nothing(self, store: Store) -> None:
+    async def test_a_write_has_several_removals(self, store: Store) -> None:
+        await store.write(a_write(rows=[a_row(n, kind=kind) for kind in Kind for n in range(9)]))
+        turns = [a_removal(2, kind=Kind.TURN), a_removal(7, 5, kind=Kind.TURN), a_removal(6, 1, kind=Kind.TURN)]
+        removes = [*turns, a_removal(9), a_removal(9), a_removal(1, kind=Kind.KEY)]
+        await store.write(a_write(seq=1, removes=removes, rows=[a_call(3)]))
+        left = {kind: range(9) for kind in Kind} | {Kind.TURN: (7, 8), Kind.KEY: range(1, 9), Kind.CALL: (3,)}
+        assert (await snapshot(store, "case-42"))[1] == tuple(a_row(n, kind=kind) for kind in Kind for n in left[kind])
+
+    async def test_a_row_is_removed_before_the_rows_of_the_write_are_added(self, store: Store) -> None:
+        for kind in (Kind.BODY, Kind.CALL):
+            await store.write(a_write(kind.name, rows=[a_row(n, kind=kind) for n in range(6)]))
+            rows = [a_row(3, b"[3]", kind=kind), a_row(1, b"[1]", kind=kind), a_row(6, kind=kind)]
+            await store.write(a_write(kind.name, seq=1, removes=[a_removal(4, kind=kind)], rows=rows))
+            new = (rows[1], rows[0], a_row(4, kind=kind), a_row(5, kind=kind), rows[2])
+            assert (await snapshot(store, kind.name))[1] == new
+            rows = [a_row(n, b"[9]", kind=kind) for n in range(100)]
+            await store.write(a_write(kind.name, seq=2, removes=[a_removal(7, kind=kind)], rows=rows))
+            assert (await snapshot(store, kind.name))[1] == tuple(rows)
+
+    async def test_a_refused_write_removes_nothing(self, store: Store) -> None:
         rows = [*(a_call(n) for n in range(6)), a_row(1)]
         first = await store.write(a_write(rows=rows))
         before = await snapshot(store, "case-42")
+        gone = [a_removal(4), a_removal(9, 2, kind=Kind.BODY)]
         for write in (
-            a_write(seq=0, prune=4),
-            a_write(seq=2, prune=4, rows=[a_call(6)]),
-            a_write(seq=1, after="another", prune=4),
-            a_write(seq=1, prune=4, rows=[a_row(1)]),
-            a_write(seq=1, prune=4, rows=[a_call(5)]),
-            a_write(seq=1, prune=4, rows=[a_call(2)]),
-            a_write(seq=1, prune=4, rows=[a_call(7), a_call(7)]),
+            a_write(seq=0, removes=gone),
+            a_write(seq=2, removes=gone, rows=[a_call(6)]),
+            a_write(seq=1, after="another", removes=gone),
+            a_write(seq=1, removes=gone, rows=[a_row(1)]),
+            a_write(seq=1, removes=gone, rows=[a_call(2), a_call(5)]),
+            a_write(seq=1, removes=gone, rows=[a_call(4)]),
+            a_write(seq=1, removes=gone, rows=[a_call(7), a_call(7)]),
+            a_write(seq=1, removes=gone, rows=[a_call(2), a_call(2)]),
         ):
             with pytest.raises(Conflict):
                 await store.write(write)
             assert await snapshot(store, "case-42") == before
-        await store.write(a_write("deleted", prune=4))
+        await store.write(a_write("deleted", removes=gone))
         assert await store.delete("deleted")
         with pytest.raises(SessionDeleted):
-            await store.write(a_write("deleted", seq=1, prune=4))
-        assert (await store.write(a_write(seq=1, after=first.token, prune=4))).seq == 2
+            await store.write(a_write("deleted", seq=1, removes=gone))
+        assert (await store.write(a_write(seq=1, after=first.token, removes=gone))).seq == 2
         assert await calls(store) == [4, 5]
 
-    async def test_calls_are_added_and_pruned_again_after_a_prune(self, store: Store) -> None:
-        await store.write(a_write(prune=7))
+    async def test_rows_are_added_and_removed_again_after_a_removal(self, store: Store) -> None:
+        await store.write(a_write(removes=[a_removal(7)]))
         await store.write(a_write(seq=1, rows=[a_call(n) for n in range(1, 6)]))
-        await store.write(a_write(seq=2, prune=4, rows=[a_call(6), a_call(7)]))
+        await store.write(a_write(seq=2, removes=[a_removal(4)], rows=[a_call(6), a_call(7)]))
         assert await calls(store) == [4, 5, 6, 7]
         with pytest.raises(Conflict):
             await store.write(a_write(seq=3, rows=[a_call(5)]))
-        await store.write(a_write(seq=3, prune=100, rows=[a_call(8), a_call(99), a_call(100), a_row(8)]))
+        await store.write(a_write(seq=3, removes=[a_removal(100)], rows=[a_call(100), a_row(8)]))
         assert await calls(store) == [100]
-        # A number whose call was pruned can be used again.
+        # A number whose row was removed can be used again.
         await store.write(a_write(seq=4, rows=[a_call(2, b"[]"), a_call(101)]))
-        await store.write(a_write(seq=5, prune=1))
+        await store.write(a_write(seq=5, removes=[a_removal(1)]))
         assert (await snapshot(store, "case-42"))[1] == (a_row(8), a_call(2, b"[]"), a_call(100), a_call(101))
 
 
@@ -284,12 +310,23 @@ class Deleting(Suite):
         assert timeless(listed) == timeless(head)
         assert list(await store.heads(status="deleted", labels={"team": "claims"})) == []
 
+    async def test_a_deleted_head_keeps_the_data_of_its_deletion(self, store: Store) -> None:
+        for number, data in enumerate([*SAMPLE_BYTES, b"", b"\0", bytes(range(256)), b"\xff\xfe not JSON\r\n"]):
+            written = await store.write(a_write(f"case-{number:03}", data=b"[1]", rows=[a_row(1)]))
+            assert await store.delete(written.session, data=data) is True
+            head, rows = await snapshot(store, written.session)
+            assert head is not None
+            assert (head, rows) == (timeless(written.deleted(now=head.updated, data=data)), ())
+            [listed] = await store.heads(prefix=written.session, status="deleted")
+            assert timeless(listed) == head
+
     async def test_deleting_again_finds_nothing_to_delete(self, store: Store) -> None:
         await store.write(a_write())
-        assert await store.delete("case-42") is True
+        assert await store.delete("case-42", data=b"[1]") is True
         before = await snapshot(store, "case-42")
-        assert await store.delete("case-42") is False
-        assert await snapshot(store, "case-42") == before
+        for data in (b"", b"[2]"):
+            assert await store.delete("case-42", data=data) is False
+            assert await snapshot(store, "case-42") == before
 
     async def test_an_unknown_session_is_not_deleted_and_not_made(self, store: Store) -> None:
         await store.write(a_write("another"))
@@ -327,3 +364,74 @@ class Deleting(Suite):
             del kept[name]
             assert {name: await snapshot(store, name) for name in kept} == kept
         assert await ids(store) == sorted(kept)
+
+
+class Forgetting(Suite):
+    """Deleted sessions whose ids are free again."""
+
+    async def test_a_forgotten_session_was_never_written(self, store: Store) -> None:
+        await store.write(a_write("kept"))
+        for seq in range(3):
+            await store.write(a_write(seq=seq, labels={"team": "claims"}, rows=[a_row(seq), a_call(seq)]))
+        assert await store.delete("case-42", data=b"[1]")
+        assert await store.forget("case-42") is True
+        assert await snapshot(store, "case-42") == (None, ())
+        for order in ("id", "updated"):
+            assert list(await store.heads(status="deleted", order=order)) == []
+        assert await ids(store) == ["kept"]
+        assert dict(await store.counts()) == {"idle": 1}
+        assert await store.delete("case-42") is False
+        assert await store.head("case-42") is None
+
+    async def test_forgetting_again_or_an_unknown_session_finds_nothing(self, store: Store) -> None:
+        assert await store.forget("case-42") is False
+        await store.write(a_write())
+        assert await store.delete("case-42")
+        assert [await store.forget("case-42") for _ in range(3)] == [True, False, False]
+
+    @pytest.mark.parametrize("status", STATUSES)
+    async def test_only_a_deleted_session_is_forgotten(self, store: Store, status: Status) -> None:
+        await store.write(a_write(status=status, labels={"team": "claims"}, rows=[a_row(1)]))
+        before = await snapshot(store, "case-42")
+        with pytest.raises(Conflict) as caught:
+            await store.forget("case-42")
+        assert caught.value.session == "case-42"
+        assert await snapshot(store, "case-42") == before
+        assert await ids(store) == ["case-42"]
+
+    async def test_a_forgotten_id_begins_anew(self, store: Store) -> None:
+        for life in range(4):
+            write = a_write(labels={"life": str(life)}, rows=[a_row(1, b"[%d]" % life), a_call(1)])
+            written = await store.write(write)
+            assert (written.seq, written.created) == (1, written.updated)
+            assert await snapshot(store, "case-42") == (timeless(written), write.rows)
+            [listed] = await store.heads(order="updated")
+            assert timeless(listed) == timeless(written)
+            newer = await store.write(a_write(seq=1, after=written.token, rows=[a_row(2)]))
+            assert newer.created == written.created
+            assert await store.delete("case-42")
+            assert await store.forget("case-42")
+
+    async def test_a_late_write_of_an_earlier_life_is_refused(self, store: Store) -> None:
+        old = await store.write(a_write(owner="me", lease=3_600.0, rows=[a_row(1)]))
+        late = [a_write(seq=seq, after=old.token, owner="me", lease=3_600.0, rows=[a_row(9)]) for seq in (1, 2, 3)]
+        assert await store.delete("case-42")
+        assert await store.forget("case-42")
+        for write in late:
+            await _is_refused(store, write)
+        for seq in range(3):
+            await store.write(a_write(seq=seq, rows=[a_row(seq)]))
+            for write in late:
+                await _is_refused(store, write)
+
+    async def test_only_the_named_session_is_forgotten(self, store: Store) -> None:
+        names = ("case", "case-4", "case-42", "case-42 ", "case-42/1", "case-420", "Case-42", "%", "*")
+        for name in names:
+            await store.write(a_write(name, rows=[a_row(1)]))
+            assert await store.delete(name, data=name.encode())
+        kept = {name: await snapshot(store, name) for name in names}
+        for name in ("%", "*", "case-42"):
+            assert await store.forget(name)
+            del kept[name]
+            assert {name: await snapshot(store, name) for name in kept} == kept
+        assert [head.session for head in await store.heads(status="deleted")] == sorted(kept)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from midturn.record.head import Kind, Row
+from midturn.record.head import Kind, Removal, Row
 from midturn.record.rows import CheckpointRow, encode_record, now, plain_appends
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
     from midturn.record.packing import Archive
-    from midturn.record.rows import Origin
+    from midturn.record.rows import Origin, Progress
 
 
 PIECE = 256 * 1024
@@ -40,6 +40,9 @@ class Stamp:
     forked_from: str = ""
     """The session that this one was forked from, if this is the first checkpoint of a fork."""
     forked_at: int = 0
+    forked_when: float = 0.0
+    restored: int = 0
+    """The latest checkpoint that restores an older one, among those that lead to the one that this one ``restores``."""
 
     @classmethod
     def of(cls, stored: Stored, archive: Archive) -> Stamp:
@@ -63,12 +66,14 @@ async def commit(
     notes: Sequence[str] = (),
     attempts: int = 1,
     journals: int | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write a checkpoint, the result and the end of the turn in one write, and give the lease back.
 
-    The write may also remove the calls of turns that are more than ``journals`` turns older.
+    The write may also remove the calls of turns that are more than ``journals`` turns older. ``progress`` counts the
+    other ``rows``, if it is given.
     """
-    progress = ledger.progress
+    progress = ledger.progress if progress is None else progress
     packed = archive.pack(tree)
     numbers: list[int] = []
     size = archive.size
@@ -92,6 +97,7 @@ async def commit(
         drift=tuple(stamp.drift),
         run=stamp.run,
         restores=stamp.restores,
+        restored=progress.restored if stamp.restores is None else stamp.restored,
         stop_reason=outcome.stop_reason if outcome is not None else None,
         usage=outcome.usage if outcome is not None else (0, 0),
         calls=calls,
@@ -99,9 +105,9 @@ async def commit(
         attempts=attempts,
     )
     first, number = progress.generation
-    prune = 0
+    removes: tuple[Removal, ...] = ()
     if journals is not None and turn - first >= journals:  # older generations are old enough to be removed
-        prune = number if journals else progress.calls
+        removes = (Removal(Kind.CALL, 0, number if journals else progress.calls),)
         progress = replace(progress, generation=(turn + 1, progress.calls))
     with ledger.storing(archive) as bodies:
         await ledger.write(
@@ -120,9 +126,11 @@ async def commit(
                 version=stamp.version,
                 forked_from=stamp.forked_from or progress.forked_from,
                 forked_at=stamp.forked_at or progress.forked_at,
+                forked_when=stamp.forked_when or progress.forked_when,
+                restored=progress.restored if stamp.restores is None else turn,
             ),
             rows=[*bodies, *rows, Row(kind=Kind.CHECKPOINT, n=turn, data=encode_record(checkpoint))],
-            prune=prune,
+            removes=removes,
             release=True,
         )
     archive.keep(packed)

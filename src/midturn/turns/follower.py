@@ -112,7 +112,7 @@ class Watch:
             turn = known.turn
         progress = ledger.progress
         turn = progress.turn if turn is None else turn
-        if not 1 <= turn <= progress.turn:
+        if not progress.first <= turn <= progress.turn:
             return None
         row = await ledger.demand(Kind.TURN, TurnRow, turn)
         if turn == progress.turn and progress.open is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 from weakref import ref
 
@@ -24,12 +24,13 @@ from midturn.versions.loading import (
     check_owner,
     check_version,
     explained,
+    fit_edited,
     fit_stored,
 )
-from midturn.versions.migrations import migrate
+from midturn.versions.migrations import edit, migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 
     from midturn.framework import Framework, Loaded, Runnable
     from midturn.history.checkpoints import Stored
@@ -60,6 +61,10 @@ def _snapshot(tree: Any) -> Any:
     if isinstance(tree, Grown):
         return Grown(list(tree.items), tree.dump)
     return {key: _snapshot(item) for key, item in tree.items()} if is_object(tree) else tree
+
+
+def _kept(ledger: Ledger) -> tuple[int, int, int]:
+    return ledger.lives, ledger.progress.holes, ledger.progress.swept
 
 
 def _assign(live: Any, session: str) -> str:
@@ -117,6 +122,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.is_runnable = what is not None
         self.is_built = self._given is None and what is not None
         """True if a factory builds the instance."""
+        self.is_given = self._given is not None
+        """True if the session was created with a live instance."""
         self.live: Any = None
         self._touched: Mapping[int, frozenset[str]] = {}
         """The agents and tools that migrations have changed in the loaded state, by the version before each."""
@@ -129,6 +136,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.checkpoint = 0
         self.archive = Archive()
         self._known = False
+        self._kept = (0, 0, 0)
+        """Marks of what was read: they change when bodies are removed, and when the id begins anew."""
 
     @property
     def version(self) -> int:
@@ -293,12 +302,14 @@ class Instance(Generic[EventT_co, ResultT_co]):
         if found is not None:
             self._check_version_of(found)
         self.archive, self.checkpoint, self._known = archive, progress.checkpoint, True
+        self._kept = _kept(ledger)
         self._described = None
         return found
 
     def _is_current(self, ledger: Ledger) -> bool:
-        known, stored = (self.checkpoint, self.archive.stored), (ledger.progress.checkpoint, ledger.progress.bodies)
-        return self._known and known == stored
+        progress = ledger.progress
+        known = self.checkpoint, self.archive.stored, self._kept
+        return self._known and known == (progress.checkpoint, progress.bodies, _kept(ledger))
 
     async def load_given(self, ledger: Ledger) -> int:
         """Load the latest state into the given instance; return the checkpoint. On an error, restore the old state."""
@@ -325,6 +336,44 @@ class Instance(Generic[EventT_co, ResultT_co]):
     async def _restore(self, live: Any, tree: Json) -> None:
         """Load a state into a live instance."""
         await self._framework.load(live, await self._framework.fit(live, tree))
+
+    async def check_given(self, stored: Stored) -> None:
+        """Check that a state fits the given live instance, if there is one.
+
+        Raises:
+            StateInvalid: it does not fit.
+        """
+        if self._given is not None:
+            with _naming(self.session):
+                await self._framework.another().fit(self._given, stored.tree)
+
+    async def edited(self, stored: Stored, change: Callable[[Any], Any], archive: Archive) -> tuple[Json, Stamp]:
+        """Return a state that a user's function has changed, and its stamp. It fits the agents, if there are any.
+
+        Raises:
+            StateInvalid: the function returned something that is not a valid state, or does not fit.
+            InvalidArgument: the function returned something else, or changed its input.
+        """
+        blueprint, framework = self.blueprint, self._framework.another()
+        with _naming(self.session):
+            if self.is_built:
+                live = await build(blueprint, framework)
+                built = await fingerprint_of(live, framework)
+                fitted = await fit_edited(
+                    stored, live, built, blueprint, framework, change=change, session=self.session
+                )
+                stamp = Stamp(
+                    blueprint=blueprint.name or stored.row.blueprint,
+                    version=blueprint.version,
+                    fingerprint=archive.message(built, "fingerprint"),
+                    drift=fitted.changes,
+                )
+                return fitted.tree, stamp
+            view = await edit(stored.tree, change, framework)
+            if view.is_open:
+                raise InvalidArgument("needs a session with a factory, which builds the new agents", path="change")
+            await self.check_given(replace(stored, tree=view.tree))
+            return view.tree, Stamp.of(stored, archive)
 
     async def _build(self) -> Any:
         if not self.is_runnable:

@@ -97,6 +97,34 @@ async def keep_calls(ledger: Ledger) -> list[Row]:
     return [Row(kind=Kind.KEY, n=number, data=encode_record(given_up(known, calls)))]
 
 
+async def give_up(ledger: Ledger, by: str) -> tuple[Progress, list[Row]]:
+    """Return the progress without the open turn, which ``by`` gives up, and the rows that record that."""
+    progress = ledger.progress
+    kept = await keep_calls(ledger)
+    decision = about_turn(progress, "discard", f"Give up turn {progress.turn}?", "discard", by)
+    # The turn may have brought another blueprint or version. The session goes back to those of its checkpoint.
+    before = await ledger.read(Kind.CHECKPOINT, CheckpointRow, progress.checkpoint)
+    blueprint, version = (before.blueprint, before.version) if before is not None else ("", 1)
+    failure = FailureRow(
+        turn=progress.turn,
+        status="cancelled",
+        error="discarded",
+        at=now(),
+        calls=calls_made(progress),
+        attempts=progress.attempts,
+    )
+    progress = replace(
+        progress,
+        failures=progress.failures + 1,
+        decisions=progress.decisions + 1,
+        open=None,
+        answers=0,
+        blueprint=blueprint,
+        version=version,
+    )
+    return progress, [Row(kind=Kind.FAILURE, n=ledger.progress.failures, data=encode_record(failure)), decision, *kept]
+
+
 async def read_questions(ledger: Ledger) -> tuple[Question, ...]:
     """Return the questions of the open turn, oldest first; an empty tuple if the turn does not wait."""
     return _questions(await read_open_turn(ledger)) if ledger.progress.open == "waiting" else ()
@@ -325,31 +353,5 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
 
     async def discard(self, by: str) -> None:
         """Give up the open turn for good, as ``by`` decided."""
-        progress = self._ledger.progress
-        kept = await keep_calls(self._ledger)
-        decision = about_turn(progress, "discard", f"Give up turn {progress.turn}?", "discard", by)
-        # The turn may have brought another blueprint or version. The session goes back to those of its checkpoint.
-        before = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, progress.checkpoint)
-        blueprint, version = (before.blueprint, before.version) if before is not None else ("", 1)
-        failure = FailureRow(
-            turn=progress.turn,
-            status="cancelled",
-            error="discarded",
-            at=now(),
-            calls=calls_made(progress),
-            attempts=progress.attempts,
-        )
-        await self._ledger.write(
-            status="idle",
-            progress=replace(
-                progress,
-                failures=progress.failures + 1,
-                decisions=progress.decisions + 1,
-                open=None,
-                answers=0,
-                blueprint=blueprint,
-                version=version,
-            ),
-            rows=[Row(kind=Kind.FAILURE, n=progress.failures, data=encode_record(failure)), decision, *kept],
-            release=True,
-        )
+        progress, rows = await give_up(self._ledger, by)
+        await self._ledger.write(status="idle", progress=progress, rows=rows, release=True)

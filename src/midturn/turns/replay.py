@@ -54,7 +54,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         StateInvalid: the state before it does not fit.
     """
     name = f"turn {turn}"
-    if not 1 <= turn <= ledger.progress.turn:
+    if not ledger.progress.first <= turn <= ledger.progress.turn:
         raise missing_turn(ledger, turn)
     row, task = await ledger.read(Kind.CHECKPOINT, CheckpointRow, turn), await ledger.demand(Kind.TURN, TurnRow, turn)
     if row is None or row.origin != "run":

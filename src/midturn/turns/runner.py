@@ -38,7 +38,7 @@ from midturn.record.rows import (
     now,
 )
 from midturn.stopping import Escaped, Resting, fail, settled
-from midturn.turns.commit import Stamp, commit
+from midturn.turns.commit import commit
 from midturn.turns.follower import Follower
 from midturn.turns.open_turn import OpenTurn, about_turn, calls_made, check_open_turn, keep_calls, read_open_turn
 from midturn.turns.recorded_result import result_of
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from midturn.framework import Framework, Input, Rest
-    from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
-    from midturn.record.rows import Ended, Opened, Origin, Progress
+    from midturn.record.rows import Ended, Opened, Progress
     from midturn.stopping import Stop
     from midturn.turns.instance import Instance
     from midturn.turns.open_turn import Decided
@@ -449,29 +448,6 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         self._resting.keep(self._ledger.seq, self._instance.lay_aside(), self)
         self._all_resting.add(self._resting)
 
-    async def save(self, tree: Any, origin: Origin, fork_of: Stored | None = None) -> int:
-        """Commit a state that no turn has made, or the state of another session's checkpoint; return its number."""
-        await self._instance.read(self._ledger)
-        await self._instance.describe()
-        number = self._ledger.progress.turn + 1
-        rows = [_row(Kind.TURN, number, self._turn_row(None, None)), *await keep_calls(self._ledger)]
-        archive = self._instance.archive
-        stamp = self._instance.stamp()
-        if fork_of is not None:
-            stamp = replace(Stamp.of(fork_of, archive), forked_from=fork_of.session, forked_at=fork_of.number)
-        await commit(
-            self._ledger,
-            archive,
-            tree,
-            stamp,
-            turn=number,
-            origin=origin,
-            rows=rows,
-            journals=self._options.journals,
-        )
-        self._instance.end(number)
-        return number
-
     async def _commit(self, turn: int, tree: Any, outcome: Outcome, notes: Sequence[str], *, recorded: bool) -> None:
         progress = self._ledger.progress
         await commit(
@@ -552,6 +528,13 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
 
     async def _recorded(self, turn: int) -> ResultT_co | None:
         progress = self._ledger.progress
+        if turn < progress.first:
+            raise NotFound(
+                f"turn {turn} of session {self._ledger.session!r} had this key, and a compaction has removed the turn; "
+                "it does not run again",
+                session=self._ledger.session,
+                hint="To run the task again, choose another key.",
+            )
         row = await self._ledger.read(Kind.CHECKPOINT, CheckpointRow, turn)
         if row is None:
             is_open = turn == progress.turn and progress.open is not None

@@ -36,6 +36,7 @@ class Options:
     turn_timeout: float | None = None
     durability: Durability = "call"
     journals: int = JOURNALS
+    reuse: bool = False
 
     def __post_init__(self) -> None:
         check_policy(self.on_drift)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +31,8 @@ class Blueprint:
     in each process, and another after each turn that failed. ``effects`` declares by name what tools do to the world,
     including tools of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
     ``timeout`` is the largest number of seconds that one attempt at a turn may take, unless the session has a
-    ``turn_timeout``.
+    ``turn_timeout``. ``retain`` is the time for which unchanged sessions are kept: ``midturn prune`` deletes those
+    that are older.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Blueprint:
         version: int = 1,
         effects: Mapping[str, Effect | Declaration] | None = None,
         timeout: float | None = None,
+        retain: timedelta | None = None,
     ) -> None:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise InvalidArgument(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
@@ -52,6 +55,7 @@ class Blueprint:
         self.version = version
         self.effects = declared(effects or {})
         self.timeout = check_timeout(timeout, "timeout")
+        self.retain = None if retain is None else check_age(retain, "retain")
         self._factory = factory
         self._migrations: dict[int, Migration] = {}
 
@@ -135,6 +139,17 @@ def check_timeout(seconds: float | None, path: str) -> float | None:
     if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < inf):
         raise InvalidArgument(f"is {seconds!r}; give a number of seconds above 0, or None", path=path)
     return seconds
+
+
+def check_age(age: object, path: str) -> timedelta:
+    """Return an age.
+
+    Raises:
+        InvalidArgument: it is not a duration above 0.
+    """
+    if not isinstance(age, timedelta) or age <= timedelta(0):
+        raise InvalidArgument(f"is {age!r}; give a timedelta above 0, such as timedelta(days=90)", path=path)
+    return age
 
 
 def _is_version(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from midturn.errors import Drifted, InvalidArgument, MigrationFailed, MissingMigration, StateInvalid, UnknownVersion
 from midturn.versions.drift import MORE, Drift, compare, migration_code, more
-from midturn.versions.migrations import migrate
+from midturn.versions.migrations import edit, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,8 +128,38 @@ async def fit_stored(
     if migrations:
         tree, plan = await _fit_migrated(done.tree, migrations, live, framework, session)
     else:
-        tree, plan = stored.tree, await _fit(stored, live, drift, blueprint, framework)
+        tree, plan = stored.tree, await _fit(stored.tree, live, drift, blueprint, framework)
         await _follow(on_drift, drift, blueprint, session)
+    changes = [f"migrated from version {migrations[0].start} to {migrations[-1].end}"] if migrations else []
+    changes += [change.text for change in drift.changes]
+    return Fitted(plan=plan, tree=tree, migrated=bool(migrations), drift=drift, touched=done.touched, changes=changes)
+
+
+async def fit_edited(
+    stored: Stored,
+    live: Any,
+    built: Json,
+    blueprint: Blueprint,
+    framework: Framework[Any, Any],
+    *,
+    change: Callable[[Any], Any],
+    session: str,
+) -> Fitted:
+    """Migrate a stored state, let a user's function change it, and fit the result to ``live``, which is newly built.
+
+    Raises:
+        Everything that :func:`fit_stored` raises.
+        InvalidArgument: the function did not return a state, or changed its input.
+    """
+    check_owner(blueprint, stored.row.blueprint, session)
+    check_version(stored.row.version, blueprint.version, session)
+    migrations = _migrations(blueprint, stored.row.version, session)
+    done = migrate(stored.tree, migrations, framework, session)
+    tree = await framework.fill(live, (await edit(done.tree, change, framework)).tree)
+    drift = Drift(())
+    if stored.fingerprint is not None and not migrations:
+        drift = compare(stored.fingerprint, built, mentions=lambda tool: framework.mentions(tree, tool))
+    plan = await _fit(tree, live, drift, blueprint, framework)
     changes = [f"migrated from version {migrations[0].start} to {migrations[-1].end}"] if migrations else []
     changes += [change.text for change in drift.changes]
     return Fitted(plan=plan, tree=tree, migrated=bool(migrations), drift=drift, touched=done.touched, changes=changes)
@@ -159,9 +189,9 @@ async def _fit_migrated(
         ) from error
 
 
-async def _fit(stored: Stored, live: Any, drift: Drift, blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
+async def _fit(tree: Json, live: Any, drift: Drift, blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
     try:
-        plan = await framework.fit(live, stored.tree)
+        plan = await framework.fit(live, tree)
     except StateInvalid as error:
         raise explained(error, drift, blueprint) from error.__cause__
     if drift.breaking:

@@ -1,19 +1,20 @@
-"""Migrations: functions that turn a state of an earlier version into one of a later version, before it is loaded."""
+"""Functions of users that turn one state into another: migrations to a later version, and corrections."""
 
 from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from midturn.errors import MidturnError, MigrationFailed, StateInvalid
+from midturn.errors import InvalidArgument, MidturnError, MigrationFailed, StateInvalid
 from midturn.record.odd import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from midturn.framework import Framework
+    from midturn.framework import Framework, View
     from midturn.record.codec import Json
 
 
@@ -67,20 +68,44 @@ def _run(migration: Migration, tree: Json, framework: Framework[Any, Any], sessi
         found = migration.function(view)
     except (Exception, SystemExit) as error:
         raise failed(f"raised {type(error).__name__}: {error}{_where(error)}") from error
-    if type(found) is not type(view):
-        hint = " (is its return statement missing?)" if found is None else ""
-        raise failed(f"returned a {type(found).__name__}, not a state{hint}")
-    try:
-        same = as_bytes(view.tree) == before
-    except (TypeError, ValueError, StateInvalid):  # no longer JSON
-        same = False
-    if not same:
-        raise failed("changed its input in place; use state.edit(function), which changes a copy")
+    if wrong := _wrong(view, before, found):
+        raise failed(wrong)
     try:
         found.check()
     except MidturnError as error:
         raise failed(f"returned something that is not a valid state: {error}") from error
     return found.tree, found.touched
+
+
+def _wrong(view: View, before: bytes, found: Any) -> str:
+    """Return what a function did wrong that got a view and returned something; an empty text if nothing."""
+    if type(found) is not type(view):
+        hint = " (is its return statement missing?)" if found is None else ""
+        return f"returned a {type(found).__name__}, not a state{hint}"
+    try:
+        same = as_bytes(view.tree) == before
+    except (TypeError, ValueError, StateInvalid):  # no longer JSON
+        same = False
+    return "" if same else "changed its input in place; use state.edit(function), which changes a copy"
+
+
+async def edit(tree: Json, change: Callable[[Any], Any], framework: Framework[Any, Any]) -> View:
+    """Return the state that a user's function, sync or async, makes of a state. The given one does not change.
+
+    Raises:
+        InvalidArgument: the function did not return a state, or changed its input.
+        StateInvalid: the function returned something that is not a valid state.
+    """
+    view = framework.view(tree)
+    before = as_bytes(view.tree)
+    found = change(view)
+    if isawaitable(found):
+        found = await found
+    if wrong := _wrong(view, before, found):
+        raise InvalidArgument(f"{wrong}; nothing was changed", path="change")
+    edited: View = found
+    edited.check()
+    return edited
 
 
 def _where(error: BaseException) -> str:

@@ -1,6 +1,17 @@
 """Stores with one fault each, for test_suite_catches.py."""
 
-from faulty_stores import deleting, handles, listing, pruning, racing, reading, writing
+from faulty_stores import deleting, forgetting, handles, listing, racing, reading, removing, writing
 from faulty_stores.kept import MUTANTS, Kept
 
-__all__ = ["MUTANTS", "Kept", "deleting", "handles", "listing", "pruning", "racing", "reading", "writing"]
+__all__ = [
+    "MUTANTS",
+    "Kept",
+    "deleting",
+    "forgetting",
+    "handles",
+    "listing",
+    "racing",
+    "reading",
+    "removing",
+    "writing",
+]

@@ -71,10 +71,10 @@ class OnlyOneSessionAtATime(Kept):
 
 @mutant("test_of_deletions_at_once_one_finds_something")
 class EveryDeletionFindsSomething(Kept):
-    async def delete(self, session):
+    async def delete(self, session, *, data=b""):
         there = session in self._heads and self._heads[session].status != "deleted"
         await asyncio.sleep(0)
-        return await super().delete(session) or there
+        return await super().delete(session, data=data) or there
 
 
 @mutant("test_a_cancelled_write_happened_whole_or_not_at_all")

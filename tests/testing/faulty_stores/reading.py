@@ -115,8 +115,11 @@ class _Renamed(Kept):
     async def rows(self, session, kind, *, start=0, stop=None):
         return await super().rows(self.rename(session), kind, start=start, stop=stop)
 
-    async def delete(self, session):
-        return await super().delete(self.rename(session))
+    async def delete(self, session, *, data=b""):
+        return await super().delete(self.rename(session), data=data)
+
+    async def forget(self, session):
+        return await super().forget(self.rename(session))
 
 
 @mutant("test_an_id_that_was_never_written_finds_nothing_of_its_neighbours")

@@ -19,12 +19,14 @@ from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from midturn.autogen.edits.tree import Words
 
 MEMORIES = "MemoryQueryEvent"
 IMAGE = {"data"}
+MODEL_SEES = ("AssistantMessage", "FunctionExecutionResultMessage")
+"""Types of messages with calls or results in a context, where a result does not say whose it is."""
 NOT_TEXT = {"type", "source", "target", "id", "created_at", "request_id", "full_message_id", "models_usage"}
 """Fields of a message that no person or model wrote as text."""
 
@@ -138,6 +140,78 @@ def add_field(tree: Any, name: object, field: object, default: Any) -> None:
                 (message["content"] if structured else message).setdefault(field, copied(default))
 
 
+def correct(tree: Any, said: object, instead: object) -> None:
+    """Replace a text in all messages, calls and memories.
+
+    Raises:
+        InvalidArgument: nobody said that.
+    """
+    if not isinstance(said, str) or not said:
+        raise InvalidArgument(f"is {said!r}; it must be a text that is not empty", path="said")
+    if not isinstance(instead, str) or not instead:
+        raise InvalidArgument(f"is {instead!r}; it must be a text that is not empty", path="instead")
+    before = copied(tree)
+    redact(tree, re.escape(said), instead)
+    if tree == before:
+        raise InvalidArgument(f"nobody said {said!r}, or it reads {instead!r} already", path="said")
+
+
+def drop(tree: Any, said: object, agent: str | None) -> None:
+    """Drop the messages that contain a text, and with a call its result, and with a result its call.
+
+    Raises:
+        InvalidArgument: no message contains the text.
+    """
+    if not isinstance(said, str) or not said:
+        raise InvalidArgument(f"is {said!r}; it must be a text that is not empty", path="said")
+    found = False
+    for each in _lists(tree, agent):
+        gone = {i for i, message in enumerate(each.messages) if said in "\n".join(_texts(message))}
+        if gone:
+            found = True
+            gone = _with_partners(each.messages, gone)
+            stay = [i for i in range(len(each.messages)) if i not in gone]
+            _keep_turn(each, stay)
+            each.put([(i, each.messages[i]) for i in stay])
+    if not found:
+        raise InvalidArgument(f"no message contains {said!r}", path="said")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a message that a person or a model wrote."""
+    if isinstance(value, str):
+        yield value
+    elif is_object(value):
+        for key, item in value.items():
+            if key not in NOT_TEXT:
+                yield from _texts(item)
+    elif is_array(value):
+        for item in value:
+            yield from _texts(item)
+
+
+def _with_partners(messages: list[Any], gone: set[int]) -> set[int]:
+    """Return the messages to drop, with those that have the results of their calls or the calls of their results."""
+    partners: dict[int, set[int]] = {}
+    latest: dict[tuple[Any, str], set[int]] = {}
+    for index, message in enumerate(messages):
+        source = None if message.get("type") in MODEL_SEES else message.get("source")
+        told = message.get("results")  # of a summary
+        results = [*results_of(message), *(told if is_array(told) else ())]
+        for call in calls_of(message):
+            latest[source, str(call.get("id"))] = {index}  # models repeat their ids
+        for result in filter(is_object, results):
+            together = latest.get((source, str(result.get("call_id"))), set())
+            together.add(index)
+            partners |= {each: partners.get(each, set()) | together for each in together}
+    left = list(gone)
+    while left:
+        more = partners.get(left.pop(), set()) - gone
+        gone |= more
+        left += more
+    return gone
+
+
 def truncate(tree: Any, last: object, agent: str | None) -> None:
     """Keep the last messages of contexts and threads. A call stays with its result."""
     if type(last) is not int or last < 0:
@@ -151,7 +225,7 @@ def truncate(tree: Any, last: object, agent: str | None) -> None:
         start = counted[-last] if 0 < last <= len(counted) else (0 if last else len(messages))
         start = _with_calls(messages, start)
         stay = [(i, message) for i, message in enumerate(messages) if i >= start or i in system]
-        _keep_turn(each, start)
+        _keep_turn(each, [i for i, _ in stay])
         each.put(list(stay))
 
 
@@ -173,12 +247,12 @@ def _with_calls(messages: list[Any], start: int) -> int:
         start = first  # between a call and its result in a thread may stand results of others
 
 
-def _keep_turn(each: Words, start: int) -> None:
-    """Keep whose turn it is in a swarm when the handover message is removed."""
+def _keep_turn(each: Words, stay: list[int]) -> None:
+    """Keep whose turn it is in a swarm when the handover message is removed; ``stay`` has those that are not."""
     if each.kind != "thread" or "current_speaker" not in (manager := manager_of(each.owner)):
         return
     handoffs = [(i, message) for i, message in enumerate(each.messages) if message.get("type") == "HandoffMessage"]
-    if handoffs and handoffs[-1][0] < start and handoffs[-1][1]["target"] in each.owner.participants:
+    if handoffs and handoffs[-1][0] not in stay and handoffs[-1][1]["target"] in each.owner.participants:
         manager["current_speaker"] = handoffs[-1][1]["target"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from midturn.autogen.edits import agents, call_pairs, messages, teams, tools
+from midturn.autogen.edits.defaults import is_open
 from midturn.autogen.edits.tree import copied, find, names, nodes, recount, words
 from midturn.errors import StateInvalid
 from midturn.record import codec
@@ -54,6 +55,11 @@ class State:
     def touched(self) -> frozenset[str]:
         """Return the agents and tools that were renamed, removed, added, altered or dropped."""
         return self._touched
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a value is left open, which only a newly built agent or team has."""
+        return is_open(self._tree)
 
     @property
     def broken(self) -> Counter[str]:
@@ -138,6 +144,25 @@ class State:
             StateInvalid: a call lost its result, or a result its call.
         """
         return self._edited(self._changed(lambda tree: messages.map_each(tree, change, agent)))
+
+    def correct(self, said: str, instead: str) -> State:
+        """Correct what was said: replace a text in all messages and memories, and in the arguments of calls.
+
+        Raises:
+            InvalidArgument: nobody said that.
+        """
+        return self._changed(lambda tree: messages.correct(tree, said, instead))
+
+    def drop_message(self, said: str, agent: str | None = None) -> State:
+        """Drop the messages that contain a text. A call goes with its result, and a result with its call.
+
+        These are the messages that models see, those of threads, and those that participants have not received yet. If
+        an agent or a team is given, only its messages are dropped.
+
+        Raises:
+            InvalidArgument: no message contains the text.
+        """
+        return self._changed(lambda tree: messages.drop(tree, said, agent))
 
     def redact(self, pattern: str | Pattern[str], replacement: str = "[redacted]") -> State:
         """Replace matches of a regular expression in all messages and memories, and in the arguments of calls."""

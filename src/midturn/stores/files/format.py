@@ -10,9 +10,9 @@ kind, the number and the size in bytes of each item of ``data``. So a reader fin
 it, and gets exactly the bytes that were written. Bytes that are not JSON in one line become a string with one character
 for each byte. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``, marks such a string.
 
-``"prune":7`` in a line removes the ``CALL`` rows below 7, also those of the line itself. When much of the file is no
-longer needed, it is rewritten: after the header come lines with ``"kept":true``, which have the remaining rows and no
-head, and then the line of the write, which may have any ``seq``.
+``"removes":[["CALL",0,7]]`` in a line removes the ``CALL`` rows from 0 to 6, before the rows of the line are added.
+When much of the file is no longer needed, it is rewritten: after the header come lines with ``"kept":true``, which have
+the remaining rows and no head, and then the line of the write, which may have any ``seq``.
 
 Only a line with a newline counts. Bytes after the last newline belong to a write that was interrupted.
 """
@@ -31,7 +31,7 @@ import orjson
 
 from midturn.errors import MidturnError, StateInvalid, UnknownVersion
 from midturn.record.codec import encode, is_array
-from midturn.record.head import FORMAT, Head, Kind, Row, is_count, is_time
+from midturn.record.head import FORMAT, Head, Kind, Removal, Row, is_count, is_time
 from midturn.stores.privacy import create
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def read_header(line: bytes) -> tuple[str, float]:
             raise Damaged("it is not the header of a session")
 
 
-def change_line(head: Head, rows: Iterable[Row] = (), prune: int = 0) -> bytes:
-    """Return the line of a write that makes a head, adds rows and removes calls.
+def change_line(head: Head, rows: Iterable[Row] = (), removes: Iterable[Removal] = ()) -> bytes:
+    """Return the line of a write that makes a head, removes rows and adds others.
 
     Raises:
         StateInvalid: the line could not be read back, so it must not be written.
@@ -89,7 +89,8 @@ def change_line(head: Head, rows: Iterable[Row] = (), prune: int = 0) -> bytes:
     members: dict[str, object] = {"v": FORMAT, "seq": head.seq, "epoch": head.epoch, "at": head.updated}
     optional = {name: getattr(head, name) for name in _DEFAULTS} | {"labels": dict(head.labels)}
     members |= {name: value for name, value in optional.items() if value != _DEFAULTS[name]}
-    members |= {"prune": prune} if prune else {}
+    if listed := [[removal.kind.name, removal.start, removal.stop] for removal in removes]:
+        members["removes"] = listed
     rest = b"]}"
     if head.data:
         rest = b'],"head":%b}' % head.data if _fits(head.data) else b'],"bytes":%b}' % _escaped(head.data)
@@ -146,12 +147,16 @@ class Change(NamedTuple):
     rest: bytes
     """The bytes after the rows."""
 
-    def prune(self) -> int:
-        """Return the number below which the write removes calls."""
-        prune = self.members.get("prune", 0)
-        if not is_count(prune):
-            raise Damaged("it does not say which calls it removes")
-        return prune
+    def removes(self) -> list[Removal]:
+        """Return the ranges of rows that the write removes."""
+        found: list[Removal] = []
+        for item in listed if is_array(listed := self.members.get("removes", [])) else [None]:
+            match item:
+                case [str(kind), start, stop] if kind in _KINDS and is_count(start) and is_count(stop):
+                    found.append(Removal(_KINDS[kind], start, stop))
+                case _:
+                    raise Damaged("it does not say which rows it removes")
+        return found
 
     def head(self, session: str, created: float) -> Head:
         """Return the head that the write made."""

@@ -14,10 +14,10 @@ from midturn.record.head import Kind, Row
 from midturn.stores.files.format import CHECKSUM, Damaged, Extent, read_change, read_header, unescaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from midturn.record.head import Head
+    from midturn.record.head import Head, Removal, Write
     from midturn.stores.files.format import Change
 
 
@@ -98,18 +98,27 @@ class Index:
         if newest:
             self.head = newest.head(self.session, self._created)
 
-    def has_any(self, rows: Iterable[Row]) -> bool:
-        """Return whether the file has one of the rows already."""
-        return any(self._extents[row.kind].has(row.n) for row in rows)
+    def refuses(self, write: Write) -> bool:
+        """Return whether the file has one of the write's rows already, and the write does not remove it."""
+        there = [(row.kind, row.n) for row in write.rows if self._extents[row.kind].has(row.n)]
+        return bool(there and write.left(there))
 
-    def dead(self, prune: int) -> int:
-        """Return the number of bytes in the file that are not rows, once calls below ``prune`` are removed."""
-        return self.end - self.live + self._extents[Kind.CALL].size(prune)
+    def dead(self, removes: Iterable[Removal]) -> int:
+        """Return the number of bytes in the file that are not rows, once these rows are removed.
 
-    def left(self, file: int, prune: int) -> Iterator[Row]:
-        """Yield all rows except the calls below ``prune``."""
+        A row that two ranges have in common counts twice, which only makes the file a little smaller.
+        """
+        return self.end - self.live + sum(self._extents[kind].size(start, stop) for kind, start, stop in removes)
+
+    def left(self, file: int, removes: Sequence[Removal]) -> Iterator[Row]:
+        """Yield all rows except the removed ones."""
         for kind in Kind:
-            yield from self.rows(file, kind, prune if kind is Kind.CALL else 0, None)
+            at = 0
+            for start, stop in sorted((start, stop) for each, start, stop in removes if each is kind and start < stop):
+                if start > at:
+                    yield from self.rows(file, kind, at, start)
+                at = max(at, stop)
+            yield from self.rows(file, kind, at, None)
 
     def rows(self, file: int, kind: Kind, start: int, stop: int | None) -> Iterator[Row]:
         """Yield the rows with ``start <= n < stop``, in order."""
@@ -139,14 +148,14 @@ class Index:
             # Nothing follows a deletion.
             self._seq = -1 if last else seq
             self.changes += 1
+        for kind, start, stop in new.removes():
+            self.live -= self._extents[kind].size(start, stop)
+            self._extents[kind].drop(start, stop)
         for extent in new.extents:
             if self._extents[extent.kind].has(extent.n):
                 raise Damaged(f"it repeats {extent.kind.name} {extent.n}")
             self._extents[extent.kind].add(extent, self.end)
             self.live += extent.size
-        if prune := new.prune():
-            self.live -= self._extents[Kind.CALL].size(prune)
-            self._extents[Kind.CALL].drop(prune)
 
 
 class Extents:
@@ -164,13 +173,13 @@ class Extents:
         size = -extent.size if extent.escaped else extent.size
         self._data[at:at] = array("q", (extent.n, line + extent.at, size, extent.crc))
 
-    def size(self, below: int) -> int:
-        """Return the number of bytes in the rows with lower numbers."""
-        return sum(abs(self._data[4 * number + 2]) for number in range(self._find(below)))
+    def size(self, start: int, stop: int) -> int:
+        """Return the number of bytes in the rows with ``start <= n < stop``."""
+        return sum(abs(self._data[4 * number + 2]) for number in range(self._find(start), self._find(stop)))
 
-    def drop(self, below: int) -> None:
-        """Forget the rows with lower numbers."""
-        del self._data[: 4 * self._find(below)]
+    def drop(self, start: int, stop: int) -> None:
+        """Forget the rows with ``start <= n < stop``."""
+        del self._data[4 * self._find(start) : 4 * self._find(stop)]
 
     def extents(self, kind: Kind, start: int, stop: int | None) -> Iterator[Extent]:
         last = len(self._data) // 4 if stop is None else self._find(stop)

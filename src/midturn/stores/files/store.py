@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -50,7 +50,7 @@ MARKER = "midturn.json"
 MAX_INDEXES = 64
 """Number of sessions whose indexes are kept in memory, at 32 bytes a row."""
 WASTE = 65_536
-"""Unneeded bytes after a prune, or half of the file if that is more, beyond which the file is rewritten."""
+"""Unneeded bytes after rows were removed, or half of the file if that is more, beyond which the file is rewritten."""
 
 _CHANGE = os.O_RDWR | os.O_APPEND
 
@@ -156,8 +156,11 @@ class FileStore:
 
         return await self._run(read, session)
 
-    async def delete(self, session: str) -> bool:
-        return await self._run(lambda job: self._delete(job, session), session)
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
+        return await self._run(lambda job: self._delete(job, session, data), session)
+
+    async def forget(self, session: str) -> bool:
+        return await self._run(lambda job: self._forget(job, session), session)
 
     async def close(self) -> None:
         if os.getpid() != self._pid:
@@ -242,7 +245,12 @@ class FileStore:
             self._sessions.stat()  # raises if the whole store is gone: its sessions must not look as if never written
             yield None
             return
-        with opened(path, flags) as file:
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened(path, flags))
+            except FileNotFoundError:
+                self._sessions.stat()  # as above
+                raise _Busy from None  # the session was forgotten at this moment
             try:
                 _lock(file, path, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
                 job.check()
@@ -280,16 +288,16 @@ class FileStore:
             if old is not None and old.status == "deleted":
                 raise SessionDeleted.of(write.session)
             twice = len({(row.kind, row.n) for row in write.rows}) < len(write.rows)
-            if not write.follows(old) or twice or index.has_any(write.rows):
+            if not write.follows(old) or twice or index.refuses(write):
                 raise Conflict.of(write.session)
             now = time.time()
             head = write.head(now=now, created=old.created if old else now)
-            line = change_line(head, write.rows, write.prune)
+            line = change_line(head, write.rows, write.removes)
             header = header_line(write.session, head.created)
             spare: Path | None = None
-            if write.prune and index.dead(write.prune) > max(WASTE, (index.end + len(line)) / 2):
+            if write.removes and index.dead(write.removes) > max(WASTE, (index.end + len(line)) / 2):
                 with suppress(OSError):  # then the line is appended instead, if there is space for it
-                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.prune)), [line]))
+                    spare = _spare(_beside(index), chain([header], kept_lines(index.left(file, write.removes)), [line]))
             job.check(writing=True)
             if spare:
                 self._replace(index, spare)
@@ -331,14 +339,26 @@ class FileStore:
             undone = index.end == end
         return self._translated(error, index.session, unknown=not undone)
 
-    def _delete(self, job: Job, session: str) -> bool:
+    def _delete(self, job: Job, session: str, data: bytes) -> bool:
         with self._locked(job, session, _CHANGE) as found:
             if found is None or (old := found[1].head) is None or old.status == "deleted":
                 return False
-            left = header_line(session, old.created) + change_line(old.deleted(now=time.time()))
+            left = header_line(session, old.created) + change_line(old.deleted(now=time.time(), data=data))
             spare = _spare(_beside(found[1]), [left])
             job.check(writing=True)
             self._replace(found[1], spare)
+            return True
+
+    def _forget(self, job: Job, session: str) -> bool:
+        with self._locked(job, session, _CHANGE) as found:
+            if found is None or (old := found[1].head) is None:
+                return False
+            if old.status != "deleted":
+                raise Conflict.of(session)
+            job.check(writing=True)
+            found[1].clear()
+            found[1].path.unlink()
+            _sync_directory(self._sessions)
             return True
 
     def _listed(self) -> Iterator[tuple[str, Path]]:

@@ -120,7 +120,8 @@ LEFT JOIN (SELECT status, pg_catalog.count(*) FROM midturn.heads GROUP BY status
 SELECT verdict, created, updated
 FROM midturn.write(
     %(session)s, %(seq)s, %(after)s, %(epoch)s, %(status)s, %(labels)s::jsonb, %(owner)s, %(lease)s, %(token)s,
-    %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(prune)s
+    %(data)b, %(kinds)s::smallint[], %(numbers)s::bigint[], %(datas)b::bytea[], %(gone)s::smallint[], %(starts)s::bigint[],
+    %(stops)s::bigint[]
 )
 
 -- name: advance
@@ -145,4 +146,7 @@ LEFT JOIN midturn.rows ON series = (SELECT id FROM midturn.heads WHERE name = %s
 ORDER BY n
 
 -- name: delete
-SELECT midturn.bury(%s)
+SELECT midturn.bury(%s, %b)
+
+-- name: forget
+SELECT midturn.forget(%s)

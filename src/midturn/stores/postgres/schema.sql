@@ -32,15 +32,15 @@ CREATE TABLE rows (
     PRIMARY KEY (series, n)
 );
 
--- One write: if the session's seq is the one that the writer saw, set the new head, add the new rows, and remove the
--- calls below a number. Otherwise change nothing.
+-- One write: if the session's seq is the one that the writer saw, set the new head, remove the rows in the given ranges,
+-- and add the new rows. Otherwise change nothing.
 -- This is a function, so that the server keeps its plan, also behind a pooler that has no prepared statements.
 -- The lock timeout is short: a writer that has given up must not leave its connection waiting here.
 -- "repeated": this same write has already made the head, as its token shows. "later": a write after it made the head.
 CREATE FUNCTION write(
     a_session text, a_seq bigint, an_after text, an_epoch bigint, a_status text, some_labels jsonb, an_owner text,
     a_lease double precision, a_token text, some_data bytea, kinds smallint[], numbers bigint[], datas bytea[],
-    a_prune bigint,
+    gone smallint[], starts bigint[], stops bigint[],
     OUT verdict text, OUT created double precision, OUT updated double precision
 ) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
@@ -68,13 +68,13 @@ BEGIN
     END IF;
     IF this_session IS NOT NULL THEN
         write.verdict := 'written';
+        FOR at IN 1 .. cardinality(gone) LOOP
+            DELETE FROM rows WHERE series = this_session * 8 + gone[at] AND n >= starts[at] AND n < stops[at];
+        END LOOP;
         IF cardinality(kinds) > 0 THEN
             INSERT INTO rows (series, n, data)
             SELECT this_session * 8 + a_kind, a_number, a_data
             FROM unnest(kinds, numbers, datas) AS new (a_kind, a_number, a_data);
-        END IF;
-        IF a_prune > 0 THEN
-            DELETE FROM rows WHERE series = this_session * 8 + 7 AND n < a_prune;
         END IF;
         RETURN;
     END IF;
@@ -96,14 +96,14 @@ END
 $$;
 
 -- Two statements: if the first one had to wait for a write, the second one sees the rows of that write.
-CREATE FUNCTION bury(a_session text, OUT verdict text)
+CREATE FUNCTION bury(a_session text, some_data bytea, OUT verdict text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
 DECLARE
     this_session bigint;
 BEGIN
     UPDATE heads
     SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner = NULL, expires = 0,
-        token = '', updated = extract(epoch FROM clock_timestamp()), data = ''
+        token = '', updated = extract(epoch FROM clock_timestamp()), data = some_data
     WHERE name = a_session AND status <> 'deleted'
     RETURNING id INTO this_session;
     DELETE FROM rows WHERE series BETWEEN this_session * 8 AND this_session * 8 + 7;
@@ -112,6 +112,18 @@ BEGIN
     ELSE
         UPDATE heads SET token = '' WHERE name = a_session;  -- as above
         verdict := CASE WHEN FOUND THEN 'deleted before' ELSE 'unknown' END;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION forget(a_session text, OUT verdict text)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+BEGIN
+    DELETE FROM heads WHERE name = a_session AND status = 'deleted';
+    verdict := CASE WHEN FOUND THEN 'forgotten' ELSE 'unknown' END;
+    IF NOT FOUND THEN
+        UPDATE heads SET token = token WHERE name = a_session;  -- as above: what this answer says has to be durable
+        verdict := CASE WHEN FOUND THEN 'kept' ELSE 'unknown' END;
     END IF;
 END
 $$;

@@ -239,9 +239,15 @@ class PostgresStore(ServerStore):
             case _:
                 raise Conflict.of(write.session)
 
-    async def _delete(self, session: str, by: str, tries: Tries) -> bool:  # noqa: ARG002 - tries.sent is enough
-        [(found,)] = await self._pool.run(tries, self._sql["delete"], (session,), writes=True)
+    async def _delete(self, session: str, by: str, data: bytes, tries: Tries) -> bool:  # noqa: ARG002 - tries.sent is enough
+        [(found,)] = await self._pool.run(tries, self._sql["delete"], (session, data), writes=True)
         return found == "deleted" or (found == "deleted before" and tries.sent)
+
+    async def _forget(self, session: str, tries: Tries) -> bool:
+        [(found,)] = await self._pool.run(tries, self._sql["forget"], (session,), writes=True)
+        if found == "kept":
+            raise Conflict.of(session)
+        return found == "forgotten" or tries.sent
 
     async def _read(
         self, tries: Tries, name: str, values: Params, *, prepare: bool | None = None

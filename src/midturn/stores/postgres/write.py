@@ -63,7 +63,7 @@ async def apply(connection: Connection, sql: Mapping[str, bytes], write: Write) 
     """Apply a write, if the session's head is the one that the writer saw, and return the outcome."""
     # In a transaction, the caller may have chosen another encoding.
     direct = connection.limited and connection.info.encoding == "utf-8"
-    if direct and write.seq and not write.prune and 0 < len(write.rows) <= MOST_ROWS:
+    if direct and write.seq and not write.removes and 0 < len(write.rows) <= MOST_ROWS:
         # Most writes. The function also reports why it wrote nothing, but by measurement takes longer.
         name, query = _statement(sql["advance"], len(write.rows))
         if times := await connection.ask(name, query, _in_order(write)):
@@ -120,7 +120,9 @@ def _by_name(write: Write) -> dict[str, object]:
         "kinds": _array([row.kind for row in write.rows]),
         "numbers": _array([row.n for row in write.rows]),
         "datas": Datas([row.data for row in write.rows]),
-        "prune": write.prune,
+        "gone": _array([removal.kind for removal in write.removes]),
+        "starts": _array([removal.start for removal in write.removes]),
+        "stops": _array([removal.stop for removal in write.removes]),
     }
 
 

@@ -40,9 +40,10 @@ local function touch(key, member)
 end
 
 -- Puts an id, with the time of its last change, only into the set of its status. KEYS from "first" on are these sets.
+-- Without a status, the id leaves them all.
 local function list(first, id, status, updated)
     for at = first, #KEYS do
-        if string.sub(KEYS[at], -#status - 1) == ':' .. status then
+        if status ~= '' and string.sub(KEYS[at], -#status - 1) == ':' .. status then
             redis.call('ZADD', KEYS[at], updated, id)
         else
             redis.call('ZREM', KEYS[at], id)
@@ -65,9 +66,10 @@ end
 -- name: write
 -- KEYS: the session; except in a cluster, also the sets of ids by status.
 -- ARGV: id, seq, the next seq, "=" and the token of the head that the writer saw (or nothing), token, epoch, status,
--- the rest of the head, 1 if an earlier attempt may have taken effect, ttl, replicas, the name of the first call that
--- stays (or nothing), then the rows.
-local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, prune = KEYS[1], unpack(ARGV, 1, 12)
+-- the rest of the head, 1 if an earlier attempt may have taken effect, ttl, replicas, the number of the names that follow,
+-- then pairs of names: the first row that goes, and the first after it that stays; then the rows.
+local key, id, seq, next_seq, after, token, epoch, status, rest, again, ttl, wanted, gone = KEYS[1], unpack(ARGV, 1, 12)
+local first_row = 13 + tonumber(gone)
 local found = read(key)
 if found.problem then return {found.problem} end
 if found.status == 'deleted' then return {'deleted'} end
@@ -78,9 +80,15 @@ if again == '1' and found.seq == next_seq and found.token == token then
 end
 if found.seq ~= seq or (after ~= '' and after ~= '=' .. found.token) then return {'conflict', found.seq} end
 local seen = {}
-for at = 13, #ARGV do
+local function goes(name)
+    for at = 13, first_row - 1, 2 do
+        if ARGV[at] <= name and name < ARGV[at + 1] then return true end
+    end
+end
+for at = first_row, #ARGV do
     local name = string.sub(ARGV[at], 1, 17)
-    if seen[name] or redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0 then
+    local there = redis.call('ZLEXCOUNT', key, '[' .. name .. ':', '(' .. name .. ';') > 0
+    if seen[name] or (there and not goes(name)) then
         return {'conflict', found.seq}
     end
     seen[name] = true
@@ -92,7 +100,14 @@ local created = found.created or now
 local head = string.format('h1 %s %s %s %s %s =%s\n', next_seq, epoch, created, now, status, token) .. rest
 -- ZADD comes first: a server without memory rejects the first command of a script, never a later one.
 local batch = {0, head}
-for at = 13, #ARGV do
+if first_row > 13 then
+    redis.call('ZADD', key, 0, head)
+    for at = 13, first_row - 1, 2 do
+        redis.call('ZREMRANGEBYLEX', key, '[' .. ARGV[at], '(' .. ARGV[at + 1])
+    end
+    batch = {}
+end
+for at = first_row, #ARGV do
     batch[#batch + 1] = 0
     batch[#batch + 1] = ARGV[at]
     if #batch >= 1000 then
@@ -102,14 +117,13 @@ for at = 13, #ARGV do
 end
 if #batch > 0 then redis.call('ZADD', key, unpack(batch)) end
 if found.member then redis.call('ZREM', key, found.member) end
-if prune ~= '' then redis.call('ZREMRANGEBYLEX', key, '[7', '(' .. prune) end
 expire(key, ttl)
 if #KEYS > 1 then list(2, id, status, now) end
 return {'written', created, now}
 
 -- name: delete
--- KEYS: as above. ARGV: id, a token that names this deletion, replicas.
-local key, id, by, wanted = KEYS[1], unpack(ARGV)
+-- KEYS: as above. ARGV: id, a token that names this deletion, replicas, the data that stays.
+local key, id, by, wanted, data = KEYS[1], unpack(ARGV)
 local found = read(key)
 if found.problem then return {found.problem} end
 if not found.member then return {'nothing'} end
@@ -124,9 +138,22 @@ local seq, epoch, now = plus_one(found.seq), plus_one(found.epoch), microseconds
 local head = string.format('h1 %s %s %s %s deleted =\n', seq, epoch, found.created, now)
 -- DEL comes first: it works on a server without memory, and so do the commands after it.
 redis.call('DEL', key)
-redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n')
+redis.call('ZADD', key, 0, head .. '{"by":"' .. by .. '"}\n' .. data)
 if #KEYS > 1 then list(2, id, 'deleted', now) end
 return {'written', now}
+
+-- name: forget
+-- KEYS: as above. ARGV: id, replicas.
+local key, id, wanted = KEYS[1], unpack(ARGV)
+local found = read(key)
+if found.problem then return {found.problem} end
+if not found.member then return {'nothing'} end
+if found.status ~= 'deleted' then return {'kept'} end
+if taken() then return {'taken', taken()} end
+if wanted ~= '0' and replicas() < tonumber(wanted) then return {'replicas', tostring(replicas())} end
+redis.call('DEL', key)
+if #KEYS > 1 then list(2, id, '', '0') end
+return {'written', string.match(found.member, '^h1 %d+ %d+ %d+ (%d+)')}
 
 -- name: list
 -- KEYS: the sets of ids by status. ARGV: for each session its id, its status and the time of its last change.

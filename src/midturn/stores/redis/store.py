@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from midturn.errors import Conflict, MidturnError, SessionDeleted, StateInvalid, StoreUnavailable, UnknownVersion
 from midturn.record.head import NO_LABELS, Head, Kind, Row, Status, Write, by_change, read_cursor
@@ -236,8 +236,8 @@ class RedisStore(ServerStore):
         rows = map(records.as_member, write.rows)
         # A session must not expire while somebody holds it.
         ttl = self._target.ttl and self._target.ttl + (int(write.lease * 1000) if write.owner else 0)
-        prune = records.name_of(Kind.CALL, write.prune) if write.prune else ""
-        arguments = (*fixed, int(again), ttl or "", self._target.replicas, prune, *rows)
+        gone = [records.name_of(kind, n) for kind, *ends in write.removes for n in ends]
+        arguments = (*fixed, int(again), ttl or "", self._target.replicas, len(gone), *gone, *rows)
         answer, *values = await self._script("write", self._keys_of(write.session), arguments, tries)
         if answer == b"conflict":
             raise (MovedOn if again and int(values[0]) > write.seq + 1 else Conflict).of(write.session)
@@ -249,8 +249,8 @@ class RedisStore(ServerStore):
         created, updated = (int(value) / records.MICROSECONDS for value in values)
         return write.head(now=updated, created=created)
 
-    async def _delete(self, session: str, by: str, tries: Tries) -> bool:
-        arguments = (session.encode(), by, self._target.replicas)
+    async def _delete(self, session: str, by: str, data: bytes, tries: Tries) -> bool:
+        arguments = (session.encode(), by, self._target.replicas, data)
         answer, *values = await self._script("delete", self._keys_of(session), arguments, tries)
         if answer == b"nothing":
             return False
@@ -259,6 +259,18 @@ class RedisStore(ServerStore):
         if self._apart:
             await self._list([(session.encode(), "deleted", int(values[0]))], tries)
         return bool(answer != b"gone")
+
+    async def _forget(self, session: str, tries: Tries) -> bool:
+        id_ = session.encode()
+        answer, *values = await self._script("forget", self._keys_of(session), (id_, self._target.replicas), tries)
+        if answer == b"nothing":
+            return tries.sent
+        if answer == b"kept":
+            raise Conflict.of(session)
+        self._check_answer(answer, session, *values)
+        if self._apart:
+            await self._list([(id_, "", int(values[0]) + 1)], tries)
+        return True
 
     def _keys_of(self, session: str) -> list[bytes]:
         """Return the keys that a script writes when it changes the session."""
@@ -288,8 +300,8 @@ class RedisStore(ServerStore):
         if len(self._indexed) > REMEMBERED:
             del self._indexed[next(iter(self._indexed))]
 
-    async def _list(self, changes: Sequence[tuple[bytes, Status, int]], tries: Tries) -> None:
-        """Record the status and the time of the last change of sessions, for lists.
+    async def _list(self, changes: Sequence[tuple[bytes, Status | Literal[""], int]], tries: Tries) -> None:
+        """Record the status and the time of the last change of sessions, for lists; without a status, list it no more.
 
         An error is ignored: the next write of the session does it again, or the next list that finds the session.
         """

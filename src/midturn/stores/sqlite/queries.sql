@@ -81,8 +81,11 @@ INSERT INTO rows (session, kind, n, data) VALUES (?, ?, ?, ?)
 -- name: append_calls
 INSERT INTO turn_calls (session, n, data) VALUES (?, ?, ?)
 
--- name: prune
-DELETE FROM turn_calls WHERE session = ? AND n < ?
+-- name: remove
+DELETE FROM rows WHERE session = ? AND kind = ? AND n >= ? AND n < ?
+
+-- name: remove_calls
+DELETE FROM turn_calls WHERE session = ? AND n >= ? AND n < ?
 
 -- name: rows
 SELECT n, data
@@ -99,9 +102,12 @@ ORDER BY n
 -- name: bury
 UPDATE sessions
 SET seq = seq + 1, epoch = epoch + 1, status = 'deleted', labels = '{}', owner = NULL, expires = 0,
-    token = '', updated = ?, data = x''
+    token = '', updated = ?, data = ?
 WHERE name = ? AND status <> 'deleted'
 RETURNING id
+
+-- name: forget
+DELETE FROM sessions WHERE name = ? AND status = 'deleted'
 
 -- name: clear
 DELETE FROM rows WHERE session = ?

@@ -1,5 +1,6 @@
+-- AUTOINCREMENT: an id that was forgotten and is used anew gets another number, by which every process tells the two apart.
 CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL,
     epoch INTEGER NOT NULL,

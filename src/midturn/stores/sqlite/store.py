@@ -166,8 +166,11 @@ class SqliteStore:
 
         return await self._read(read, session)
 
-    async def delete(self, session: str) -> bool:
-        return await self._run(lambda: self._bury(session), session)
+    async def delete(self, session: str, *, data: bytes = b"") -> bool:
+        return await self._run(lambda: self._bury(session, data), session)
+
+    async def forget(self, session: str) -> bool:
+        return await self._run(lambda: self._forget(session), session)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:
@@ -404,13 +407,16 @@ class SqliteStore:
             if head is None or found is None:
                 status = db.execute(_SQL["status"], (name,)).fetchone()
                 raise (SessionDeleted if status == ("deleted",) else Conflict).of(name)
+            for kind, start, stop in write.removes:
+                if kind is Kind.CALL:
+                    db.execute(_SQL["remove_calls"], (found[0], start, stop))
+                else:
+                    db.execute(_SQL["remove"], (found[0], int(kind), start, stop))
             for row in write.rows:
                 if row.kind is Kind.CALL:
                     db.execute(_SQL["append_calls"], (found[0], row.n, row.data))
                 else:
                     db.execute(_SQL["append"], (found[0], int(row.kind), row.n, row.data))
-            if write.prune:
-                db.execute(_SQL["prune"], (found[0], write.prune))
         if len(self._known) >= KNOWN and name not in self._known:
             self._known.clear()
         self._known[name] = found
@@ -426,9 +432,9 @@ class SqliteStore:
         # RETURNING would take longer.
         return head if self._db.execute(_SQL["swap"], (*new, found[0], *seen)).rowcount else None
 
-    def _bury(self, session: str) -> bool:
+    def _bury(self, session: str, data: bytes) -> bool:
         with self._transaction(session) as db:
-            found = db.execute(_SQL["bury"], (time.time(), session)).fetchall()
+            found = db.execute(_SQL["bury"], (time.time(), data, session)).fetchall()
             if not found:
                 return False
             for clear in ("clear", "clear_calls"):
@@ -440,6 +446,14 @@ class SqliteStore:
             while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] and time.monotonic() < patience:
                 time.sleep(0.01)
         return True
+
+    def _forget(self, session: str) -> bool:
+        with self._transaction(session) as db:
+            if db.execute(_SQL["forget"], (session,)).rowcount:
+                return True
+            if db.execute(_SQL["status"], (session,)).fetchone():
+                raise Conflict.of(session)
+            return False
 
     def _give_back_pages(self) -> None:
         for _ in range(self._db.execute("PRAGMA freelist_count").fetchone()[0]):

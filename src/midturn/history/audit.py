@@ -1,0 +1,112 @@
+"""The audit trail: who did what to a session, when and why. It is read from decisions and tombstones alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from midturn.errors import SessionDeleted, StateInvalid, UnknownVersion
+from midturn.history.session_info import tombstone_of
+from midturn.lease.ledger import consistent
+from midturn.record.head import Kind
+from midturn.record.rows import Decided, DecisionRow, decode_record, moment, progress_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+    from datetime import datetime
+
+    from midturn.lease.ledger import Ledger
+    from midturn.record.codec import Json
+    from midturn.record.head import Head
+    from midturn.record.rows import Tombstone
+    from midturn.store import Store
+
+Audited: TypeAlias = Decided | Literal["delete", "unreadable"]
+"""The kind of an act: that of a decision, or ``delete``. ``unreadable`` is no act: the session's trail is damaged."""
+
+PAGE = 200
+"""Decisions read at once."""
+FACTS = ("question", "answer", "agent", "tool", "arguments", "changed")
+"""The fields of a decision that become details, if they say anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One act of a person or an operator on a session."""
+
+    session: str
+    at: datetime
+    what: Audited
+    by: str | None = None
+    """The person who did it, as given by the caller."""
+    why: str | None = None
+    turn: int | None = None
+    """The turn that the act decided about or made; ``None`` for a deletion."""
+    details: Mapping[str, Json] = field(default_factory=dict[str, "Json"])
+    """The question with its answer and its arguments; the problem, if the trail cannot be read."""
+
+
+async def audit(
+    store: Store, heads: AsyncIterable[Head], *, since: float, by: str | None
+) -> AsyncGenerator[AuditEntry, None]:
+    """Yield the acts on the sessions with these heads since a time: session by session, each in its order.
+
+    With ``by``, yield only those of this person.
+    """
+    start = moment(since)
+    async for head in heads:
+        for entry in await _trail(store, head):
+            if entry.what == "unreadable" or (entry.at >= start and by in (None, entry.by)):
+                yield entry
+
+
+async def _trail(store: Store, head: Head) -> list[AuditEntry]:
+    """Return the acts on a session, in order. After its deletion, only that is left."""
+    try:
+        if (stone := tombstone_of(head)) is not None:
+            return [_deleted(head, stone)]
+        if not progress_of(head).decisions:
+            return []
+        return await consistent(store, head.session, _decisions)
+    except SessionDeleted:
+        found = await store.head(head.session)
+        return [] if found is None else await _trail(store, found)
+    except (StateInvalid, UnknownVersion) as error:
+        details: dict[str, Json] = {"problem": str(error)}
+        return [AuditEntry(session=head.session, at=moment(head.updated), what="unreadable", details=details)]
+
+
+async def _decisions(ledger: Ledger) -> list[AuditEntry]:
+    found: list[AuditEntry] = []
+    for start in range(0, ledger.progress.decisions, PAGE):
+        numbers = range(start, min(start + PAGE, ledger.progress.decisions))
+        rows = await ledger.store.rows(ledger.session, Kind.DECISION, start=numbers.start, stop=numbers.stop)
+        if gone := set(numbers).difference(row.n for row in rows):
+            raise ledger.missing(Kind.DECISION, min(gone))
+        for row in rows:
+            name = ledger.name(Kind.DECISION, row.n)
+            found.append(_decided(ledger.session, decode_record(DecisionRow, row.data, name)))
+    return found
+
+
+def _decided(session: str, row: DecisionRow) -> AuditEntry:
+    details: dict[str, Any] = {name: value for name in FACTS if (value := getattr(row, name))}
+    return AuditEntry(
+        session=session,
+        at=moment(row.at),
+        what=row.kind,
+        by=row.by or None,
+        why=row.why or None,
+        turn=row.turn,
+        details=details,
+    )
+
+
+def _deleted(head: Head, stone: Tombstone) -> AuditEntry:
+    return AuditEntry(
+        session=head.session,
+        at=moment(head.updated),
+        what="delete",
+        by=stone.by or None,
+        why=stone.why or None,
+    )
