@@ -41,7 +41,6 @@ SMALLEST = {
 }
 FULL = {
     BaseRow: BaseRow(appends=[[0, 2, [5, 6]]]),
-    Tombstone: Tombstone(by="ann@desk", why="prune: unchanged for 90 days"),
     Progress: Progress(
         turn=3,
         checkpoint=2,

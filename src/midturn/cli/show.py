@@ -74,13 +74,7 @@ def show(*, session: str, limit: int | None, origins: bool, url: str, as_json: b
             print_json({"session": info.id} | turn_json(turns[0]) | {"beside": beside} | about)
         return
     if number is None:
-        print_history(
-            turns, hidden=turns[0].number - max(info.first_turn, 1) if turns and turns[0].session == info.id else 0
-        )
-        if origins and turns and turns[0].forked_from is not None and (limit is None or len(turns) < limit):
-            note(f"{turns[0].forked_from.session} was deleted; the turns that led to the fork are not shown")
-        if info.first_turn > 1:
-            note(f"what was before turn {info.first_turn} was removed")
+        _print_turns(info, turns, origins=origins and (limit is None or len(turns) < limit))
     else:
         _print_turn(info.id, turns[0], beside)
     if called is not None and called.status != "done":
@@ -88,6 +82,17 @@ def show(*, session: str, limit: int | None, origins: bool, url: str, as_json: b
         if called.questions:
             print_questions(called.questions)
             print_ways(info.id, called.questions, url=url)
+
+
+def _print_turns(info: SessionInfo, turns: list[StoredTurn], *, origins: bool) -> None:
+    """Print the turns that were read, with remarks on those that are not shown; ``origins`` if they were all wanted."""
+    first = turns[0] if turns else None
+    hidden = first.number - max(info.first_turn, 1) if first is not None and first.session == info.id else 0
+    print_history(turns, hidden=hidden)
+    if origins and first is not None and first.forked_from is not None:
+        note(f"{first.forked_from.session} was deleted; the turns that led to the fork are not shown")
+    if info.first_turn > 1:
+        note(f"what was before turn {info.first_turn} was removed")
 
 
 async def _readable(
