@@ -62,6 +62,9 @@ class MidturnError(Exception):
 class SessionBusy(MidturnError):
     """Another worker holds the session, or its open turn waits for a human; ``owner`` says who."""
 
+    A_HUMAN = "a human"
+    """The owner of a session whose turn waits for an answer."""
+
     def __init__(self, message: str, *, session: str, owner: str, hint: str = "") -> None:
         super().__init__(message, session=session, hint=hint)
         self.owner = owner

@@ -29,12 +29,8 @@ from midturn.errors import (
     TurnFailed,
     TurnTimeout,
 )
+from midturn.history.json_view import error_json, sentence
 from midturn.stores.secrets import hidden
-
-HUMAN = "a human"
-"""The owner of a session whose turn waits for an answer."""
-FACTS = ("session", "turn", "timeout", "owner", "question", "tool", "arguments", "recorded", "now")
-"""Attributes of errors that JSON repeats."""
 
 
 class AppInvalid(click.UsageError):
@@ -79,10 +75,11 @@ def _safe(value: Any) -> Any:
 
 def facts(error: BaseException, *, trace: bool = False) -> dict[str, Any]:
     """Return an error for scripts."""
-    found: dict[str, Any] = {"type": type(error).__name__, "message": _meaning(error)[1]}
-    found |= {name: value for name in FACTS if (value := getattr(error, name, None))}
-    if isinstance(error, Misfit):
-        found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
+    if isinstance(error, MidturnError):
+        found = error_json(error)
+    else:
+        found = {"type": type(error).__name__, "message": _meaning(error)[1]}
+        found |= {"session": error.session} if isinstance(error, Stopped) and error.session else {}
     found |= {"hint": "; ".join(hints)} if (hints := _hints(error)) else {}
     found |= {"traceback": cause} if (cause := _trace(error, trace=trace)) else {}
     return found
@@ -102,7 +99,7 @@ def _meaning(error: BaseException) -> tuple[int, str]:
         case click.ClickException():
             return error.exit_code, error.format_message()
         case MidturnError():
-            return _exit_code(error), _sentence(error)
+            return _exit_code(error), sentence(error)
         case OSError():
             return 1, f"{error.filename}: {error.strerror}" if error.filename else str(error)
         case _:
@@ -119,19 +116,6 @@ def _exit_code(error: MidturnError) -> int:
             return 2
         case _:
             return 1
-
-
-def _sentence(error: MidturnError) -> str:
-    text = str(error).removesuffix(f"\n{error.hint}")
-    match error:
-        case SessionBusy() if error.owner != HUMAN:
-            return f"another worker holds session {error.session!r}: {error.owner}"
-        case TurnFailed() | TurnTimeout() | ReplayDiverged():
-            return text.partition("\n")[0]  # more lines may be a traceback of the agent's
-        case Misfit():
-            return ": ".join(error.differences[0])
-        case _:
-            return text
 
 
 def _hints(error: BaseException) -> list[str]:
@@ -152,7 +136,7 @@ def _commands(error: MidturnError, session: str, given: Given) -> list[str]:  # 
     look = f"see the questions: {command_line('answer', session, url=given.url)}"
     discard = f"give the turn up: {command_line('discard', session, url=given.url)}"
     match error:
-        case SessionBusy(owner="a human") | InDoubt():
+        case SessionBusy(owner=SessionBusy.A_HUMAN) | InDoubt():
             return [look, discard]
         case SessionBusy():
             return ["try again later, or wait longer: --timeout SECONDS" if given.waits else "try again later"]

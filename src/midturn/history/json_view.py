@@ -11,6 +11,8 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from midturn.errors import MidturnError, Misfit, ReplayDiverged, SessionBusy, TurnFailed, TurnTimeout
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -28,6 +30,8 @@ ANSWERS = {
     "doubt": ("retry", "done: RESULT", "fail"),
 }
 """The possible answers to each kind of question."""
+FACTS = ("session", "turn", "timeout", "owner", "question", "tool", "arguments", "recorded", "now")
+"""Attributes of errors that JSON repeats."""
 
 
 def session_json(info: SessionInfo) -> dict[str, Any]:
@@ -111,6 +115,29 @@ def diff_json(diff: StateDiff) -> dict[str, Any]:
         "conversations": [_plain(each) | {"messages": list(map(_plain, each.messages))} for each in diff.conversations],
         "values": list(map(_plain, diff.values)),
     }
+
+
+def error_json(error: MidturnError) -> dict[str, Any]:
+    """Return an error without its hint, which names Python methods."""
+    found: dict[str, Any] = {"type": type(error).__name__, "message": sentence(error)}
+    found |= {name: value for name in FACTS if (value := getattr(error, name, None))}
+    if isinstance(error, Misfit):
+        found["differences"] = [{"path": path, "message": message} for path, message in error.differences]
+    return found
+
+
+def sentence(error: MidturnError) -> str:
+    """Return what happened, without the hint."""
+    text = str(error).removesuffix(f"\n{error.hint}")
+    match error:
+        case SessionBusy() if error.owner != SessionBusy.A_HUMAN:
+            return f"another worker holds session {error.session!r}: {error.owner}"
+        case TurnFailed() | TurnTimeout() | ReplayDiverged():
+            return text.partition("\n")[0]  # more lines may be a traceback of the agent's
+        case Misfit():
+            return ": ".join(error.differences[0])
+        case _:
+            return text
 
 
 def time_json(at: datetime) -> str:

@@ -256,7 +256,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
                 arguments=waiting.arguments,
                 hint=hint,
             )
-        raise SessionBusy(text, session=session, owner="a human", hint=hint)
+        raise SessionBusy(text, session=session, owner=SessionBusy.A_HUMAN, hint=hint)
 
     async def _open_questions(self) -> tuple[Question, ...]:
         known = self._known()
