@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
+    from midturn.serve.app import asgi as asgi
+    from midturn.serve.principals import Principal as Principal
+    from midturn.serve.principals import SessionName as SessionName
     from midturn.sessions.export import Export as Export
     from midturn.sessions.export import export as export
     from midturn.sessions.opening import OpenStore as OpenStore
@@ -91,6 +94,8 @@ _MODULES = {
     "maintenance.compacting": "Compacted",
     "maintenance.pruning": "PruneReport Skipped",
     "questions": "Decision Question Waiting",
+    "serve.app": "asgi",
+    "serve.principals": "Principal SessionName",
     "sessions.export": "Export export",
     "sessions.opening": "OpenStore open",
     "sessions.runs": "Run RunEvent",

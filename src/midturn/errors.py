@@ -42,6 +42,7 @@ EXTRAS = {
     "openai": "autogen-ext[openai]>=0.7.4,<0.8",
     "postgres": "psycopg[binary]>=3.2,<3.4",
     "redis": "redis>=6.2,<9",
+    "serve": "midturn[serve]",
 }
 """The package that each optional extra of midturn installs."""
 
