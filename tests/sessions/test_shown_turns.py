@@ -28,7 +28,7 @@ def pricing():
 @pytest.mark.parametrize("kind", [{"a": 1}, ["a"], None, 7])
 def test_a_message_whose_type_is_no_name_is_damaged(kind):
     with pytest.raises(midturn.StateInvalid, match=r"turn 1.messages\[0\]: is not a message"):
-        conversion.load_earlier(None, [{"type": kind, "source": "a", "content": "b"}], "turn 1.messages", told=True)
+        conversion.load_earlier(None, [{"type": kind, "source": "a", "content": "b"}], "turn 1.messages", as_text=True)
 
 
 def told(messages):

@@ -19,7 +19,7 @@ from autogen_core import Image
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
 from cast import agents, expected, numbers, said, uninterrupted
 from kinds import KINDS, anonymous, round_robin, swarm, transcript
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from scripted import Scripted
 
 import midturn
@@ -45,6 +45,28 @@ async def test_a_failed_turn_without_a_task_is_resumed_without_one(store):
 PIXEL = Image.from_base64(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+
+
+class Reading(BaseModel):
+    celsius: float
+    note: str = ""
+
+
+class Odd(BaseChatMessage):
+    """A message class that AutoGen's own factory does not know; an agent takes it all the same."""
+
+    content: str
+    type: Literal["Odd"] = "Odd"
+
+    def to_text(self):
+        return self.content
+
+    def to_model_text(self):
+        return self.content
+
+    def to_model_message(self):
+        return UserMessage(content=self.content, source=self.source)
+
 
 TASKS = {
     "an empty text": "",
@@ -85,11 +107,6 @@ async def test_what_is_not_a_task_is_refused_before_anything_is_written(store, t
 
 
 # --- poison
-
-
-class Reading(BaseModel):
-    celsius: float
-    note: str = ""
 
 
 def _bad_text():
@@ -177,28 +194,70 @@ async def test_an_error_with_half_a_character_in_its_message_is_a_failure_like_a
     assert said(await session.run(task="two")) == await expected("two")
 
 
-class Odd(BaseChatMessage):
-    """A message class that AutoGen's own factory does not know; an agent takes it all the same."""
-
-    content: str
-    type: Literal["Odd"] = "Odd"
-
-    def to_text(self):
-        return self.content
-
-    def to_model_text(self):
-        return self.content
-
-    def to_model_message(self):
-        return UserMessage(content=self.content, source=self.source)
+OWN = {
+    "a structured message": lambda: StructuredMessage[Reading](content=Reading(celsius=7.5), source="user"),
+    "a message of ones own": lambda: Odd(content="one", source="user"),
+}
 
 
-async def test_a_message_class_that_could_not_be_read_back_is_refused_before_anything_is_written(store):
-    factory, model = agents()
-    with pytest.raises(midturn.InvalidArgument, match="Odd"):
-        await store.session("case", factory).run(task=Odd(content="one", source="user"))
+@pytest.mark.parametrize("task", OWN.values(), ids=OWN)
+async def test_an_agent_takes_a_message_of_a_users_own_type_and_another_process_finishes_its_turn(store, task):
+    factory, _ = agents()
+    plain = await uninterrupted(factory, task(), "two")
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("case", agents(ConnectionError("503"))[0]).run(task=task())
+    resumed = await store.session("case", factory).resume()
+    assert [transcript(resumed), transcript(await store.session("case", factory).run(task="two"))] == plain
+    turn = await anext(store.session("case", factory).history())
+    assert [type(message) for message in turn.task] == [type(task())]
+
+
+def _reading_of_another_module():
+    return create_model("Reading", __module__="elsewhere", celsius=float)
+
+
+async def test_a_type_whose_name_two_classes_have_is_taken_as_it_was_given(store):
+    contents = Reading, _reading_of_another_module()
+    tasks = [StructuredMessage[each](content=each(celsius=7.5), source="user") for each in contents]
+    for number, task in enumerate(tasks):
+        result = await store.session(f"case-{number}", agents()[0]).run(task=task)
+        assert type(result.messages[0]) is type(task)
+
+
+async def test_a_type_whose_name_two_classes_have_is_not_guessed_in_another_process(store):
+    other = _reading_of_another_module()
+    task = StructuredMessage[other](content=other(celsius=7.5), source="user")
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("case", agents(ConnectionError("503"))[0]).run(task=task)
+    with pytest.raises(midturn.StateInvalid, match="Reading"):
+        await store.session("case", agents()[0]).resume()
+
+
+@pytest.mark.parametrize("task", OWN.values(), ids=OWN)
+async def test_a_team_rejects_a_message_type_that_it_does_not_list_in_autogens_words(store, task):
+    with pytest.raises(ValueError, match="is not registered with the message factory") as plain:
+        await round_robin().run(task=task())
+    with pytest.raises(midturn.InvalidArgument, match="is not registered with the message factory") as ours:
+        await store.session("case", round_robin).run(task=task())
+    assert "custom_message_types" in str(plain.value)
+    assert "custom_message_types" in str(ours.value)
+    assert ours.value.path == "task[0]"
     assert await store.store.head("case") is None
-    assert model.seen == []
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ([], "Task list cannot be empty"),
+        (["one"], "All messages in task list must be valid BaseChatMessage types"),
+        (7, "Task must be a string, a BaseChatMessage, or a list of BaseChatMessage"),
+    ],
+)
+async def test_a_wrong_task_is_rejected_in_the_words_of_autogens_teams(store, task, words):
+    with pytest.raises(ValueError, match=words):
+        await round_robin().run(task=task)
+    with pytest.raises(ValueError, match=words):
+        await store.session("case", round_robin).run(task=task)
 
 
 # --- streams

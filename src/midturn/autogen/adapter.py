@@ -20,6 +20,7 @@ from midturn.autogen.edits import State
 from midturn.autogen.fingerprint import fingerprint
 from midturn.autogen.messages import conversion
 from midturn.autogen.messages.conversion import Turn, TurnResult, replayed
+from midturn.autogen.messages.own_types import name_of
 from midturn.autogen.parts import kinds
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import not_kept, repairs, snapshot
@@ -61,6 +62,8 @@ class AutoGen:
         """Digests of the requests to models, by the paths of the attributes that hold the clients."""
         self._stand_ins = WeakValueDictionary[str, Any]()
         """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that held them."""
+        self._types = WeakValueDictionary[str, type[BaseChatMessage]]()
+        """Types of the messages that were given as tasks, by their names."""
         self._checked = NOTHING_CHECKED
         """The task that was checked last, and its messages, which the next run takes."""
 
@@ -129,11 +132,16 @@ class AutoGen:
             self._before = not_kept.look(found, self._built)
 
     def accept(self, task: Any) -> list[Json] | None:
-        return conversion.accept(task)
+        messages = conversion.accept(task)
+        if messages is None:
+            return None
+        self._types.update((name_of(type(message)), type(message)) for message in messages)
+        return [conversion.dump(message) for message in messages]
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
+        conversion.check_types(live, task)
         try:
-            self._checked = task, conversion.load(live, task, "task")
+            self._checked = task, conversion.load(live, task, "task", types=self._types)
         except StateInvalid as error:
             raise InvalidArgument.of(error) from error.__cause__
 
@@ -151,7 +159,7 @@ class AutoGen:
         parts, self._parts = self._parts or walk(live), ()
         (checked, messages), self._checked = self._checked, NOTHING_CHECKED
         if given.task is not checked:
-            messages = None if given.task is None else conversion.load(live, given.task, "task")
+            messages = None if given.task is None else conversion.load(live, given.task, "task", types=self._types)
         run = InterceptedRun(parts, calls, effects, self._digests, self._stand_ins)
         return run_stream.stream(run, given, messages, stops)
 

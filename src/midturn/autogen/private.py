@@ -203,6 +203,11 @@ def message_types(factory: MessageFactory) -> list[str]:
     return list(factory._message_types)
 
 
+def register(factory: MessageFactory, name: str, message_type: type[Any]) -> None:
+    """Register a message type under a name, which may be another than that of the class."""
+    factory._message_types[name] = message_type
+
+
 def message_classes(factory: MessageFactory) -> dict[str, type[BaseAgentEvent | BaseChatMessage]]:
     """Return the message types of a factory, by their names."""
     return dict(factory._message_types)

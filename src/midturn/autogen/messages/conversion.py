@@ -21,7 +21,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import RequestUsage
 
 from midturn.autogen import private
-from midturn.autogen.messages import lossless
+from midturn.autogen.messages import lossless, own_types
 from midturn.errors import InvalidArgument, StateInvalid
 from midturn.framework import Outcome
 from midturn.history.turns import TurnOf
@@ -29,7 +29,7 @@ from midturn.questions import Waiting  # noqa: TC001 - pydantic reads the annota
 from midturn.record.codec import difference, is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from midturn.history.turns import StoredTurn
     from midturn.record.codec import Json
@@ -40,6 +40,8 @@ MEMORIES = "memories"
 
 
 REPLAYED = "midturn.replayed"
+
+NO_TYPES: Mapping[str, type[BaseChatMessage]] = {}
 
 AUTOGENS = frozenset(private.message_classes(MessageFactory()))
 """Message types of AutoGen, which are always known."""
@@ -67,19 +69,41 @@ class Turn(TurnOf[BaseAgentEvent | BaseChatMessage, RequestUsage]):
     """One turn of a session's history, with AutoGen's messages."""
 
 
-def accept(task: Any) -> list[Json] | None:
-    """Return the task of a ``run(task=...)`` as messages in JSON."""
+def accept(task: Any) -> list[BaseChatMessage] | None:
+    """Return the task of a ``run(task=...)`` as messages. Errors have the words of AutoGen's."""
     if task is None:
         return None
     if isinstance(task, str):
         task = TextMessage(content=task, source="user")
-    messages: list[Any] = list(task) if isinstance(task, list | tuple) else [task]  # pyright: ignore[reportUnknownArgumentType]
-    if not messages or not isinstance(messages[0], BaseChatMessage):
-        raise InvalidArgument("must be a string, a chat message, or a list of chat messages", path="task")
+    if isinstance(task, BaseChatMessage):
+        task = [task]
+    if not isinstance(task, list | tuple):
+        raise InvalidArgument("Task must be a string, a BaseChatMessage, or a list of BaseChatMessage.", path="task")
+    messages: list[Any] = list(task)  # pyright: ignore[reportUnknownArgumentType]
+    if not messages:
+        raise InvalidArgument("Task list cannot be empty.", path="task")
     for index, message in enumerate(messages):
         if not isinstance(message, BaseChatMessage):
-            raise InvalidArgument(f"a {type(message).__name__} is not a chat message", path=f"task[{index}]")
-    return [dump(message) for message in messages]
+            what = f"All messages in task list must be valid BaseChatMessage types, not {type(message).__name__}"
+            raise InvalidArgument(what, path=f"task[{index}]")
+    return messages
+
+
+def check_types(live: Any, task: Sequence[Json]) -> None:
+    """Check that a team knows the types of a task's messages. Errors have the words of AutoGen's.
+
+    Raises:
+        InvalidArgument: it does not know one.
+    """
+    known = private.message_types(private.message_factory(live)) if isinstance(live, BaseGroupChat) else ()
+    for index, message in enumerate(task):
+        name = message.get("type") if is_object(message) else None
+        if known and name not in known:
+            raise InvalidArgument(
+                f"Message type {name} is not registered with the message factory. "
+                "List it in the custom_message_types of the team.",
+                path=f"task[{index}]",
+            )
 
 
 def identity(message: Json) -> Json:
@@ -89,14 +113,18 @@ def identity(message: Json) -> Json:
     return {key: value for key, value in message.items() if key not in ("id", "created_at", "request_id")}
 
 
-def load(live: Any, messages: Iterable[Json], what: str) -> list[Any]:
+def load(
+    live: Any, messages: Iterable[Json], what: str, *, types: Mapping[str, type[BaseChatMessage]] = NO_TYPES
+) -> list[Any]:
     """Load messages from JSON. AutoGen or this agent or team must know their types. ``what`` names them in errors.
+
+    ``types`` are known types, by their names.
 
     Raises:
         StateInvalid: a type is not known, or a message would not be loaded exactly as it was.
     """
-    factory = _factory(live)
-    return [_exactly(factory, message, f"{what}[{index}]") for index, message in enumerate(messages)]
+    known = _known(live, types)
+    return [_exactly(known, message, f"{what}[{index}]") for index, message in enumerate(messages)]
 
 
 def load_earlier(live: Any, messages: Iterable[Json], what: str, *, as_text: bool = False) -> list[Any]:
@@ -108,12 +136,12 @@ def load_earlier(live: Any, messages: Iterable[Json], what: str, *, as_text: boo
         StateInvalid: a message of AutoGen's own types would not be loaded exactly as it was, or no agent or team is
             built yet that could know the types.
     """
-    factory, as_text = _factory(live), as_text or live is not None
+    known, as_text = _known(live), as_text or live is not None
     found: list[Any] = []
     for index, message in enumerate(messages):
         path = f"{what}[{index}]"
         try:
-            found.append(_exactly(factory, message, path))
+            found.append(_exactly(known, message, path))
         except StateInvalid:
             kind = message.get("type") if is_object(message) else None
             if not as_text or not is_object(message) or not isinstance(kind, str) or kind in AUTOGENS:
@@ -122,17 +150,41 @@ def load_earlier(live: Any, messages: Iterable[Json], what: str, *, as_text: boo
     return found
 
 
-def _factory(live: Any) -> MessageFactory:
-    factory = private.message_factory(live) if isinstance(live, BaseGroupChat) else MessageFactory()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The message types that can be loaded."""
+
+    factory: MessageFactory
+    given: Mapping[str, type[BaseChatMessage]]
+    """Types of messages that were given to this process, by their names."""
+    is_open: bool
+    """True if a message may be of any type that the program has defined."""
+
+    def learn(self, message: dict[str, Json], path: str) -> None:
+        """Have the factory know the type of a message.
+
+        Raises:
+            StateInvalid: no type, or more than one, has this name.
+        """
+        name = message.get("type")
+        if self.is_open and isinstance(name, str) and name not in private.message_types(self.factory):
+            private.register(self.factory, name, self.given.get(name) or own_types.find(name, path))
+
+
+def _known(live: Any, given: Mapping[str, type[BaseChatMessage]] = NO_TYPES) -> _Known:
+    """Return what can be loaded: a team knows its types, and a single agent takes any."""
+    if isinstance(live, BaseGroupChat):
+        return _Known(factory=private.message_factory(live), given=given, is_open=False)
+    factory = MessageFactory()
     structured = private.structured_type(live) if isinstance(live, AssistantAgent) else None
-    if structured is not None and not factory.is_registered(structured):
+    if structured is not None:
         factory.register(structured)
-    return factory
+    return _Known(factory=factory, given=given, is_open=live is not None)
 
 
-def _exactly(factory: MessageFactory, message: Json, path: str) -> Any:
+def _exactly(known: _Known, message: Json, path: str) -> Any:
     try:
-        found = _load(factory, message, path)
+        found = _load(known, message, path)
     except StateInvalid:
         raise
     except Exception as error:  # validators and image libraries may raise anything
@@ -218,10 +270,11 @@ def _whole(events: Iterable[Any]) -> list[Any]:
     return [event for event in events if not isinstance(event, ModelClientStreamingChunkEvent)]
 
 
-def _load(factory: MessageFactory, message: Json, path: str) -> Any:
+def _load(known: _Known, message: Json, path: str) -> Any:
     if not is_object(message):
         raise StateInvalid("is not an object", path=path)
-    found = lossless.loaded(factory.create({key: value for key, value in message.items() if key != MEMORIES}))
+    known.learn(message, path)
+    found = lossless.loaded(known.factory.create({key: value for key, value in message.items() if key != MEMORIES}))
     if MEMORIES in message:
         lossless.give(found, message[MEMORIES], path)
     return found
