@@ -30,6 +30,8 @@ class Input:
     """True if the agent's own stream runs the turn, and not its ``run``: the two may have different results."""
     output_task_messages: bool = True
     """True if the messages of the task are part of the result."""
+    turn: str = ""
+    """A name of the turn that no other turn has. The ids of its messages depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core.tools import FunctionTool
 from cast import Gate, agents, crash, panel, said, seen
 from kinds import KINDS, TASKS
@@ -21,6 +22,11 @@ def elsewhere(store, factory=None, **options):
     return Session(store.store, "case", factory, AutoGen(), session_options.Options(**options))
 
 
+async def ids(run):
+    """The ids of a run's messages, and those that the pieces of a streamed message name."""
+    return [(each.event.id, getattr(each.event, "full_message_id", "")) async for each in run.events()]
+
+
 @pytest.mark.filterwarnings("ignore::midturn.errors.NotKept")
 @pytest.mark.parametrize("kind", sorted(KINDS))
 async def test_the_events_of_every_kind_are_the_same_elsewhere(memory, kind):
@@ -30,6 +36,7 @@ async def test_the_events_of_every_kind_are_the_same_elsewhere(memory, kind):
         other = await elsewhere(memory, KINDS[kind]).follow()
         assert other is not run
         assert await seen(other) == events
+        assert await ids(other) == await ids(run)
         assert other.status == "done"
         assert (await other.result()).turn == run.turn
         assert await seen(other, after=2) == events[2:]
@@ -105,6 +112,26 @@ async def test_the_turn_of_a_dead_worker_says_so_and_keeps_its_numbers(store):
         await run.result()
     again = await elsewhere(store, factory).start_resume()
     assert [number for number, _ in await seen(again, after=1)] == [2]
+
+
+async def test_the_messages_of_a_turn_have_the_same_ids_wherever_it_continues(store):
+    def factory(*steps):
+        made, _ = agents(*steps, model_client_stream=True)
+        return lambda: RoundRobinGroupChat([made()], max_turns=2)
+
+    with pytest.raises(midturn.TurnFailed):
+        await store.session("case", factory("some words", RuntimeError("503"))).run(task="one")
+    before = await ids(await elsewhere(store, factory()).follow())
+    result = await elsewhere(store, factory("some words", "and more")).resume()
+    after = await ids(await elsewhere(store, factory()).follow())
+    assert len(before) > 3
+    assert after[: len(before)] == before
+    assert len({id_ for id_, _ in after}) == len(after)
+    assert [message.id for message in result.messages] == [id_ for id_, whole in after if not whole]
+    assert {whole for _, whole in after if whole} == {message.id for message in result.messages[1:]}
+    state = await store.session("case").at(result.checkpoint).state()
+    thread = state["agent_states"]["RoundRobinGroupChatManager"]["message_thread"]
+    assert [message["id"] for message in thread] == [message.id for message in result.messages]
 
 
 async def test_turns_that_failed_or_were_cancelled_say_so(store):

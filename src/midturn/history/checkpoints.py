@@ -151,10 +151,19 @@ async def read_bodies(ledger: Ledger, count: int) -> Bodies:
     return bodies
 
 
-def input_of(turn: TurnRow, bodies: BodyReader) -> Input:
+def input_of(session: str, number: int, turn: TurnRow, bodies: BodyReader) -> Input:
     """Return the input that a turn accepted."""
-    task = messages_of(bodies, turn.task)
-    return Input(task=task, streamed=turn.streamed, output_task_messages=turn.output_task_messages)
+    return Input(
+        task=messages_of(bodies, turn.task),
+        streamed=turn.streamed,
+        output_task_messages=turn.output_task_messages,
+        turn=name_of_turn(session, number, turn.at),
+    )
+
+
+def name_of_turn(session: str, number: int, at: float) -> str:
+    """Return a name of the turn that no other turn has, not even one of an earlier session with this id."""
+    return f"{number} {at!r} {session}"
 
 
 def messages_of(bodies: BodyReader, numbers: Sequence[int] | None) -> list[Json] | None:

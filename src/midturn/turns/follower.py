@@ -197,7 +197,7 @@ class Follower(Generic[EventT_co, ResultT_co]):
         else:
             live = await self._build()
         row = await ledger.demand(Kind.TURN, TurnRow, self._turn)
-        given = input_of(row, await read_bodies(ledger, ledger.progress.bodies))
+        given = input_of(ledger.session, self._turn, row, await read_bodies(ledger, ledger.progress.bodies))
         halt: Stop = asyncio.get_running_loop().create_future()
         calls = RecordedCalls(known, halt, growing=True)
         watching = asyncio.create_task(self._grow(found, calls, halt, follow=follow))

@@ -64,7 +64,7 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
     calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
     built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
     return OpenTurn(
-        given=input_of(row, bodies),
+        given=input_of(ledger.session, progress.turn, row, bodies),
         delivery=Delivery(key=row.key, born=row.at),
         version=max(row.version, progress.version),
         fingerprint=built,

@@ -69,7 +69,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     halt: Stop = asyncio.get_running_loop().create_future()
     calls, outcome, differences = RecordedCalls(known, halt), Outcome(messages=[]), list[str]()
     try:
-        stream = framework.stream(live, input_of(task, bodies), calls, blueprint.effects, [halt])
+        stream = framework.stream(live, input_of(ledger.session, turn, task, bodies), calls, blueprint.effects, [halt])
         async with aclosing(stream):
             async for item in stream:
                 outcome = item if isinstance(item, Outcome) else outcome

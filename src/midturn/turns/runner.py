@@ -21,6 +21,7 @@ from midturn.errors import (
     TurnTimeout,
 )
 from midturn.framework import EventT_co, Outcome, ResultT_co
+from midturn.history.checkpoints import name_of_turn
 from midturn.history.turns import last_failure
 from midturn.journal.divergence import Divergence
 from midturn.journal.journal import Journal, Suspended, Unrecorded
@@ -178,6 +179,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             return await read_open_turn(self._ledger)
         delivery = Delivery(key=key, born=row.at)
         recorded = Recorded(turn=name_of(self._ledger))
+        given = replace(given, turn=name_of_turn(self._ledger.session, turn, row.at))
         return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=recorded)
 
     async def _left_behind(self, earlier: KeyRow | None) -> tuple[Sequence[Row], Sequence[str]]:

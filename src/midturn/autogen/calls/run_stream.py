@@ -15,6 +15,7 @@ from autogen_core import ROOT_LOGGER_NAME, CancellationToken
 
 from midturn.autogen import private
 from midturn.autogen.messages.conversion import mark, outcome
+from midturn.autogen.messages.ids import Ids
 from midturn.autogen.parts.walk import teams, walk
 from midturn.errors import InvalidArgument
 from midturn.record.codec import class_of
@@ -78,6 +79,7 @@ class _Driver:
         if not given.output_task_messages:  # an agent of a user may not know it
             self._options["output_task_messages"] = False
         self._streamed = given.streamed
+        self._ids = Ids(given.turn, messages or ())
         self._stops: Sequence[Stop] = ()
         self._installed = ExitStack()
         self._items: deque[Any] = deque()
@@ -207,8 +209,11 @@ class _Driver:
             self._put(await self._live.run(**self._options))
 
     def _put(self, item: Any) -> None:
-        replayed = not isinstance(item, TaskResult) and self._calls.replaying
-        self._items.append(mark(item) if replayed else item)
+        is_result = isinstance(item, TaskResult)
+        for message in item.messages if is_result else (item,):
+            if self._ids.final.get(message.id) != message.id:
+                self._ids.give(message)
+        self._items.append(item if is_result or not self._calls.replaying else mark(item))
         self._count += 1
         self._news.set()
 
