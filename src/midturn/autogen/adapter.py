@@ -19,7 +19,7 @@ from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.edits import State
 from midturn.autogen.fingerprint import fingerprint
 from midturn.autogen.messages import conversion
-from midturn.autogen.messages.conversion import Turn, TurnResult, replayed
+from midturn.autogen.messages.conversion import AUTOGENS, Turn, TurnResult, replayed
 from midturn.autogen.messages.own_types import name_of
 from midturn.autogen.parts import kinds
 from midturn.autogen.parts.walk import settle, teams, walk
@@ -135,11 +135,10 @@ class AutoGen:
         messages = conversion.accept(task)
         if messages is None:
             return None
-        self._types.update((name_of(type(message)), type(message)) for message in messages)
+        self._types.update((name_of(cls), cls) for cls in map(type, messages) if cls.__name__ not in AUTOGENS)
         return [conversion.dump(message) for message in messages]
 
     def check(self, live: Any, task: Sequence[Json]) -> None:
-        conversion.check_types(live, task)
         try:
             self._checked = task, conversion.load(live, task, "task", types=self._types)
         except StateInvalid as error:

@@ -89,23 +89,6 @@ def accept(task: Any) -> list[BaseChatMessage] | None:
     return messages
 
 
-def check_types(live: Any, task: Sequence[Json]) -> None:
-    """Check that a team knows the types of a task's messages. Errors have the words of AutoGen's.
-
-    Raises:
-        InvalidArgument: it does not know one.
-    """
-    known = private.message_types(private.message_factory(live)) if isinstance(live, BaseGroupChat) else ()
-    for index, message in enumerate(task):
-        name = message.get("type") if is_object(message) else None
-        if known and name not in known:
-            raise InvalidArgument(
-                f"Message type {name} is not registered with the message factory. "
-                "List it in the custom_message_types of the team.",
-                path=f"task[{index}]",
-            )
-
-
 def identity(message: Json) -> Json:
     """Return a message without its id and time, and without the id of a question to a user."""
     if not is_object(message):
@@ -157,29 +140,37 @@ class _Known:
     factory: MessageFactory
     given: Mapping[str, type[BaseChatMessage]]
     """Types of messages that were given to this process, by their names."""
-    is_open: bool
-    """True if a message may be of any type that the program has defined."""
+    live: Any
+    """A team knows the types that it lists. A single agent takes any that the program has defined."""
 
     def learn(self, message: dict[str, Json], path: str) -> None:
-        """Have the factory know the type of a message.
+        """Have the factory know the type of a message. The error of a team has the words of AutoGen's.
 
         Raises:
-            StateInvalid: no type, or more than one, has this name.
+            StateInvalid: the team does not list the type. Or no type, or more than one, has its name.
         """
         name = message.get("type")
-        if self.is_open and isinstance(name, str) and name not in private.message_types(self.factory):
-            private.register(self.factory, name, self.given.get(name) or own_types.find(name, path))
+        if name in AUTOGENS or not isinstance(name, str) or self.live is None:
+            return
+        if name in private.message_types(self.factory):
+            return
+        if isinstance(self.live, BaseGroupChat):
+            raise StateInvalid(
+                f"Message type {name} is not registered with the message factory. "
+                "List it in the custom_message_types of the team.",
+                path=path,
+            )
+        private.register(self.factory, name, self.given.get(name) or own_types.find(name, path))
 
 
 def _known(live: Any, given: Mapping[str, type[BaseChatMessage]] = NO_TYPES) -> _Known:
-    """Return what can be loaded: a team knows its types, and a single agent takes any."""
     if isinstance(live, BaseGroupChat):
-        return _Known(factory=private.message_factory(live), given=given, is_open=False)
+        return _Known(factory=private.message_factory(live), given=given, live=live)
     factory = MessageFactory()
     structured = private.structured_type(live) if isinstance(live, AssistantAgent) else None
     if structured is not None:
         factory.register(structured)
-    return _Known(factory=factory, given=given, is_open=live is not None)
+    return _Known(factory=factory, given=given, live=live)
 
 
 def _exactly(known: _Known, message: Json, path: str) -> Any:
