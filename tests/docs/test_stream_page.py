@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from midturn.testing import ScriptedModel
+import midturn
+from midturn.testing import ScriptedModel, ToolCall
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stream-to-a-front-end.md"
 CODE = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -20,7 +21,13 @@ CALL = re.compile(r"^\$ curl (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 def build():
     from autogen_agentchat.agents import AssistantAgent
 
-    return AssistantAgent("helper", ScriptedModel({"Where is my order?": "It is on its way."}))
+    @midturn.tool(approval=True)
+    async def refund(amount: float) -> str:
+        """Refund an amount."""
+        return f"refunded {amount}"
+
+    script = {"Where is my order?": "It is on its way.", "refund it": ToolCall("refund", {"amount": 40.0})}
+    return AssistantAgent("helper", ScriptedModel(script), tools=[refund])
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def _with(app, state):
 
 async def test_the_server_answers_what_the_page_says(client):
     calls = [call for console in CONSOLES for call in CALL.findall(console)]
-    assert len(calls) == 3
+    assert len(calls) == 8
     for words, expected in calls:
         url, *options = shlex.split(words)
         given = dict(zip(options[::2], options[1::2], strict=True))
