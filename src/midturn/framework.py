@@ -120,6 +120,8 @@ class Answer:
     """True if the tool reported a failure."""
     starts: Sequence[str] = ()
     """The unsafe tool calls that this answer starts: the key of each, a space, and the call for people to read."""
+    usage: tuple[int, int] = (0, 0)
+    """The prompt and completion tokens that a model has counted."""
     spent: float | None = None
     """Seconds that the turn had run until the call was complete, if the result comes from the journal."""
 

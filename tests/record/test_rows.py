@@ -59,6 +59,7 @@ FULL = {
         attempts=2,
         attempted=1.5,
         answers=2,
+        paid=[8, 3],
         blueprint="support",
         version=2,
         forked_from="case-41",
@@ -130,7 +131,9 @@ FULL = {
         why="the customer has called",
         at=2.5,
     ),
-    FailureRow: FailureRow(turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2),
+    FailureRow: FailureRow(
+        turn=1, status="cancelled", error="ValueError: no", at=3, calls=[4, 6], attempts=2, usage=[8, 3]
+    ),
     KeyRow: KeyRow(key="order-7", turn=4, task="00ff", calls=[{"path": "tools"}]),
     Tombstone: Tombstone(
         by="ann@desk", why="the customer has asked for it", forked_from="case-41", forked_at=7, forked_when=2.5

@@ -47,9 +47,6 @@ class Usage:
     completion_tokens: int
 
 
-NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOf(Generic[MessageT_co, UsageT_co]):
     """One turn of a session's history. Its messages and its usage are JSON, or objects of the framework."""
@@ -252,6 +249,7 @@ def _incomplete(
         status = "waiting"
     elif last and holder(ledger.head) is not None:
         status = "running"
+    usage = ledger.progress.paid if failure is None else failure.usage
     return TurnOf(
         session=ledger.session,
         number=number,
@@ -264,7 +262,7 @@ def _incomplete(
         attempts=failure.attempts if failure is not None else max(ledger.progress.attempts, 1),
         version=turn.version,
         error=failure.error if failure is not None else None,
-        usage=NO_USAGE,
+        usage=Usage(prompt_tokens=usage[0], completion_tokens=usage[1]),
         started=moment(turn.at),
         ended=moment(failure.at) if failure is not None else None,
     )

@@ -41,6 +41,8 @@ class _Pending(NamedTuple):
     """Number of bodies that have to be stored with the row or before it."""
     size: int
     """Bytes of these bodies."""
+    paid: tuple[int, int] = (0, 0)
+    """The tokens that the call took, if a model made it."""
 
 
 class Appender:
@@ -54,6 +56,7 @@ class Appender:
         self._pending: deque[_Pending] = deque()
         self._written = archive.size
         """Bytes of the bodies that the last batch needed."""
+        self._prompts, self._completions = ledger.progress.paid
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
         self._waiters: set[asyncio.Future[Completion]] = set()
@@ -69,10 +72,10 @@ class Appender:
         if self.closing.done():
             raise asyncio.CancelledError
 
-    async def append(self, row: CallRow) -> Completion:
+    async def append(self, row: CallRow, paid: tuple[int, int] = (0, 0)) -> Completion:
         """Write a row and return its completion; only a row of the stage "done" has one in the order."""
         written = self.waiter()
-        self._pending.append(_Pending(row, written, self._archive.bodies, self._archive.size))
+        self._pending.append(_Pending(row, written, self._archive.bodies, self._archive.size, paid))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
         return await self.answered(written)
@@ -131,6 +134,9 @@ class Appender:
             while self._pending:
                 async with self._writing:
                     batch = self._batch()
+                    for each in batch:
+                        self._prompts += each.paid[0]
+                        self._completions += each.paid[1]
                     await self._write([each.row for each in batch], batch[-1].bodies)
                 for each in batch:
                     self._tell(each.row, each.written)
@@ -152,7 +158,12 @@ class Appender:
         with self._ledger.storing(self._archive, max(bodies, self._archive.stored)) as new:
             await self._ledger.write(
                 status="running",
-                progress=replace(progress, calls=progress.calls + len(rows), bodies=self._archive.stored),
+                progress=replace(
+                    progress,
+                    calls=progress.calls + len(rows),
+                    bodies=self._archive.stored,
+                    paid=(self._prompts, self._completions),
+                ),
                 rows=[*new, *rows],
                 transaction=transaction,
                 sheltered=transaction is None,  # :meth:`_flush` is a task of its own

@@ -285,7 +285,7 @@ class Journal:
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
             except MidturnError as error:  # the answer cannot be stored
                 await self._appender.stop(error)
-            completion = await self._appender.append(row)
+            completion = await self._appender.append(row, answer.usage)
         self._announced.update(start.partition(" ")[0] for start in answer.starts)
         await self._order.take(completion)
         return answer
@@ -431,7 +431,11 @@ class Unrecorded:
         self._counts[request.path, request.key] += 1
         await self.enter()
         with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth), calls=self):
-            return await make(request.arguments)
+            answer = await make(request.arguments)
+        prompts, completions = self._ledger.progress.paid
+        paid = prompts + answer.usage[0], completions + answer.usage[1]
+        self._ledger.progress = replace(self._ledger.progress, paid=paid)  # the next write stores it
+        return answer
 
     async def enter(self) -> None:
         await self._gate.enter()

@@ -88,6 +88,8 @@ class Progress:
     """The time at which the latest attempt began."""
     answers: int = 0
     """Number of answers of people that the last turn has, if it is open."""
+    paid: Pair = (0, 0)
+    """The prompt and completion tokens of the model calls that the last turn has made so far."""
     blueprint: str = ""
     """The name of the blueprint that the session belongs to."""
     version: int = 1
@@ -261,6 +263,8 @@ class FailureRow:
     """The numbers of the turn's first call and of the call after its last; empty if no call was recorded."""
     attempts: int = 1
     """Number of attempts at the turn by then."""
+    usage: Pair = (0, 0)
+    """The prompt and completion tokens of the model calls that the turn has made by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

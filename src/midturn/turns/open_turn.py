@@ -112,6 +112,7 @@ async def give_up(ledger: Ledger, by: str) -> tuple[Progress, list[Row]]:
         at=now(),
         calls=calls_made(progress),
         attempts=progress.attempts,
+        usage=progress.paid,
     )
     progress = replace(
         progress,

@@ -171,6 +171,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             attempts=1,
             attempted=row.at,
             answers=0,
+            paid=(0, 0),
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
         )
@@ -500,6 +501,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             at=now(),
             calls=calls_made(progress),
             attempts=progress.attempts,
+            usage=progress.paid,
         )
         opened: Opened = status
         if progress.answers and (waits or status == "cancelled"):

@@ -48,7 +48,7 @@ class Blueprint:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise InvalidArgument(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
         if not callable(factory):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
-            raise InvalidArgument(f"needs a function that builds an agent, not a {type(factory).__name__}", path=name)
+            raise InvalidArgument(f"must be a function that builds an agent, not {factory!r:.100}", path=name or "what")
         if not _is_version(version):
             raise InvalidArgument(f"version {version!r} must be a whole number from 1 on", path=name)
         self.name = name

@@ -174,7 +174,8 @@ class ClientRecorder(CallRecorder):
             whole = isinstance(result.content, str) and "".join(chunks) == result.content
             value["chunks"] = [len(chunk) for chunk in chunks] if whole else chunks
         starts = [] if isinstance(result.content, str) else await self.run.starts(self.agent, result.content)
-        return Answer(value=value, native=result, starts=starts)
+        usage = (result.usage.prompt_tokens, result.usage.completion_tokens)
+        return Answer(value=value, native=result, starts=starts, usage=usage)
 
 
 def _result(value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
