@@ -131,9 +131,9 @@ def build_with_person():
     return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
 
 
-def build_desk():
+def build_desk(messages=3):
     agents = [AssistantAgent("helper", Model()), UserProxyAgent("person", input_func=midturn.human)]
-    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+    return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(messages))
 
 
 def build_cashier():
@@ -159,6 +159,7 @@ support = midturn.Blueprint("support", build)
 hasty = midturn.Blueprint("support", build, timeout=0.05)
 claims = midturn.Blueprint("claims", build)
 desk = midturn.Blueprint("desk", build_desk)
+long_desk = midturn.Blueprint("long desk", lambda: build_desk(5))
 cashier = midturn.Blueprint("cashier", build_cashier)
 broken_cashier = midturn.Blueprint("cashier", build_broken)
 agent = build()

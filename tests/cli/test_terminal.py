@@ -213,6 +213,15 @@ def test_what_was_shown_of_a_turn_is_not_shown_again_after_the_answer(terminal):
     assert "saved as checkpoint 1" in chat.plain
 
 
+def test_what_is_said_twice_in_one_turn_is_shown_twice(terminal):
+    chat = terminal("chat", "app:long_desk", "case-42", "hello")
+    for _ in range(2):
+        chat.wait_for("answer> ")
+        chat.type("fine\n")
+        chat.wait_for("person: fine\n")
+    assert chat.end() == 0
+
+
 def test_an_approval_is_asked_until_it_is_one(terminal, place):
     chat = terminal("chat", "app:cashier", "case-42", "both")
     chat.wait_for(": approve, deny or deny: REASON> ")

@@ -136,7 +136,6 @@ class Conversation:
         self, text: str, *, question: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Answer a question, and print how the turn continues. It raises the same errors as :meth:`turn`."""
-        self.live.again()
         try:
             result = await self._watch(self._case.answer(text, question=question, arguments=arguments, by=self._by))
         except (Misfit, AppInvalid) as error:

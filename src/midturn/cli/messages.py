@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +65,8 @@ def text_of(content: Any) -> str:
 
 
 def _same(message: Any) -> str:
-    """Return the part of a message that stays the same when its turn is run again."""
-    shown = {name: value for name, value in message.items() if name not in ("id", "created_at", "metadata")}
+    """Return the part of a message that stays the same when its turn is run again. It has the id."""
+    shown = {name: value for name, value in message.items() if name not in ("created_at", "metadata")}
     return json.dumps(stored(shown, "$"))
 
 
@@ -125,8 +124,8 @@ class Live:
     If only the answer is wanted on stdout, it comes at the end, and all else goes to stderr.
     """
 
-    def __init__(self, *hidden: str, task: str | None = None, alone: bool = False) -> None:
-        """Start without output. ``hidden`` are the ids of messages that the reader already knows, as is the ``task``.
+    def __init__(self, *, task: str | None = None, alone: bool = False) -> None:
+        """Start without output. The reader knows the ``task``.
 
         ``alone`` is true if stdout gets nothing but the answer.
         """
@@ -136,10 +135,8 @@ class Live:
         self._alone = alone
         self._answer: Said | None = None
         """The last message, which is the answer unless another comes."""
-        self._shown = set(hidden)
-        self._printed: Counter[str] = Counter()
-        self._known: Counter[str] = Counter()
-        """Messages that were printed before the turn was run again."""
+        self._shown = set[str]()
+        """The messages that were printed, or that the reader knows. They come again when the turn runs again."""
         self._speaker = ""
         """The name of the agent whose text is being streamed."""
         self._streamed = ""
@@ -150,17 +147,12 @@ class Live:
 
     def show(self, message: Any) -> None:
         """Print a message that was not printed yet."""
-        kind, key = message.get("type"), message.get("id")
+        kind, same = message.get("type"), _same(message)
         self.heard = True
         self.asks = kind == "UserInputRequestedEvent"
-        if self.asks or key in self._shown:
+        if self.asks or same in self._shown:
             return
-        self._shown.add(key)
-        same = _same(message)
-        if self._known[same]:
-            self._known[same] -= 1
-            return
-        self._printed[same] += 1
+        self._shown.add(same)
         found = said(message)
         if (found.who, found.text) == ("user", self._task):
             self._task = None
@@ -176,11 +168,7 @@ class Live:
 
     def hide(self, message: Any) -> None:
         """Note that the reader knows a message."""
-        self._shown.add(message.get("id"))
-
-    def again(self) -> None:
-        """Expect the turn from its beginning: messages come again with other ids, and are not printed twice."""
-        self._known = Counter(self._printed)
+        self._shown.add(_same(message))
 
     def end(self) -> None:
         """End the line that is being streamed."""
