@@ -406,8 +406,8 @@ class OpenStore:
     async def lineage(self, session: str) -> Lineage:
         """Return the sessions that a session was forked from, and those that were forked from it, as a tree.
 
-        This reads the heads of all sessions of the store, a hundred at a time: nothing else knows the forks of a
-        session. For the origin alone, read ``forked_from`` of :meth:`info`.
+        This reads the heads of all sessions of the store, because nothing else knows the forks of a session. For the
+        origin alone, read ``forked_from`` of :meth:`info`.
 
         Raises:
             NotFound: there is no such session.
