@@ -136,6 +136,8 @@ async def test_a_blueprint_says_how_long_its_sessions_are_kept(memory, clock):
     assert (await memory.prune(blueprint=blueprint)).deleted == []
     clock[0] += 91 * DAY.total_seconds()
     assert (await memory.prune(blueprint=blueprint, older_than=92 * DAY)).deleted == []
+    with pytest.raises(InvalidArgument, match="older_than: .* give a timedelta above 0"):
+        await memory.prune(blueprint=blueprint, older_than=0 * DAY)
     assert (await memory.prune(blueprint=blueprint)).deleted == ["support"]
     with pytest.raises(InvalidArgument, match="retain: is 90; give a timedelta"):
         midturn.Blueprint("support", dict, retain=90)

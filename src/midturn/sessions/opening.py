@@ -375,7 +375,7 @@ class OpenStore:
             raise InvalidArgument("has no name, by which its sessions could be found", path="blueprint")
         listing = Listing.of(status=status, labels=labels, prefix=prefix)
         rule = Rule(
-            older_than=older_than or (blueprint.retain if blueprint is not None else None),
+            older_than=blueprint.retain if older_than is None and blueprint is not None else older_than,
             status=listing.status or frozenset(),
             labels=listing.labels,
             prefix=listing.prefix,
