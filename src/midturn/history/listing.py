@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 PAGE = 100
 """Heads that are read at once."""
 LARGEST = 3_200
-"""Limit of the heads that are read at once in a list without a limit. Each page of it is twice as large as the one before,
-because a store may have to look at all sessions for each page."""
+"""Limit of the heads that are read at once in a list without a limit. There, each page is twice as large as the one
+before, because a store may have to look at all sessions for each page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

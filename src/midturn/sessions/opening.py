@@ -12,7 +12,7 @@ from midturn.history.audit import audit
 from midturn.history.lineage import lineage
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
-from midturn.lease.ledger import Ledger, check_lease, holder
+from midturn.lease.ledger import Ledger, check_lease, holder, notice_deletion
 from midturn.maintenance.pruning import PruneReport, Rule, Skipped, choose, open_archive, prune
 from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
@@ -325,19 +325,22 @@ class OpenStore:
 
         ``by`` names the person who deletes it. That and the reason are all that is left of it.
         """
-        return await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+        found = await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+        await notice_deletion(self.store, session, self._seen)
+        return found
 
     async def forget(self, session: str) -> bool:
         """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
 
-        A worker that used the session before its deletion and has not noticed the deletion gets
+        Another worker that used the session before its deletion and has not noticed the deletion gets
         :class:`~midturn.HistoryLost` when it uses the id again.
 
         Raises:
             Conflict: the session is not deleted.
         """
+        await notice_deletion(self.store, check_id(session), self._seen)
         try:
-            return await self.store.forget(check_id(session))
+            return await self.store.forget(session)
         except Conflict:
             raise Conflict(f"session {session!r} is not deleted; delete it first", session=session) from None
 
@@ -397,6 +400,7 @@ class OpenStore:
             async for session, why in await stack.enter_async_context(aclosing(pruning)):
                 if why is None:
                     deleted.append(session)
+                    await notice_deletion(self.store, session, self._seen)
                 else:
                     skipped.append(why)
                 if on_session is not None:
