@@ -110,8 +110,13 @@ async def test_a_trail_reads_no_turns_and_says_when_it_cannot_be_read(memory, mo
         seen.append((session, kind))
         return await read(session, kind, **limits)
 
+    async def head(session):
+        raise AssertionError("the list has the heads")
+
     monkeypatch.setattr(memory.store, "rows", rows)
-    assert await acts(memory) == [("case", "rewind", "ann")]
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.store, "head", head)
+        assert await acts(memory) == [("case", "rewind", "ann")]
     assert seen == [("case", Kind.DECISION)]
 
     async def lost(session, kind, **limits):
@@ -120,6 +125,22 @@ async def test_a_trail_reads_no_turns_and_says_when_it_cannot_be_read(memory, mo
     monkeypatch.setattr(memory.store, "rows", lost)
     [entry] = [each async for each in memory.audit()]
     assert (entry.what, "is missing" in entry.details["problem"]) == ("unreadable", True)
+
+
+async def test_of_a_session_that_is_deleted_during_an_audit_the_deletion_is_told(memory, monkeypatch):
+    await memory.session("case", assistant).run(task="one")
+    await memory.session("case").rewind(1, by="ann")
+    read = memory.store.rows
+
+    async def rows(session, kind, **limits):
+        monkeypatch.undo()
+        await memory.delete("case", by="bob")
+        return await read(session, kind, **limits)
+
+    monkeypatch.setattr(memory.store, "rows", rows)
+    found = await acts(memory)
+    assert ("case", "delete", "bob") in found
+    assert ("case", "rewind", "ann") not in found
 
 
 async def test_a_migration_and_its_rollback_are_in_the_trail(memory):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from midturn.errors import SessionDeleted, StateInvalid, UnknownVersion
 from midturn.history.session_info import tombstone_of
-from midturn.lease.ledger import consistent
+from midturn.lease.ledger import Ledger, consistent
 from midturn.record.head import Kind
 from midturn.record.rows import Decided, DecisionRow, decode_record, moment, progress_of
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Mapping
     from datetime import datetime
 
-    from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
     from midturn.record.head import Head
     from midturn.record.rows import Tombstone
@@ -65,9 +64,12 @@ async def _trail(store: Store, head: Head) -> list[AuditEntry]:
     try:
         if (stone := tombstone_of(head)) is not None:
             return [_deleted(head, stone)]
-        if not progress_of(head).decisions:
-            return []
-        return await consistent(store, head.session, _decisions)
+        count = progress_of(head).decisions
+        ledger = Ledger(store, head.session)
+        found = await _decisions(ledger, count)
+        if len(found) == count:  # there may be more by now, but these never change
+            return found
+        return await consistent(store, head.session, _all_decisions)
     except SessionDeleted:
         found = await store.head(head.session)
         return [] if found is None else await _trail(store, found)
@@ -76,14 +78,21 @@ async def _trail(store: Store, head: Head) -> list[AuditEntry]:
         return [AuditEntry(session=head.session, at=moment(head.updated), what="unreadable", details=details)]
 
 
-async def _decisions(ledger: Ledger) -> list[AuditEntry]:
+async def _all_decisions(ledger: Ledger) -> list[AuditEntry]:
+    found = await _decisions(ledger, ledger.progress.decisions)
+    if len(found) < ledger.progress.decisions:
+        raise ledger.missing(Kind.DECISION, len(found))
+    return found
+
+
+async def _decisions(ledger: Ledger, count: int) -> list[AuditEntry]:
+    """Return so many decisions of a session, up to the first one that is missing."""
     found: list[AuditEntry] = []
-    for start in range(0, ledger.progress.decisions, PAGE):
-        numbers = range(start, min(start + PAGE, ledger.progress.decisions))
-        rows = await ledger.store.rows(ledger.session, Kind.DECISION, start=numbers.start, stop=numbers.stop)
-        if gone := set(numbers).difference(row.n for row in rows):
-            raise ledger.missing(Kind.DECISION, min(gone))
-        for row in rows:
+    for start in range(0, count, PAGE):
+        stop = min(start + PAGE, count)
+        for row in await ledger.store.rows(ledger.session, Kind.DECISION, start=start, stop=stop):
+            if row.n != len(found):
+                return found
             name = ledger.name(Kind.DECISION, row.n)
             found.append(_decided(ledger.session, decode_record(DecisionRow, row.data, name)))
     return found
