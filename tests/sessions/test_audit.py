@@ -8,6 +8,7 @@ from cast import agents, panel
 from kinds import assistant
 
 import midturn
+from midturn import history
 from midturn.record.head import Kind, Write
 from midturn.record.rows import Progress, encode_record
 
@@ -125,6 +126,37 @@ async def test_a_trail_reads_no_turns_and_says_when_it_cannot_be_read(memory, mo
     monkeypatch.setattr(memory.store, "rows", lost)
     [entry] = [each async for each in memory.audit()]
     assert (entry.what, "is missing" in entry.details["problem"]) == ("unreadable", True)
+
+
+async def test_the_trails_of_some_sessions_are_read_at_once_and_come_in_order(memory, monkeypatch):
+    for number in range(7):
+        case = memory.session(f"case-{number}", assistant)
+        await case.run(task="one")
+        await case.rewind(1, by=str(number))
+    read, reading, most = memory.store.rows, 0, 0
+
+    async def rows(session, kind, **limits):
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        for _ in range(int(session[-1])):
+            await asyncio.sleep(0)
+        reading -= 1
+        return await read(session, kind, **limits)
+
+    monkeypatch.setattr(memory.store, "rows", rows)
+    monkeypatch.setattr(history.audit, "AT_ONCE", 3)
+    assert await acts(memory) == [(f"case-{number}", "rewind", str(number)) for number in reversed(range(7))]
+    assert most == 3
+
+    async def broken(session, kind, **limits):
+        await rows(session, kind, **limits)
+        raise midturn.StoreUnavailable("down")
+
+    monkeypatch.setattr(memory.store, "rows", broken)
+    with pytest.raises(midturn.StoreUnavailable, match="down"):
+        await acts(memory)
+    assert reading == 0
 
 
 async def test_of_a_session_that_is_deleted_during_an_audit_the_deletion_is_told(memory, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,7 +25,9 @@ Audited: TypeAlias = Decided | Literal["delete", "unreadable"]
 """The kind of an act: that of a decision, or ``delete``. ``unreadable`` is no act: the session's trail is damaged."""
 
 PAGE = 200
-"""Decisions read at once."""
+"""Decisions of a session that are read at once."""
+AT_ONCE = 50
+"""Sessions whose trails are read at once."""
 FACTS = ("question", "answer", "agent", "tool", "arguments", "changed")
 """The fields of a decision that become details, if they say anything."""
 
@@ -53,10 +56,33 @@ async def audit(
     With ``by``, yield only those of this person.
     """
     start = moment(since)
-    async for head in heads:
-        for entry in await _trail(store, head):
+    async for trail in _trails(store, heads):
+        for entry in trail:
             if entry.what == "unreadable" or (entry.at >= start and by in (None, entry.by)):
                 yield entry
+
+
+async def _trails(store: Store, heads: AsyncIterable[Head]) -> AsyncGenerator[list[AuditEntry], None]:
+    """Yield the trail of each session. Some are read at once, because the way to a server takes longer than a read."""
+    some: list[Head] = []
+
+    async def read() -> list[list[AuditEntry]]:
+        found = await asyncio.gather(*(_trail(store, head) for head in some), return_exceptions=True)
+        trails: list[list[AuditEntry]] = []
+        for trail in found:
+            if isinstance(trail, BaseException):
+                raise trail
+            trails.append(trail)
+        some.clear()
+        return trails
+
+    async for head in heads:
+        some.append(head)
+        if len(some) == AT_ONCE:
+            for trail in await read():
+                yield trail
+    for trail in await read():
+        yield trail
 
 
 async def _trail(store: Store, head: Head) -> list[AuditEntry]:

@@ -180,7 +180,7 @@ class Write:
     ``seq`` is the session's seq as the writer saw it, 0 for a session that does not exist yet.
 
     Raises:
-        InvalidArgument: it would remove decisions. They are the audit trail, and only a deletion of the session ends it.
+        InvalidArgument: it would remove decisions. They are the audit trail, which only a deletion of the session ends.
     """
 
     session: str

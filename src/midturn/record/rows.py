@@ -436,9 +436,7 @@ def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
 @lru_cache
 def _known(cls: Any) -> dict[str, tuple[str, Callable[[Any], bool], bool]]:
     """Return for each field of a record its type, the check of that, and whether a record needs the field."""
-    return {
-        field.name: (str(field.type), _CHECKS[str(field.type)], field.default is MISSING) for field in fields(cls)
-    }
+    return {field.name: (str(field.type), _CHECKS[str(field.type)], field.default is MISSING) for field in fields(cls)}
 
 
 def _ints(value: object) -> bool:
