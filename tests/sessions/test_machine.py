@@ -28,7 +28,7 @@ names, words, numbers = st.sampled_from(NAMES), st.sampled_from(WORDS), st.integ
 
 @dataclass
 class Case:
-    """What a session must have."""
+    """A session as it must be."""
 
     states: dict[int, list[str]] = field(default_factory=dict)
     origins: dict[int, str] = field(default_factory=dict)

@@ -67,12 +67,12 @@ async def _trails(store: Store, heads: AsyncIterable[Head]) -> AsyncGenerator[li
     some: list[Head] = []
 
     async def read() -> list[list[AuditEntry]]:
-        found = await asyncio.gather(*(_trail(store, head) for head in some), return_exceptions=True)
+        found = await asyncio.gather(*(_trail(store, each) for each in some), return_exceptions=True)
         trails: list[list[AuditEntry]] = []
-        for trail in found:
-            if isinstance(trail, BaseException):
-                raise trail
-            trails.append(trail)
+        for result in found:
+            if isinstance(result, BaseException):
+                raise result
+            trails.append(result)
         some.clear()
         return trails
 
@@ -97,8 +97,8 @@ async def _trail(store: Store, head: Head) -> list[AuditEntry]:
             return found
         return await consistent(store, head.session, _all_decisions)
     except SessionDeleted:
-        found = await store.head(head.session)
-        return [] if found is None else await _trail(store, found)
+        now = await store.head(head.session)
+        return [] if now is None else await _trail(store, now)
     except (StateInvalid, UnknownVersion) as error:
         details: dict[str, Json] = {"problem": str(error)}
         return [AuditEntry(session=head.session, at=moment(head.updated), what="unreadable", details=details)]

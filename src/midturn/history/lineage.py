@@ -124,12 +124,12 @@ class _Known(NamedTuple):
 
     @property
     def info(self) -> SessionInfo:
-        """The status and the facts of the session."""
+        """Return the status and the facts of the session."""
         return known_info(self.head, self.record)
 
     @property
     def when(self) -> float:
-        """The time of the checkpoint that it was forked from."""
+        """Return the time of the checkpoint that it was forked from."""
         return self.record.forked_when
 
 

@@ -420,7 +420,7 @@ def _defaults(cls: Any) -> list[tuple[str, Any]]:
 def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
     for name in MAY_BE_ODD & raw.keys():
         raw[name] = unpacked(raw[name], f"{what}.{name}")
-    known = _known(cls)
+    known = _known(cls)  # type: ignore[arg-type]  # a class is hashable
     for name in raw:
         if name not in known:
             raise StateInvalid("is not known", path=f"{what}.{name}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 NAMELESS = {"SystemMessage": "system", "FunctionExecutionResultMessage": "tool"}
-"""Who says the messages that have no ``source``."""
+"""Speakers of the messages that have no ``source``."""
 
 
 def outline(tree: Any) -> Outline:
