@@ -239,6 +239,17 @@ async def test_an_id_that_is_used_again_is_not_taken_for_the_origin(memory):
         assert [turn.session async for turn in fork.history(origins=True)] == ["b"]
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_fork_of_a_checkpoint_that_was_compacted_away_is_still_one(store, at):
+    case = store.session("case", assistant)
+    for task in ("one", "two", "three"):
+        await case.run(task=task)
+    await case.fork("case-b", at=at)
+    await case.compact(before=3)
+    assert [each.session for each in (await store.lineage("case")).forks] == ["case-b"]
+    assert [each.session for each in (await store.lineage("case-b")).ancestors] == ["case"]
+
+
 async def test_a_chain_of_a_thousand_forks_is_read(memory):
     for number in range(1200):
         progress = Progress(turn=1, checkpoint=1, forked_from=f"s{number - 1}" * (number > 0), forked_at=min(number, 1))

@@ -211,6 +211,8 @@ class _Family:
         origin = self._known[fork.session].info
         if origin.status == "deleted":
             return True  # what it was can no longer be told
+        if fork.checkpoint < origin.first_turn:  # a compaction has removed the checkpoint
+            return _is_origin(None, origin.checkpoint, fork.checkpoint, known.when)
         rows = await self._store.rows(origin.id, Kind.CHECKPOINT, start=fork.checkpoint, stop=fork.checkpoint + 1)
         row = decode_record(CheckpointRow, rows[0].data, f"{origin.id} checkpoint {fork.checkpoint}") if rows else None
         return _is_origin(row, origin.checkpoint, fork.checkpoint, known.when)
