@@ -243,7 +243,7 @@ def finding_table(figures: list[FindingFigures]) -> Table:
         _number("sessions"),
         _text("query"),
         _number("found"),
-        _number("heads read", "heads"),
+        ("heads read", lambda row: "" if row["heads"] is None else f"{row['heads']:,}"),
         _ms("median", "ms", 1),
     )
 

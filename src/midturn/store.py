@@ -26,6 +26,8 @@ DEADLINE = 30.0
 class Store(Protocol):
     """Sessions by id. Each has a head, which a write replaces atomically, and rows, which never change.
 
+    A write can remove rows, except decisions: those are append-only until the session is deleted.
+
     Callers check all ids with :func:`midturn.record.head.check_id`. Two ids are the same session only if they are
     equal character by character.
 

@@ -125,6 +125,17 @@ def test_a_turn_that_todays_code_runs_in_another_way_is_told(cli, place):
     assert json.loads(result.out)["differences"]
 
 
-@pytest.mark.parametrize("command", ["fork", "rewind", "lineage", "audit", "label", "replay"])
-def test_the_help_has_an_example(cli, command):
-    assert f"For example: midturn {command}" in " ".join(cli(command, "--help").out.split())
+COMMANDS = (
+    *("ls", "diff", "grep", "fork", "rewind", "lineage", "audit", "label", "replay"),
+    *("prune", "compact", "rm", "export"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_has_an_example_and_there_is_json(cli, command):
+    usage, _, text = cli(command, "--help").out.partition("\n")
+    shown = " ".join(text.split())
+    assert usage.startswith("Usage: ")
+    assert f"midturn {command} " in shown
+    assert "--json" in shown
+    assert "\\" not in shown

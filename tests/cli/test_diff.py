@@ -69,6 +69,26 @@ def test_a_text_that_changed_shows_its_lines(cli, case):
     ]
 
 
+def test_what_all_agents_of_a_team_have_heard_is_shown_once(cli):
+    cli("chat", "app:build_team", "team", "hello")
+    cli("chat", "app:build_team", "team", "again")
+    lines = cli("diff", "team@1", "team@2").out.splitlines()
+    thread = lines.index("thread of the team")
+    others = [at for at, text in enumerate(lines) if text.startswith(("what the model of ", "not yet received by "))]
+    assert thread < min(others)
+    assert [text for text in lines if text.endswith(": again")].count("  + 3 user: again") == 1
+    assert sum(" user: again" in text for text in lines) == 1
+    assert any(text.endswith(" as above") for text in lines)
+    found = cli("diff", "team@1", "team@2", "--json").json
+    told = [each for conversation in found["conversations"] for each in conversation["messages"]]
+    assert sum(each["who"] == "user" for each in told) == 3, "--json has all of them"
+
+
+def test_a_message_that_is_said_twice_in_a_conversation_is_shown_twice(cli, case):
+    cli("chat", "app:support", "case-42", "again")
+    assert cli("diff", "case-42@1", "case-42@3").out.count(" user: again") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "type_"),
     [

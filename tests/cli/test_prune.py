@@ -38,12 +38,12 @@ def test_without_a_condition_or_a_confirmation_nothing_is_deleted(cli, cases):
 
 def test_a_person_is_asked_first(terminal, cli, cases):
     asked = terminal("prune", "--prefix", "case-", "--keep-last", "2")
-    asked.wait_for("Delete 1 sessions for good?")
+    asked.wait_for("Delete 1 session for good?")
     asked.type("n\n")
     assert asked.end() == 1
     assert len(listed(cli)) == 3
     asked = terminal("prune", "--prefix", "case-", "--keep-last", "2")
-    asked.wait_for("Delete 1 sessions for good?")
+    asked.wait_for("Delete 1 session for good?")
     asked.type("y\n")
     asked.wait_for("deleted 1")
     assert asked.end() == 0

@@ -184,6 +184,40 @@ async def test_an_open_turn_is_finished_after_a_compaction(memory):
     assert await numbers(again) == [(4, "done"), (5, "done")]
 
 
+async def test_a_call_that_a_key_remembers_is_not_repeated_after_a_compaction(memory):
+    """The turn was given up, and its own records of calls are gone: only the key refers to the long result."""
+    from autogen_agentchat.agents import AssistantAgent
+    from scripted import Scripted, calls
+
+    done, broken = [], [ValueError("broken")]
+
+    async def look_up(order: str) -> str:
+        """Look an order up."""
+        done.append(order)
+        return f"{LONG}: {order}"
+
+    def answer(messages):
+        if messages[-1].type != "UserMessage":
+            if broken:
+                raise broken.pop()
+            return str(messages[-1].content)
+        return calls(("look_up", '{"order": "A1"}')) if "look" in str(messages[-1].content) else "no"
+
+    def build():
+        return AssistantAgent("desk", Scripted(answer), tools=[look_up], max_tool_iterations=3)
+
+    case = memory.session("case", build, journals=1)
+    await case.run(task="first")
+    with pytest.raises(midturn.TurnFailed):
+        await case.run(task="look A1 up", key="k")
+    for number in range(3):
+        await case.run(task=f"then {number}")
+    assert await memory.store.rows("case", Kind.CALL, stop=2) == []
+    assert (await case.compact(before=2)).turns == 1
+    assert f"{LONG}: A1" in said(await memory.session("case", build).run(task="look A1 up", key="k"))
+    assert done == ["A1"]
+
+
 # Workers beside it
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cast import agents, crash
+from cast import agents, crash, expected, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools.servers.shared import STORES, store_url
@@ -136,6 +136,8 @@ async def test_a_blueprint_says_how_long_its_sessions_are_kept(memory, clock):
     assert (await memory.prune(blueprint=blueprint)).deleted == []
     clock[0] += 91 * DAY.total_seconds()
     assert (await memory.prune(blueprint=blueprint, older_than=92 * DAY)).deleted == []
+    with pytest.raises(InvalidArgument, match=r"older_than: .* give a timedelta above 0"):
+        await memory.prune(blueprint=blueprint, older_than=0 * DAY)
     assert (await memory.prune(blueprint=blueprint)).deleted == ["support"]
     with pytest.raises(InvalidArgument, match="retain: is 90; give a timedelta"):
         midturn.Blueprint("support", dict, retain=90)
@@ -418,6 +420,29 @@ async def test_a_deleted_id_begins_anew_if_it_is_asked_for(meddling):
     with pytest.raises(midturn.Conflict, match="session 'case' is not deleted; delete it first"):
         await store.forget("case")
     assert [turn.number async for turn in store.session("case", factory, reuse=True).history()] == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["the store", "the session", "a pruning", "another worker"])
+async def test_a_worker_that_forgets_a_session_uses_its_id_anew(meddling, how):
+    store = meddling
+    factory, _ = agents()
+    case = store.session("case", factory)
+    await case.run(task="first")
+    match how:
+        case "the store":
+            await store.delete("case")
+        case "the session":
+            await case.delete()
+        case "a pruning":
+            await store.prune(prefix="case")
+        case _:
+            await store.store.delete("case")
+    if how == "another worker":
+        await store.forget("case")
+    else:
+        await store.store.forget("case")
+    assert said(await case.run(task="second")) == await expected("second")
+    assert said(await store.session("case", factory).run(task="third")) == await expected("second", "third")
 
 
 async def test_an_agent_of_an_earlier_session_does_not_work_for_the_new_one(memory):

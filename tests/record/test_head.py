@@ -6,7 +6,7 @@ import pytest
 
 from midturn.errors import InvalidArgument, StateInvalid
 from midturn.record.head import FORMAT, MAX_ID, Head, Kind, Row, Write, check_id
-from midturn.testing import a_row, a_write
+from midturn.testing import a_removal, a_row, a_write
 from midturn.testing.samples import HOSTILE_IDS
 
 
@@ -115,6 +115,17 @@ NO_HEAD = {
     "now": NO_TIME,
     "data": [None, "{}", 7, []],
 }
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_no_write_removes_decisions(kind):
+    """They are the audit trail."""
+    removes = [a_removal(9, kind=kind)]
+    if kind is Kind.DECISION:
+        with pytest.raises(InvalidArgument, match="removes: has decisions, which are never removed"):
+            a_write(removes=removes)
+    else:
+        assert a_write(removes=removes).removes == tuple(removes)
 
 
 def test_a_head_is_read_from_its_values():

@@ -424,6 +424,17 @@ async def test_a_fork_onto_an_existing_id_is_refused_and_nothing_is_lost(store):
         await case.fork("other")
 
 
+async def test_a_fork_onto_a_deleted_id_is_refused_though_its_origin_was_begun_anew(store):
+    for name in ("case", "case-b"):
+        await three_turns(store, session=name)
+        await store.delete(name)
+    case = store.session("case", assistant, reuse=True)
+    await case.run(task="one")
+    with pytest.raises(midturn.SessionDeleted):
+        await case.fork("case-b")
+    assert (await store.info("case-b")).status == "deleted"
+
+
 async def test_of_many_forks_onto_one_id_one_is_made(store):
     cases = [await three_turns(store, session=f"case-{n}") for n in range(4)]
     made = await asyncio.gather(*(case.fork("other") for case in cases), return_exceptions=True)

@@ -8,6 +8,7 @@ from cast import agents, panel
 from kinds import assistant
 
 import midturn
+from midturn import history
 from midturn.record.head import Kind, Write
 from midturn.record.rows import Progress, encode_record
 
@@ -110,8 +111,13 @@ async def test_a_trail_reads_no_turns_and_says_when_it_cannot_be_read(memory, mo
         seen.append((session, kind))
         return await read(session, kind, **limits)
 
+    async def head(session):
+        raise AssertionError("the list has the heads")
+
     monkeypatch.setattr(memory.store, "rows", rows)
-    assert await acts(memory) == [("case", "rewind", "ann")]
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.store, "head", head)
+        assert await acts(memory) == [("case", "rewind", "ann")]
     assert seen == [("case", Kind.DECISION)]
 
     async def lost(session, kind, **limits):
@@ -120,6 +126,53 @@ async def test_a_trail_reads_no_turns_and_says_when_it_cannot_be_read(memory, mo
     monkeypatch.setattr(memory.store, "rows", lost)
     [entry] = [each async for each in memory.audit()]
     assert (entry.what, "is missing" in entry.details["problem"]) == ("unreadable", True)
+
+
+async def test_the_trails_of_some_sessions_are_read_at_once_and_come_in_order(memory, monkeypatch):
+    for number in range(7):
+        case = memory.session(f"case-{number}", assistant)
+        await case.run(task="one")
+        await case.rewind(1, by=str(number))
+    read, reading, most = memory.store.rows, 0, 0
+
+    async def rows(session, kind, **limits):
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        for _ in range(int(session[-1])):
+            await asyncio.sleep(0)
+        reading -= 1
+        return await read(session, kind, **limits)
+
+    monkeypatch.setattr(memory.store, "rows", rows)
+    monkeypatch.setattr(history.audit, "AT_ONCE", 3)
+    assert await acts(memory) == [(f"case-{number}", "rewind", str(number)) for number in reversed(range(7))]
+    assert most == 3
+
+    async def broken(session, kind, **limits):
+        await rows(session, kind, **limits)
+        raise midturn.StoreUnavailable("down")
+
+    monkeypatch.setattr(memory.store, "rows", broken)
+    with pytest.raises(midturn.StoreUnavailable, match="down"):
+        await acts(memory)
+    assert reading == 0
+
+
+async def test_of_a_session_that_is_deleted_during_an_audit_the_deletion_is_told(memory, monkeypatch):
+    await memory.session("case", assistant).run(task="one")
+    await memory.session("case").rewind(1, by="ann")
+    read = memory.store.rows
+
+    async def rows(session, kind, **limits):
+        monkeypatch.undo()
+        await memory.delete("case", by="bob")
+        return await read(session, kind, **limits)
+
+    monkeypatch.setattr(memory.store, "rows", rows)
+    found = await acts(memory)
+    assert ("case", "delete", "bob") in found
+    assert ("case", "rewind", "ann") not in found
 
 
 async def test_a_migration_and_its_rollback_are_in_the_trail(memory):
@@ -184,6 +237,17 @@ async def test_an_id_that_is_used_again_is_not_taken_for_the_origin(memory):
         assert [(each.session, each.status) for each in found.ancestors] == [("a", "deleted")]
         assert tree(await other.lineage("a")) == {}
         assert [turn.session async for turn in fork.history(origins=True)] == ["b"]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_fork_of_a_checkpoint_that_was_compacted_away_is_still_one(store, at):
+    case = store.session("case", assistant)
+    for task in ("one", "two", "three"):
+        await case.run(task=task)
+    await case.fork("case-b", at=at)
+    await case.compact(before=3)
+    assert [each.session for each in (await store.lineage("case")).forks] == ["case-b"]
+    assert [each.session for each in (await store.lineage("case-b")).ancestors] == ["case"]
 
 
 async def test_a_chain_of_a_thousand_forks_is_read(memory):

@@ -249,6 +249,8 @@ async def test_memories_are_part_of_it(memory):
     [value] = [each for each in found.values if "prefers email" in str(each.after)]
     assert value.path.startswith("$.beside.")
     assert any(text.startswith("+") and "prefers email" in text for text in value.text)
+    [told] = [each for each in found.conversations[0].messages if "prefers email" in str(each.after)]
+    assert told.who == "system"
 
 
 def pair(cls=RoundRobinGroupChat, **options):

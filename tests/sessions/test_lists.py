@@ -113,6 +113,27 @@ async def test_the_latest_changes_end_where_they_are_too_old(store):
     assert counting.read == 20
 
 
+@pytest.mark.parametrize("order", ["id", "updated"])
+async def test_each_page_of_a_list_without_a_limit_is_twice_as_large(order):
+    """A store of files reads all of them for each page of the latest changes."""
+    inner = MemoryStore()
+    for number in range(7_000):
+        await inner.write(a_write(f"case-{number:04}", data=b'{"v":1}'))
+    asked = []
+
+    class Asked(StoreWrapper):
+        async def heads(self, **filters):
+            asked.append(filters["limit"])
+            return await super().heads(**filters)
+
+    async with midturn.open(store=Asked(inner)) as store:
+        assert len(set(await ids(store, order=order))) == 7_000
+        assert asked == [100, 200, 400, 800, 1_600, 3_200, 3_200, 3_200]
+        asked.clear()
+        assert len(await ids(store, order=order, limit=300)) == 300
+        assert asked == [100, 100, 100]
+
+
 async def test_counting_reads_the_running_sessions_only(store):
     store.store.read = 0
     counts = await store.counts()

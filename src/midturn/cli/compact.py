@@ -37,14 +37,13 @@ def compact(
     url: str,
     as_json: bool,
 ) -> int:
-    r"""Remove the turns, checkpoints and calls before turn N of a session.
+    """Remove the turns, checkpoints and calls before turn N of a session.
 
     What is kept does not change: the checkpoints from N on, their turns, the decisions of people, and the state from
     which the next turn continues. A key of a removed turn is an error, and the turn does not run again. Run an
     interrupted command again to continue it.
 
-    \b
-    midturn compact case-42 --before 100
+    For example: midturn compact case-42 --before 100
     """
     if not yes:
         if not sys.stdin.isatty():

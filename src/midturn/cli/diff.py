@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.text import Text
 
 from midturn.cli.options import common
-from midturn.cli.output import clean, line, note, print_json, say
+from midturn.cli.output import clean, dump_json, line, note, print_json, say
 from midturn.cli.session_argument import existing, find
 from midturn.cli.signals import run
 from midturn.history.json_view import diff_json
+from midturn.record.codec import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import midturn
     from midturn import Checkpoint
     from midturn.history.diff import ConversationChange, MessageChange, StateDiff, ValueChange
+    from midturn.record.codec import Json
 
 STYLES = {"-": "red", "+": "green"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
@@ -26,6 +28,8 @@ MANY = 40
 """Lines of a text that are shown."""
 LONG = 200
 """Characters of a line that are shown."""
+_Side: TypeAlias = tuple[str, str, str]
+"""A message before (``-``) or after a change (``+``), who said it, and its content."""
 
 
 @click.command()
@@ -37,7 +41,8 @@ def diff(*, before: str, after: str, url: str, as_json: bool) -> None:
 
     They may be of one session, `midturn diff case-42@6 case-42@7`, or of two, such as a fork and its origin. Without
     @N, take the latest checkpoint. The differences are messages that were added, removed or changed, whose turn it is,
-    other state such as memories, and prompts and tools.
+    other state such as memories, and prompts and tools. For a team, its thread comes first, and then what each agent
+    has beside that; --json has everything.
     """
 
     async def read() -> StateDiff:
@@ -69,8 +74,9 @@ def _print(found: StateDiff) -> None:
         who = [", ".join(names) or "a model chooses" for names in (turn.before, turn.after)]
         where = f" in {turn.team}" if turn.team else ""
         _title(f"next to speak{where}: {who[0]} → {who[1]}")
-    for conversation in found.conversations:
-        _print_conversation(conversation)
+    shown: set[_Side] = set()
+    for conversation in sorted(found.conversations, key=lambda each: each.kind != "thread"):
+        _print_conversation(conversation, shown)
     if found.values:
         _title("other state")
     for value in found.values:
@@ -81,7 +87,8 @@ def _title(text: str) -> None:
     say(Text(line(text), style="bold"))
 
 
-def _print_conversation(conversation: ConversationChange) -> None:
+def _print_conversation(conversation: ConversationChange, shown: set[_Side]) -> None:
+    """Print what changed in a conversation, except what was ``shown`` before: each agent of a team has its own copy."""
     who = conversation.agent
     match conversation.kind:
         case "thread":
@@ -91,8 +98,23 @@ def _print_conversation(conversation: ConversationChange) -> None:
         case _:
             title = f"what the model of {who} sees" if who else "what the model sees"
     _title(title if conversation.change == "changed" else f"{title} ({conversation.change})")
-    for message in conversation.messages:
-        _print_message(message)
+    sides = [_sides_of(message) for message in conversation.messages]
+    for message, own in zip(conversation.messages, sides, strict=True):
+        if not own <= shown:
+            _print_message(message)
+    if repeated := sum(own <= shown for own in sides):
+        say(f"  … {repeated} as above", style="dim")
+    shown.update(*sides)
+
+
+def _sides_of(message: MessageChange) -> set[_Side]:
+    """Return what a change takes away and what it brings, in a form that all conversations of a team have."""
+    both = (("-", message.before), ("+", message.after))
+    return {(sign, message.who, dump_json(_content(value))) for sign, value in both if value is not None}
+
+
+def _content(message: Json) -> Json:
+    return message.get("content") if is_object(message) else message
 
 
 def _print_message(message: MessageChange) -> None:

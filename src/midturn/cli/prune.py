@@ -67,15 +67,14 @@ def prune(
     url: str,
     as_json: bool,
 ) -> int:
-    r"""Delete all sessions that match, such as those that have not changed for 90 days.
+    """Delete all sessions that match, such as those that have not changed for 90 days.
 
     A session must match every option. With APP, only sessions of this Blueprint match, and its retain= counts unless
     there is an --older-than. Sessions that a worker holds stay, and so do sessions with an open turn unless --status
     names their status. Each session is deleted as it was looked at: if somebody writes it meanwhile, it stays. Run an
     interrupted command again to continue it. The archive is a store of its own: file:///absolute/DIR.
 
-    \b
-    midturn prune --older-than 90d --status idle --dry-run
+    For example: midturn prune --older-than 90d --status idle --dry-run
     """
     rules = _Rules(
         older_than=None if older_than is None else duration(older_than),
@@ -91,16 +90,20 @@ def prune(
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                f"there is no terminal to confirm that {len(found.deleted)} sessions are deleted; add --yes, "
+                f"there is no terminal to confirm the deletion of {_many(len(found.deleted))}; add --yes, "
                 "or --dry-run to see them"
             )
         into = f", after copying them to {archive}" if archive else ""
-        if not click.confirm(clean(f"Delete {len(found.deleted)} sessions for good{into}?"), err=True):
+        if not click.confirm(clean(f"Delete {_many(len(found.deleted))} for good{into}?"), err=True):
             note("nothing was deleted")
             return 1
     return _tell(
         run(rules.prune(url, total=len(found.deleted), archive=archive, by=by, quiet=as_json)), as_json=as_json
     )
+
+
+def _many(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"
 
 
 class _Rules:

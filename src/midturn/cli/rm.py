@@ -24,15 +24,14 @@ from midturn.record.head import check_id
 def rm(
     *, session: tuple[str, ...], yes: bool, forget: bool, by: str | None, why: str | None, url: str, as_json: bool
 ) -> int:
-    r"""Delete sessions for good.
+    """Delete sessions for good.
 
     Who deleted a session, when and why is all that is left of it: `midturn audit`.
 
     A worker that runs a deleted session can no longer write it. A deleted id cannot be used again, unless --forget
     removes the record of the deletion. It also does so for a session that was deleted before.
 
-    \b
-    midturn rm case-42 --forget --yes
+    For example: midturn rm case-42 --forget --yes
     """
     ids = list(dict.fromkeys(session))
     known = run(_known(ids, url, forget=forget))

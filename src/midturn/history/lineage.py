@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from midturn.errors import NotFound, SessionDeleted, StateInvalid, UnknownVersion
 from midturn.history.checkpoints import latest_restoring
-from midturn.history.session_info import fork_of, info_of
+from midturn.history.session_info import fork_of, known_info
 from midturn.lease.ledger import Ledger
 from midturn.record.head import Kind
 from midturn.record.rows import CheckpointRow, decode_record
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from midturn.history.session_info import Fork, SessionInfo, SessionStatus
     from midturn.record.head import Head
+    from midturn.record.rows import Progress, Tombstone
     from midturn.store import Store
 
 
@@ -116,11 +117,20 @@ async def left_behind(ledger: Ledger, restored: int, start: int) -> dict[range, 
 
 
 class _Known(NamedTuple):
-    """A session as its head describes it."""
+    """A session as its head describes it. Most are no relatives, so the facts of a session are found when needed."""
 
-    info: SessionInfo
-    when: float
-    """The time of the checkpoint that it was forked from."""
+    head: Head
+    record: Progress | Tombstone
+
+    @property
+    def info(self) -> SessionInfo:
+        """Return the status and the facts of the session."""
+        return known_info(self.head, self.record)
+
+    @property
+    def when(self) -> float:
+        """Return the time of the checkpoint that it was forked from."""
+        return self.record.forked_when
 
 
 async def lineage(store: Store, session: str, heads: AsyncIterable[Head]) -> Lineage:
@@ -156,10 +166,9 @@ class _Family:
 
     def add(self, head: Head) -> _Known:
         """Add a session and return it."""
-        progress, info = fork_of(head), info_of(head)
-        self._known[info.id] = known = _Known(info, progress.forked_when)
-        if info.forked_from is not None:
-            self._forks.setdefault(info.forked_from.session, set()).add(info.id)
+        self._known[head.session] = known = _Known(head, fork_of(head))
+        if known.record.forked_from:
+            self._forks.setdefault(known.record.forked_from, set()).add(head.session)
         return known
 
     async def ancestors(self, session: str) -> list[Relative]:
@@ -202,6 +211,8 @@ class _Family:
         origin = self._known[fork.session].info
         if origin.status == "deleted":
             return True  # what it was can no longer be told
+        if fork.checkpoint < origin.first_turn:  # a compaction has removed the checkpoint
+            return _is_origin(None, origin.checkpoint, fork.checkpoint, known.when)
         rows = await self._store.rows(origin.id, Kind.CHECKPOINT, start=fork.checkpoint, stop=fork.checkpoint + 1)
         row = decode_record(CheckpointRow, rows[0].data, f"{origin.id} checkpoint {fork.checkpoint}") if rows else None
         return _is_origin(row, origin.checkpoint, fork.checkpoint, known.when)

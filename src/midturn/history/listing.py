@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from midturn.store import Store
 
 PAGE = 100
-"""Heads read at once."""
+"""Heads that are read at once."""
+LARGEST = 3_200
+"""Limit of the heads that are read at once in a list without a limit. There, each page is twice as large as the one
+before, because a store may have to look at all sessions for each page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,8 @@ class Listing:
             if self.order == "updated" and self.reverse and len(heads) < size and heads[-1].updated > began:
                 return  # else changes meanwhile could make the list endless
             after = heads[-1].session if self.order == "id" else cursor(heads[-1])
-            size = PAGE  # what was read may not have been what is wanted
+            # With a limit, what was read may not have been what is wanted.
+            size = PAGE if self.limit is not None else min(2 * size, LARGEST)
 
     def _start(self) -> str:
         """Return the ``after`` of the first page, which skips what is too old if the oldest change comes first."""

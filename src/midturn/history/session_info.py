@@ -80,8 +80,12 @@ def info_of(head: Head) -> SessionInfo:
         UnknownVersion: a newer midturn wrote the head.
         StateInvalid: the head is damaged, or the session is only half copied.
     """
-    progress = progress_of(head) if head.status != "deleted" else Progress()
-    return describe(head, progress, tombstone_of(head))
+    return known_info(head, fork_of(head))
+
+
+def known_info(head: Head, record: Progress | Tombstone) -> SessionInfo:
+    """Return what :func:`info_of` does, given the record of the head that :func:`fork_of` has returned."""
+    return describe(head, Progress(), record) if isinstance(record, Tombstone) else describe(head, record)
 
 
 def tombstone_of(head: Head) -> Tombstone | None:

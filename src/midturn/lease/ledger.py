@@ -22,6 +22,7 @@ from midturn.errors import (
     SessionDeleted,
     StateInvalid,
     StoreUnavailable,
+    UnknownVersion,
 )
 from midturn.lease.process import is_dead, new_owner
 from midturn.record.bodies import Bodies
@@ -529,6 +530,16 @@ class Ledger:
             self.progress = Progress()
         else:
             self.progress = progress_of(head)
+
+
+async def notice_deletion(store: Store, session: str, seen: Seen) -> None:
+    """Let the sessions of this worker know that one is deleted, if it is: another may have its id from now on."""
+    if session not in seen:
+        return
+    with suppress(StateInvalid, UnknownVersion):
+        head = await store.head(session)
+        if head is not None and head.status == "deleted":
+            seen[session] = head
 
 
 async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ between the two steps at most, and the next one deletes it.
 from __future__ import annotations
 
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -25,6 +25,7 @@ from midturn.errors import (
     StoreUnavailable,
     UnknownVersion,
 )
+from midturn.history.listing import Listing
 from midturn.history.session_info import status_of
 from midturn.lease.ledger import holder
 from midturn.maintenance import copying
@@ -46,9 +47,6 @@ Reason: TypeAlias = Literal["held", "open", "changed", "unreadable", "not archiv
 """The reason for which a session stays. ``held``: a living worker holds it. ``open``: its last turn has no result, and
 nobody asked for sessions with its status. ``changed``: somebody wrote it during the pruning. ``unreadable``: its record
 is damaged or only half copied. ``not archived``: it could not be copied to the archive."""
-
-PAGE = 500
-"""Number of sessions that are listed at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,26 +133,19 @@ class Chosen:
 
 async def choose(store: Store, rule: Rule) -> list[Chosen]:
     """Return the sessions that match a rule, those that changed first coming first."""
-    heads = [head async for head in _heads(store, rule)]
     found: dict[str, Chosen] = {}
-    for head in heads:
-        chosen = _chosen(head, rule)
-        if chosen is not None:
-            found.setdefault(head.session, chosen)  # one that changes during the listing can come twice
+    listing = Listing(labels=rule.labels, prefix=rule.prefix)
+    for status in rule.stored:
+        async with aclosing(listing.heads(store, status)) as heads:
+            async for head in heads:
+                chosen = _chosen(head, rule)
+                if chosen is not None:
+                    found.setdefault(head.session, chosen)  # one that changes during the listing can come twice
     ordered = sorted(found.values(), key=lambda each: (each.head.updated, each.head.session), reverse=True)
     kept = ordered[: rule.keep_last or 0]
     left = ordered[len(kept) :]
     left += [each for each in kept if each.head.data == BURYING]
     return left[::-1]
-
-
-async def _heads(store: Store, rule: Rule) -> AsyncGenerator[Head, None]:
-    for status in rule.stored:
-        after = ""
-        while page := await store.heads(after=after, limit=PAGE, prefix=rule.prefix, status=status, labels=rule.labels):
-            for head in page:
-                yield head
-            after = page[-1].session
 
 
 def _chosen(head: Head, rule: Rule) -> Chosen | None:  # noqa: PLR0911 - one for each reason

@@ -178,6 +178,9 @@ class Write:
     """One atomic change: the new head and new rows, or nothing.
 
     ``seq`` is the session's seq as the writer saw it, 0 for a session that does not exist yet.
+
+    Raises:
+        InvalidArgument: it would remove decisions. They are the audit trail, which only a deletion of the session ends.
     """
 
     session: str
@@ -195,6 +198,10 @@ class Write:
     rows: tuple[Row, ...] = ()
     removes: tuple[Removal, ...] = ()
     """Rows that the write removes before it adds its own, so that it can also replace a row."""
+
+    def __post_init__(self) -> None:
+        if self.removes and any(removal.kind is Kind.DECISION for removal in self.removes):
+            raise InvalidArgument("has decisions, which are never removed", path="removes", session=self.session)
 
     def follows(self, head: Head | None) -> bool:
         """Return whether ``head`` is the one that the writer saw."""

@@ -424,17 +424,23 @@ def _defaults(cls: Any) -> list[tuple[str, Any]]:
 def _record(cls: type[T], raw: dict[str, Any], what: str) -> T:
     for name in MAY_BE_ODD & raw.keys():
         raw[name] = unpacked(raw[name], f"{what}.{name}")
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
+    known = _known(cls)  # type: ignore[arg-type]  # a class is hashable
     for name in raw:
         if name not in known:
             raise StateInvalid("is not known", path=f"{what}.{name}")
-    for name, field in known.items():
+    for name, (type_, check, is_needed) in known.items():
         if name not in raw:
-            if field.default is MISSING:
+            if is_needed:
                 raise StateInvalid("is missing", path=f"{what}.{name}")
-        elif not _CHECKS[str(field.type)](raw[name]):
-            raise StateInvalid(f"is not {field.type}", path=f"{what}.{name}")
+        elif not check(raw[name]):
+            raise StateInvalid(f"is not {type_}", path=f"{what}.{name}")
     return cls(**raw)
+
+
+@lru_cache
+def _known(cls: Any) -> dict[str, tuple[str, Callable[[Any], bool], bool]]:
+    """Return for each field of a record its type, the check of that, and whether a record needs the field."""
+    return {field.name: (str(field.type), _CHECKS[str(field.type)], field.default is MISSING) for field in fields(cls)}
 
 
 def _ints(value: object) -> bool:

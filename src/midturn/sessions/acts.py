@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from midturn.errors import Conflict, InvalidArgument, TurnFailed
 from midturn.framework import EventT_co, ResultT_co
 from midturn.history.checkpoints import read_checkpoint
-from midturn.lease.ledger import consistent
+from midturn.lease.ledger import consistent, notice_deletion
 from midturn.maintenance.compacting import compact
 from midturn.questions import check_by, check_why
 from midturn.record.head import check_id
@@ -236,7 +236,9 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
 
         ``by`` names the person who deletes it. That and the reason are all that is left of it.
         """
-        return await bury(self._ledger.store, self.id, by=check_by(by), why=check_why(why))
+        found = await bury(self._ledger.store, self.id, by=check_by(by), why=check_why(why))
+        await notice_deletion(self._ledger.store, self.id, self._seen or {})
+        return found
 
     async def _act(self, check: Callable[[], None], write: Callable[[], Awaitable[int]], *, reload: bool = True) -> int:
         """Check the session and write it, again if another worker was faster; return the new checkpoint.

@@ -12,7 +12,7 @@ from midturn.history.audit import audit
 from midturn.history.lineage import lineage
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
-from midturn.lease.ledger import Ledger, check_lease, holder
+from midturn.lease.ledger import Ledger, check_lease, holder, notice_deletion
 from midturn.maintenance.pruning import PruneReport, Rule, Skipped, choose, open_archive, prune
 from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
@@ -325,19 +325,22 @@ class OpenStore:
 
         ``by`` names the person who deletes it. That and the reason are all that is left of it.
         """
-        return await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+        found = await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+        await notice_deletion(self.store, session, self._seen)
+        return found
 
     async def forget(self, session: str) -> bool:
         """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
 
-        A worker that used the session before its deletion and has not noticed the deletion gets
+        Another worker that used the session before its deletion and has not noticed the deletion gets
         :class:`~midturn.HistoryLost` when it uses the id again.
 
         Raises:
             Conflict: the session is not deleted.
         """
+        await notice_deletion(self.store, check_id(session), self._seen)
         try:
-            return await self.store.forget(check_id(session))
+            return await self.store.forget(session)
         except Conflict:
             raise Conflict(f"session {session!r} is not deleted; delete it first", session=session) from None
 
@@ -375,7 +378,7 @@ class OpenStore:
             raise InvalidArgument("has no name, by which its sessions could be found", path="blueprint")
         listing = Listing.of(status=status, labels=labels, prefix=prefix)
         rule = Rule(
-            older_than=older_than or (blueprint.retain if blueprint is not None else None),
+            older_than=blueprint.retain if older_than is None and blueprint is not None else older_than,
             status=listing.status or frozenset(),
             labels=listing.labels,
             prefix=listing.prefix,
@@ -397,6 +400,7 @@ class OpenStore:
             async for session, why in await stack.enter_async_context(aclosing(pruning)):
                 if why is None:
                     deleted.append(session)
+                    await notice_deletion(self.store, session, self._seen)
                 else:
                     skipped.append(why)
                 if on_session is not None:
@@ -406,8 +410,8 @@ class OpenStore:
     async def lineage(self, session: str) -> Lineage:
         """Return the sessions that a session was forked from, and those that were forked from it, as a tree.
 
-        This reads the heads of all sessions of the store, a hundred at a time: nothing else knows the forks of a
-        session. For the origin alone, read ``forked_from`` of :meth:`info`.
+        This reads the heads of all sessions of the store, because nothing else knows the forks of a session. For the
+        origin alone, read ``forked_from`` of :meth:`info`.
 
         Raises:
             NotFound: there is no such session.

@@ -354,7 +354,7 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         )
 
     def _other(self, session: str, labels: Mapping[str, str] | None) -> Self:
-        options, ledger = replace(self._options, labels=labels), self._ledger
+        options, ledger = replace(self._options, labels=labels, reuse=False), self._ledger
         return type(self)(
             ledger.store,
             session,

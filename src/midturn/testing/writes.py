@@ -217,7 +217,8 @@ class Removing(Suite):
         for name in names:
             await store.write(a_write(name, rows=rows))
         others = {name: await snapshot(store, name) for name in names[1:]}
-        for seq, kind in enumerate(Kind, start=1):
+        kinds = [kind for kind in Kind if kind is not Kind.DECISION]  # no write can remove those
+        for seq, kind in enumerate(kinds, start=1):
             await store.write(a_write(seq=seq, removes=[a_removal(3, 1, kind=kind)]))
             rows = [row for row in rows if row.kind is not kind or row.n in (0, 3)]
             assert (await snapshot(store, "case-42"))[1] == tuple(rows)

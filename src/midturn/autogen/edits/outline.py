@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from midturn.framework import Place
     from midturn.record.codec import Json
 
+NAMELESS = {"SystemMessage": "system", "FunctionExecutionResultMessage": "tool"}
+"""Speakers of the messages that have no ``source``."""
+
 
 def outline(tree: Any) -> Outline:
     """Return the parts of a state. Every value of the state is in exactly one of the conversations or values."""
@@ -53,7 +56,7 @@ def _utterance(message: dict[str, Any]) -> Utterance:
         message=message,
         id=id_ if isinstance(id_, str) else None,
         kind=str(message.get("type")),
-        who=who if isinstance(who, str) else "",
+        who=who if isinstance(who, str) else NAMELESS.get(str(message.get("type")), ""),
         text=_text(message.get("content")),
     )
 
