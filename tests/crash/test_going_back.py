@@ -220,6 +220,13 @@ def brought_back(path):
     path.with_name("old.db").replace(path)
 
 
+def overwritten(path, more=b""):
+    """Write a database of before over the file in its place, as ``cp`` does. The file gets no shorter."""
+    old = path.with_name("old.db").read_bytes()
+    assert len(old) == path.stat().st_size
+    path.write_bytes(old + more)
+
+
 LOST = {
     "log removed": lambda path: beside(path, "-wal").unlink(),
     "log moved": lambda path: beside(path, "-wal").rename(path.with_name("elsewhere")),
@@ -230,6 +237,8 @@ LOST = {
     "database replaced": copied,
     "database brought back": brought_back,
     "database emptied": lambda path: cut(path, 0),
+    "database overwritten": overwritten,
+    "database overwritten by a longer one": lambda path: overwritten(path, bytes(8192)),
     "folder moved": lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
 }
 """Operations on the files, each of which may lose acknowledged writes."""
