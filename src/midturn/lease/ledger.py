@@ -512,12 +512,24 @@ class Ledger:
         head = head or self.head
         if head is None or self._mark is None or head.token == self._marked:
             return
-        if not _is_compacted(self._mark, head) and not await self._has([self._mark]):
+        if not (
+            _is_compacted(self._mark, head) or await self._has([self._mark]) or await self._was_compacted(self._mark)
+        ):
             what = f"this worker has written {self._mark.kind.name.lower()} {self._mark.n}"
             raise HistoryLost.of(self.session, f"{what}, and others have continued without it")
         self._marked = head.token
 
+    async def _was_compacted(self, row: Row) -> bool:
+        """Return whether a compaction has removed a row since the head was read.
+
+        Raises:
+            SessionDeleted: the session was deleted since.
+        """
+        head = await self._find()
+        return head is not None and _is_compacted(row, head)
+
     def _see(self, head: Head | None) -> None:
+        before = self.lives, self.progress.holes, self.progress.swept
         if self.head is not None and (head is None or head.created != self.head.created):
             self.lives, self._mark = self.lives + 1, None
         self.head = head
@@ -529,6 +541,8 @@ class Ledger:
             self.progress = Progress()
         else:
             self.progress = progress_of(head)
+        if before != (self.lives, self.progress.holes, self.progress.swept):
+            self.forget_bodies()  # a compaction has removed some, and nobody may refer to these again
 
 
 async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaitable[T]]) -> T:
