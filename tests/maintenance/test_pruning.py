@@ -420,6 +420,17 @@ async def test_a_deleted_id_begins_anew_if_it_is_asked_for(meddling):
     assert [turn.number async for turn in store.session("case", factory, reuse=True).history()] == [1, 2]
 
 
+async def test_a_worker_that_deletes_a_session_and_forgets_it_has_lost_no_history(meddling):
+    store = meddling
+    factory, _ = agents()
+    case = store.session("case", factory)
+    await case.run(task="first")
+    assert await case.delete()
+    assert await store.forget("case")
+    await case.run(task="anew")
+    assert [turn.number async for turn in case.history()] == [1]
+
+
 async def test_an_agent_of_an_earlier_session_does_not_work_for_the_new_one(memory):
     """The object of the earlier session has a live agent, and the new session has as many turns and bodies."""
     factory, model = agents()

@@ -330,14 +330,17 @@ class OpenStore:
     async def forget(self, session: str) -> bool:
         """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
 
-        A worker that used the session before its deletion and has not noticed the deletion gets
+        Another worker that used the session before its deletion and has not noticed the deletion gets
         :class:`~midturn.HistoryLost` when it uses the id again.
 
         Raises:
             Conflict: the session is not deleted.
         """
         try:
-            return await self.store.forget(check_id(session))
+            head = await self.store.head(check_id(session))
+            if head is not None and head.status == "deleted":
+                self._seen[session] = head  # this worker has lost nothing
+            return await self.store.forget(session)
         except Conflict:
             raise Conflict(f"session {session!r} is not deleted; delete it first", session=session) from None
 

@@ -179,7 +179,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         if calls:
             return await read_open_turn(self._ledger)
         delivery = Delivery(key=key, born=row.at)
-        recorded = Recorded(turn=name_of(self._ledger))
+        recorded = Recorded(turn=name_of(self._ledger), born=row.at)
         given = replace(given, turn=name_of_turn(self._ledger.session, turn, row.at))
         return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=recorded)
 
