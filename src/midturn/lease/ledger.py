@@ -27,6 +27,7 @@ from midturn.lease.process import is_dead, new_owner
 from midturn.record.bodies import Bodies
 from midturn.record.head import NO_LABELS, Kind, Write
 from midturn.record.rows import (
+    BURYING,
     CheckpointRow,
     DecisionRow,
     FailureRow,
@@ -477,7 +478,7 @@ class Ledger:
         """Read the head. Nothing else reads it, so that no head before the last known one is ever used.
 
         Raises:
-            SessionDeleted: the session is deleted.
+            SessionDeleted: the session is deleted, or is about to be.
             HistoryLost: the head is gone, or is not the last known one or a later one.
         """
         known = self._seen.get(self.session)  # before reading: another object of this worker may write meanwhile
@@ -493,6 +494,8 @@ class Ledger:
         if found is not None and found.status == "deleted":
             self._see(found)
             raise SessionDeleted.of(self.session)
+        if found is not None and found.data == BURYING:
+            raise SessionDeleted.soon(self.session)
         if known is None or known.is_followed_by(found):
             return found
         at = " (deleted)" if known.status == "deleted" else f" (in turn {self.progress.turn})" if self.head else ""
