@@ -152,6 +152,18 @@ def test_a_new_session_object_of_the_same_worker_notices_as_well(workers, url, o
         assert driver.resume()["kind"] == "HistoryLost"
 
 
+def test_nothing_is_made_of_a_history_that_was_set_back(workers, url, operator):
+    worker = workers(url=url, session="case", listens=True)
+    driver = Driver(worker)
+    assert driver.run()["is"] == "done"
+    operator.back_up("old")
+    assert driver.run()["is"] == "done"
+    operator.bring_back("old")
+    for act, to in (("fork", {"to": "copy"}), ("rewind", {"to": 1})):
+        worker.tell({"act": act, "with": to | {"by": "ann"}})
+        assert driver.hear()["kind"] == "HistoryLost", act
+
+
 def test_a_store_that_gets_its_history_back_is_used_again_by_the_same_object(workers, url, operator):
     driver = Driver(workers(url=url, session="case", listens=True))
     assert [driver.run()["turn"] for _ in range(2)] == [1, 2]

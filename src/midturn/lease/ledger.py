@@ -548,13 +548,18 @@ class Ledger:
             self.forget_bodies()  # a compaction has removed some, and nobody may refer to these again
 
 
-async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaitable[T]]) -> T:
+async def consistent(
+    store: Store, session: str, read: Callable[[Ledger], Awaitable[T]], *, seen: Seen | None = None
+) -> T:
     """Read the head of a session, then return what ``read`` finds, as :meth:`Ledger.steady` does.
+
+    With ``seen``, the history must be the one that the worker has seen: something is about to be made of it.
 
     Raises:
         SessionDeleted: the session is deleted, or was deleted meanwhile.
+        HistoryLost: the store has lost a part of the history in ``seen``.
     """
-    ledger = Ledger(store, session)
+    ledger = Ledger(store, session, seen=seen)
     await ledger.refresh()
     return await ledger.steady(lambda: read(ledger))
 
