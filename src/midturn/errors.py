@@ -29,6 +29,7 @@ Messages say what happened, to which session, and what to do next.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,6 +102,14 @@ class SessionDeleted(MidturnError):
     def of(cls, session: str) -> SessionDeleted:
         """Return the error for any use of a deleted session."""
         return cls(f"session {session!r} was deleted and stays deleted; choose another id", session=session)
+
+    @classmethod
+    def soon(cls, session: str) -> SessionDeleted:
+        """Return the error for a session whose deletion was decided, and has begun or was interrupted."""
+        finish = f"midturn rm {shlex.quote(session)}"
+        return cls(
+            f"session {session!r} is being deleted; if that was interrupted, finish it: {finish}", session=session
+        )
 
 
 class HistoryLost(MidturnError):

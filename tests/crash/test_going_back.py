@@ -152,6 +152,18 @@ def test_a_new_session_object_of_the_same_worker_notices_as_well(workers, url, o
         assert driver.resume()["kind"] == "HistoryLost"
 
 
+def test_nothing_is_made_of_a_history_that_was_set_back(workers, url, operator):
+    worker = workers(url=url, session="case", listens=True)
+    driver = Driver(worker)
+    assert driver.run()["is"] == "done"
+    operator.back_up("old")
+    assert driver.run()["is"] == "done"
+    operator.bring_back("old")
+    for act, to in (("fork", {"to": "copy"}), ("rewind", {"to": 1})):
+        worker.tell({"act": act, "with": to | {"by": "ann"}})
+        assert driver.hear()["kind"] == "HistoryLost", act
+
+
 def test_a_store_that_gets_its_history_back_is_used_again_by_the_same_object(workers, url, operator):
     driver = Driver(workers(url=url, session="case", listens=True))
     assert [driver.run()["turn"] for _ in range(2)] == [1, 2]
@@ -220,6 +232,13 @@ def brought_back(path):
     path.with_name("old.db").replace(path)
 
 
+def overwritten(path, more=b""):
+    """Write a database of before over the file in its place, as ``cp`` does. The file gets no shorter."""
+    old = path.with_name("old.db").read_bytes()
+    assert len(old) == path.stat().st_size
+    path.write_bytes(old + more)
+
+
 LOST = {
     "log removed": lambda path: beside(path, "-wal").unlink(),
     "log moved": lambda path: beside(path, "-wal").rename(path.with_name("elsewhere")),
@@ -230,6 +249,8 @@ LOST = {
     "database replaced": copied,
     "database brought back": brought_back,
     "database emptied": lambda path: cut(path, 0),
+    "database overwritten": overwritten,
+    "database overwritten by a longer one": lambda path: overwritten(path, bytes(8192)),
     "folder moved": lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
 }
 """Operations on the files, each of which may lose acknowledged writes."""

@@ -14,6 +14,7 @@ from midturn.autogen.adapter import AutoGen
 from midturn.maintenance.copying import copy
 from midturn.maintenance.migrating import MigrationRun, RollbackRun
 from midturn.record.head import Kind
+from midturn.sessions.session import Session
 from midturn.stores.registry import open_store
 from midturn.stores.wrapper import StoreWrapper, wrap
 
@@ -101,6 +102,21 @@ async def test_a_session_that_is_deleted_between_two_reads_is_deleted(interrupti
             assert [await interrupting.rows(name, kind) for kind in Kind] == [[]] * len(Kind)
     assert "deleted" in outcomes
     assert outcomes[-1] == "done"
+
+
+async def test_a_worker_whose_session_is_deleted_while_it_looks_for_its_last_turn_has_lost_no_history(interrupting):
+    async with midturn.open(store=interrupting) as store:
+        for number in range(20):
+            live, name = store.session(f"case {number}", clerk), f"case {number}"
+            await live.run(task="look")
+            # Another worker, so this one looks whether the history still has what it wrote.
+            await Session(interrupting.inner, name, clerk, AutoGen()).run(task="look again")
+            interrupting.left, interrupting.act = number, lambda name=name: interrupting.inner.delete(name)
+            with suppress(midturn.SessionDeleted):
+                await live.resume()
+            if interrupting.left is not None:
+                assert number > 1, "it looks for nothing"
+                break
 
 
 @pytest.mark.parametrize("how", ["migrate", "roll back", "copy"])

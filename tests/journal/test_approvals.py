@@ -220,3 +220,17 @@ async def test_code_runs_as_it_was_approved(memory):
             await memory.session("case", what).answer("approve", arguments={"code": wrong})
     await memory.session("case", what).answer("approve", arguments={"code": ["ls"]})
     assert shell.ran == ["ls"]
+
+
+async def test_an_answer_for_a_deleted_session_approves_nothing_in_a_new_one(store):
+    """Both ask for the same call in the same turn; the answer comes from a mail that was sent long ago."""
+    build, paid = bank(iban="DE1", amount=1.0)
+    before = (await store.session("case", build).run(task="pay", key="k1")).waiting
+    await store.session("case").delete()
+    anew = store.session("case", build, reuse=True)
+    now = (await anew.run(task="pay", key="k1")).waiting
+    assert now.question == before.question
+    with pytest.raises(Conflict):
+        await anew.answer("approve", question=before.id)
+    assert (await anew.waiting()).id == now.id
+    assert not paid

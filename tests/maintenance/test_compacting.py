@@ -1,8 +1,11 @@
 """Compacting: what is before a turn goes, and nobody who only looks at what is kept sees a difference."""
 
 import asyncio
+import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from cast import Gate, agents, numbers, said
@@ -11,11 +14,14 @@ from hypothesis import strategies as st
 from tools.servers.shared import STORES, store_url
 
 import midturn
+from midturn.autogen.adapter import AutoGen
 from midturn.errors import Conflict, InvalidArgument, NotFound, SessionBusy, SessionDeleted, StateInvalid
 from midturn.maintenance import compacting, copying
 from midturn.record.head import Kind, Removal
 from midturn.record.rows import progress_of
-from midturn.stores.wrapper import StoreWrapper
+from midturn.sessions.session import Session
+from midturn.stores.registry import open_store
+from midturn.stores.wrapper import StoreWrapper, wrap
 from midturn.testing import a_write
 
 LONG = "a text that is long enough to be stored as a body of its own"
@@ -288,6 +294,86 @@ async def test_workers_beside_compactions_lose_nothing(pair):
     await case.compact(before=7)
     assert await numbers(store.session("case")) == [(n, "done") for n in range(7, 14)]
     await kept(store.session("case"), 7)
+
+
+class Interrupting(StoreWrapper):
+    """A store in which somebody does something before the call with a number."""
+
+    left = act = None
+
+    async def head(self, session):
+        await self._count()
+        return await super().head(session)
+
+    async def rows(self, session, kind, *, start=0, stop=None):
+        await self._count()
+        return await super().rows(session, kind, start=start, stop=stop)
+
+    async def write(self, write):
+        await self._count()
+        return await super().write(write)
+
+    async def _count(self):
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                await self.act()
+
+
+@pytest.fixture(params=STORES if os.environ.get("MIDTURN_LONG") else ("memory", "postgres"))
+async def interrupting(request, tmp_path):
+    return wrap(Interrupting, await open_store(store_url(request.param, tmp_path / "store")))
+
+
+async def compacted(inner, name):
+    with suppress(SessionBusy):  # the worker holds the session by now
+        await compacting.compact(inner, name, 10, by="", patience=0.0)
+
+
+BESIDE = {
+    "run": lambda case: case.run(task=f"{LONG}, asked 0"),
+    "run with the key of a failed turn": lambda case: case.run(task=f"{LONG}: the first try", key="broken"),
+    "run with a known key": lambda case: case.run(task=f"{LONG}, asked 5", key="k5"),
+    "resume": lambda case: case.resume(),
+    "discard": lambda case: case.discard(),
+    "rewind": lambda case: case.rewind(10),
+    "edit": lambda case: case.edit(lambda state: state),
+    "reset": lambda case: case.reset(),
+    "history": numbers,
+}
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.parametrize("how", BESIDE)
+async def test_a_compaction_between_any_two_calls_of_a_worker_is_neither_damage_nor_lost_history(interrupting, how):
+    """It removes the last turn that the worker has written, and texts that the worker is about to say again."""
+    inner, outcomes = interrupting.inner, Counter()
+    async with midturn.open("memory://") as template, midturn.open(store=interrupting) as store:
+        case = await fill(template)
+        await case.reset()
+        head, filled = await template.store.head("case"), await rows(template)
+        for number in range(100):
+            name = f"case {number}"
+            await inner.write(a_write(name, rows=filled, data=head.data))
+            live = store.session(name, agents()[0])
+            await live.run(task="its last turn")
+            await Session(inner, name, agents()[0], AutoGen()).run(task="of another worker")
+            interrupting.left = number
+            interrupting.act = partial(compacted, inner, name)
+            try:
+                await BESIDE[how](live)
+            except NotFound:
+                outcomes["not found"] += 1
+            else:
+                outcomes["done"] += 1
+            async with midturn.open("memory://") as twin:
+                await copied(store, twin, name)
+                await kept(twin.session(name, agents()[0]), 1)
+            await live.run(task="and it continues")
+            if interrupting.left is not None:  # it calls the store less often than that
+                break
+    assert set(outcomes) == ({"not found", "done"} if "key" in how else {"done"})
 
 
 class Killed(Exception):

@@ -604,7 +604,7 @@ async def test_a_deletion_that_was_cut_off_is_gone_on_with(both):
 
     with pytest.raises(Died):
         await transfer(source, Wrapped(target.store, delete=delete))
-    with pytest.raises(StateInvalid, match="only half deleted; finish it: midturn rm case"):
+    with pytest.raises(SessionDeleted, match="is being deleted; if that was interrupted, finish it: midturn rm case"):
         await target.session("case", agents()[0]).run(task="one")
     assert await transfer(source, target) == "deletion"
     assert (await target.store.head("case")).status == "deleted"

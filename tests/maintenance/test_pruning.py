@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tools.servers.shared import STORES, store_url
 
 import midturn
-from midturn.errors import InvalidArgument, SessionDeleted, StateInvalid, StoreFull, StoreUnavailable
+from midturn.errors import InvalidArgument, SessionDeleted, StoreFull, StoreUnavailable
 from midturn.record.rows import BURYING, Progress, Tombstone, decode_record, encode_record
 from midturn.stores import memory as memory_store
 from midturn.stores.memory import MemoryStore
@@ -260,7 +260,7 @@ async def test_a_pruning_that_is_killed_in_the_middle_continues(meddling, moment
     assert await ids(meddling) == ["three", "two"]
     case = meddling.session("two", factory)
     if moment == "after":
-        with pytest.raises(StateInvalid, match="session 'two': only half deleted; finish it: midturn rm two"):
+        with pytest.raises(SessionDeleted, match=r"'two' is being deleted; .* finish it: midturn rm two"):
             await case.run(task="second")
         rule = {"older_than": DAY}  # it was changed a moment ago, but its deletion was decided
         assert (await meddling.prune(**rule, dry_run=True)).deleted == ["two"]
@@ -289,11 +289,28 @@ async def test_pruning_beside_workers_deletes_no_accepted_input(tmp_path):
         for number, result in enumerate(ended):
             name = f"case-{number}"
             if isinstance(result, Exception):
-                assert isinstance(result, SessionDeleted | StateInvalid), result
+                assert isinstance(result, SessionDeleted), result
                 assert name in done.deleted
             elif name not in done.deleted:
                 assert [turn.number async for turn in store.session(name).history()] == [1, 2]
         assert len(done.deleted) + len(done.skipped) == 12
+
+
+@pytest.mark.fault("F34")
+async def test_a_worker_whose_session_is_being_pruned_hears_that_it_is_deleted(meddling):
+    factory, _ = agents()
+    case, heard = meddling.session("case", factory), []
+    await case.run(task="first")
+
+    async def use(_):
+        for use in (case.run(task="second"), case.resume(), case.discard(), case.turn(1), case.at(1).tree()):
+            with pytest.raises(SessionDeleted) as error:
+                await use
+            heard.append(error.value)
+
+    meddling.meddling.after = use
+    assert (await meddling.prune(keep_last=0)).deleted == ["case"]
+    assert len(heard) == 5
 
 
 async def test_a_crashed_turn_is_kept_until_its_status_is_asked_for(memory):

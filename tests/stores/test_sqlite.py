@@ -718,6 +718,44 @@ async def test_a_file_that_was_replaced_takes_no_more_writes(store, path):
         path.write_bytes(b"another file")
 
 
+async def test_a_database_that_was_overwritten_in_its_place_stays_lost(store, path):
+    await store.write(a_write(rows=[a_row(1)]))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint").fetchall()
+    assert (await store.write(a_write(seq=1))).seq == 2
+    path.write_bytes(path.read_bytes())  # as cp does, and the log beside it belongs to another database
+    for _ in range(2):
+        for call in (store.head("case-42"), store.write(a_write(seq=2)), store.delete("case-42")):
+            with pytest.raises(HistoryLost, match="was overwritten while it was open"):
+                await call
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA wal_checkpoint").fetchall()
+
+
+async def test_what_sqlite_itself_writes_into_the_database_is_no_loss(store, path):
+    """Processes write the log into the database all the time, and are killed at it."""
+    code = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=30)
+while True:
+    for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE"):
+        try:
+            db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            print(mode, flush=True)
+        except sqlite3.OperationalError:  # locked
+            pass
+"""
+    seq = 0
+    for _ in range(5):
+        command = [sys.executable, "-c", code, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:  # noqa: ASYNC220
+            writer.stdout.readline()
+            for _ in range(40):
+                seq = (await store.write(a_write(seq=seq, rows=[a_row(seq + 1, bytes(30_000))]))).seq
+            writer.kill()
+    assert len(await store.rows("case-42", Kind.BODY)) == seq
+
+
 async def test_files_that_have_been_in_their_places_for_long_are_missed_as_well(tmp_path):
     """After some seconds, only the folder is looked at, until one of its entries changes."""
     deeds = {

@@ -309,7 +309,10 @@ class Journal:
             row = replace(self._row(request, nth, stage="asked", value=facts), what=what, key=key, effect="read")
         except MidturnError as error:  # the question cannot be stored
             await self._appender.stop(error)
-        question, answered = question_of(row, facts, name_of(self._ledger)), self._appender.waiter()
+        question, answered = (
+            question_of(row, facts, name_of(self._ledger), self._delivery.born),
+            self._appender.waiter(),
+        )
         self._asking[question.id] = _Asking(question=question, row=row, facts=facts, answered=answered)
         self._order.ask()
         completion = await self._appender.answered(answered)

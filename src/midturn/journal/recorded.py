@@ -66,14 +66,17 @@ def call_key_of(ledger: Ledger, delivery: Delivery, path: str, key: str, nth: in
 
 
 def name_of(ledger: Ledger) -> str:
-    """Return a name of the last turn that no other turn of any session has."""
+    """Return a name of the last turn that no other turn of any session has, unless an id was used anew."""
     return f"{ledger.progress.turn} {ledger.session}"
 
 
-def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
-    """Return the question that a row of a turn asks. Its id is unique among all turns of all sessions."""
+def question_of(row: CallRow, value: dict[str, Any], turn: str, born: float) -> Question:
+    """Return the question that a row of a turn asks. Its id is unique among all turns of all sessions.
+
+    The time at which the turn was ``born`` is a part of it: an answer must not reach a later session with the same id.
+    """
     return Question(
-        id=digest(turn, row.path, row.what, row.key, row.nth)[:8],
+        id=digest(turn, born, row.path, row.what, row.key, row.nth)[:8],
         kind=row.what,  # type: ignore[arg-type]  # only rows with a question get here
         question=visible(value.get("question", "")),  # an answer has none; its question is looked up by the id
         agent=value.get("agent", ""),
@@ -86,9 +89,10 @@ def question_of(row: CallRow, value: dict[str, Any], turn: str) -> Question:
 class Recorded:
     """The journal of a turn as it was read: complete calls, begun calls, and open questions."""
 
-    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "") -> None:
-        """Sort the rows of a turn; ``turn`` is the name from :func:`name_of`."""
+    def __init__(self, rows: Sequence[tuple[CallRow, dict[str, Any]]] = (), turn: str = "", born: float = 0.0) -> None:
+        """Sort the rows of a turn; ``turn`` is the name from :func:`name_of`, ``born`` the time of its beginning."""
         self._turn = turn
+        self._born = born
         self.entries: list[Entry] = []
         self.questions: dict[str, tuple[Question, CallRow]] = {}
         """The questions without an answer and their rows, by the ids of the questions."""
@@ -128,7 +132,7 @@ class Recorded:
             self._started[row.key, row.nth] += 1
             self._begin(number, row.key, f"{row.name}({row.about})")
         elif row.stage == "asked":
-            question = question_of(row, value, self._turn)
+            question = question_of(row, value, self._turn, self._born)
             self.questions[question.id] = question, row
         else:
             self._add_complete(number, row, value)
@@ -156,7 +160,7 @@ class Recorded:
         self._done[row.key] += 1
         if row.what in HUMAN:
             self._humans[number] = entry
-            self.questions.pop(question_of(row, {}, self._turn).id, None)
+            self.questions.pop(question_of(row, {}, self._turn, self._born).id, None)
 
     def find(self, path: str, what: str, key: str, nth: int) -> Entry | None:
         """Return a complete call, if it is recorded."""
@@ -286,10 +290,10 @@ async def read_values(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> 
     return list(zip(rows, values, strict=True))
 
 
-async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies) -> Recorded:
-    """Read the recorded calls with ``start <= number < stop``, with their values.
+async def read(ledger: Ledger, start: int, stop: int, bodies: Bodies, *, born: float) -> Recorded:
+    """Read the recorded calls with ``start <= number < stop``, with their values, of a turn ``born`` at a time.
 
     Raises:
         StateInvalid: a call is missing or damaged.
     """
-    return Recorded(await read_values(ledger, start, stop, bodies), name_of(ledger))
+    return Recorded(await read_values(ledger, start, stop, bodies), name_of(ledger), born)

@@ -28,6 +28,7 @@ from midturn.lease.process import is_dead, new_owner
 from midturn.record.bodies import Bodies
 from midturn.record.head import NO_LABELS, Kind, Write
 from midturn.record.rows import (
+    BURYING,
     CheckpointRow,
     DecisionRow,
     FailureRow,
@@ -478,7 +479,7 @@ class Ledger:
         """Read the head. Nothing else reads it, so that no head before the last known one is ever used.
 
         Raises:
-            SessionDeleted: the session is deleted.
+            SessionDeleted: the session is deleted, or is about to be.
             HistoryLost: the head is gone, or is not the last known one or a later one.
         """
         known = self._seen.get(self.session)  # before reading: another object of this worker may write meanwhile
@@ -494,6 +495,8 @@ class Ledger:
         if found is not None and found.status == "deleted":
             self._see(found)
             raise SessionDeleted.of(self.session)
+        if found is not None and found.data == BURYING:
+            raise SessionDeleted.soon(self.session)
         if known is None or known.is_followed_by(found):
             return found
         at = " (deleted)" if known.status == "deleted" else f" (in turn {self.progress.turn})" if self.head else ""
@@ -513,12 +516,24 @@ class Ledger:
         head = head or self.head
         if head is None or self._mark is None or head.token == self._marked:
             return
-        if not _is_compacted(self._mark, head) and not await self._has([self._mark]):
+        if not (
+            _is_compacted(self._mark, head) or await self._has([self._mark]) or await self._was_compacted(self._mark)
+        ):
             what = f"this worker has written {self._mark.kind.name.lower()} {self._mark.n}"
             raise HistoryLost.of(self.session, f"{what}, and others have continued without it")
         self._marked = head.token
 
+    async def _was_compacted(self, row: Row) -> bool:
+        """Return whether a compaction has removed a row since the head was read.
+
+        Raises:
+            SessionDeleted: the session was deleted since.
+        """
+        head = await self._find()
+        return head is not None and _is_compacted(row, head)
+
     def _see(self, head: Head | None) -> None:
+        before = self.lives, self.progress.holes, self.progress.swept
         if self.head is not None and (head is None or head.created != self.head.created):
             self.lives, self._mark = self.lives + 1, None
         self.head = head
@@ -530,6 +545,8 @@ class Ledger:
             self.progress = Progress()
         else:
             self.progress = progress_of(head)
+        if before != (self.lives, self.progress.holes, self.progress.swept):
+            self.forget_bodies()  # a compaction has removed some, and nobody may refer to these again
 
 
 async def notice_deletion(store: Store, session: str, seen: Seen) -> None:
@@ -542,13 +559,18 @@ async def notice_deletion(store: Store, session: str, seen: Seen) -> None:
             seen[session] = head
 
 
-async def consistent(store: Store, session: str, read: Callable[[Ledger], Awaitable[T]]) -> T:
+async def consistent(
+    store: Store, session: str, read: Callable[[Ledger], Awaitable[T]], *, seen: Seen | None = None
+) -> T:
     """Read the head of a session, then return what ``read`` finds, as :meth:`Ledger.steady` does.
+
+    With ``seen``, the history must be the one that the worker has seen: something is about to be made of it.
 
     Raises:
         SessionDeleted: the session is deleted, or was deleted meanwhile.
+        HistoryLost: the store has lost a part of the history in ``seen``.
     """
-    ledger = Ledger(store, session)
+    ledger = Ledger(store, session, seen=seen)
     await ledger.refresh()
     return await ledger.steady(lambda: read(ledger))
 

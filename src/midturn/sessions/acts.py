@@ -66,6 +66,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         Raises:
             Conflict: there is already a session with that id.
             NotFound: this session has no such checkpoint.
+            HistoryLost: the store has lost turns of this session that this worker has seen.
         """
         other, who, reason = self._other(check_id(session), labels), check_by(by), check_why(why)
         if at is not None:
@@ -74,7 +75,8 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         async def read(ledger: Ledger) -> Stored:
             return await read_checkpoint(ledger, ledger.progress.checkpoint if at is None else at)
 
-        await other._begin_with(await consistent(self._ledger.store, self.id, read), who, reason)  # noqa: SLF001 - one class
+        origin = await consistent(self._ledger.store, self.id, read, seen=self._seen)
+        await other._begin_with(origin, who, reason)  # noqa: SLF001 - one class
         return other
 
     async def _begin_with(self, origin: Stored, by: str, why: str) -> None:

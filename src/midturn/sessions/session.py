@@ -461,7 +461,9 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
 
     async def _was_an_answer(self, known: KeyRow) -> bool:
         """Return whether a key delivered the answer to a question, and not the task of its turn."""
-        return (await self._ledger.demand(Kind.TURN, TurnRow, known.turn)).key != known.key
+        async with self._ledger.reading():
+            turn = await self._ledger.demand(Kind.TURN, TurnRow, known.turn)
+        return turn.key != known.key
 
     async def _turn_of(self, key: str | None, digest: str) -> tuple[int, KeyRow | None]:
         """Return the number for the next record of a key, and the latest record of that key if there is one.

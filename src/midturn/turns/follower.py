@@ -240,7 +240,9 @@ class Follower(Generic[EventT_co, ResultT_co]):
 
     async def _all(self, first: int, after: int) -> Recorded:
         ledger = self._watch.ledger
-        return await recorded.read(ledger, first, after, await read_bodies(ledger, ledger.progress.bodies))
+        turn = await ledger.demand(Kind.TURN, TurnRow, self._turn)
+        bodies = await read_bodies(ledger, ledger.progress.bodies)
+        return await recorded.read(ledger, first, after, bodies, born=turn.at)
 
     async def _rows(self, first: int, after: int) -> list[tuple[Any, dict[str, Any]]]:
         ledger = self._watch.ledger

@@ -61,7 +61,7 @@ async def read_open_turn(ledger: Ledger) -> OpenTurn:
     progress = ledger.progress
     row = await ledger.demand(Kind.TURN, TurnRow, progress.turn)
     bodies = await read_bodies(ledger, progress.bodies)
-    calls = await recorded.read(ledger, progress.journal, progress.calls, bodies)
+    calls = await recorded.read(ledger, progress.journal, progress.calls, bodies, born=row.at)
     built = None if row.fingerprint is None else bodies.message(row.fingerprint, "fingerprint")
     return OpenTurn(
         given=input_of(ledger.session, progress.turn, row, bodies),

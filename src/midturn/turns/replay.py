@@ -64,7 +64,7 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
         raise NotFound(f'{name} has no recorded calls; it ran with durability="turn"', session=ledger.session)
     first, after = row.calls
     await check_kept(ledger, first, after, f"the calls of {name} were removed")
-    known = await recorded.read(ledger, first, after, bodies)
+    known = await recorded.read(ledger, first, after, bodies, born=task.at)
     live = await built_before(ledger, row.parent, blueprint, framework)
     halt: Stop = asyncio.get_running_loop().create_future()
     calls, outcome, differences = RecordedCalls(known, halt), Outcome(messages=[]), list[str]()

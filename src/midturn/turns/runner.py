@@ -179,7 +179,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         if calls:
             return await read_open_turn(self._ledger)
         delivery = Delivery(key=key, born=row.at)
-        recorded = Recorded(turn=name_of(self._ledger))
+        recorded = Recorded(turn=name_of(self._ledger), born=row.at)
         given = replace(given, turn=name_of_turn(self._ledger.session, turn, row.at))
         return OpenTurn(given=given, delivery=delivery, version=row.version, notes=row.notes, recorded=recorded)
 
@@ -190,7 +190,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         ``earlier`` is the record of an earlier turn with the key of the next one, which knows what that turn did.
         """
         progress = self._ledger.progress
-        left = await read_open_turn(self._ledger)
+        async with self._ledger.reading():
+            left, kept = await read_open_turn(self._ledger), await keep_calls(self._ledger)
         known = () if earlier is None else (f"turn {earlier.turn} ",)
         notes = [note for note in left.notes if not note.startswith((*known, f"key {left.delivery.key!r} "))]
         if acted := left.recorded.acted():
@@ -200,7 +201,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             )
         if len(notes) > MOST_NOTES:
             notes = [EARLIER_TURNS, *notes[-MOST_NOTES:]]
-        return await keep_calls(self._ledger), notes
+        return kept, notes
 
     async def reopen(self, *, own: bool, decided: Decided | None = None, may_diverge_by: str | None = None) -> OpenTurn:
         """Take the lease to run the open turn again, and record what was ``decided``. Return the turn to perform.

@@ -1,12 +1,15 @@
 """The files of an open database, which have to stay in their places and keep what was written to them.
 
 A process that has a file open can write to it after it was removed, moved or replaced. Nobody finds those writes again.
-SQLite does not notice that, so the store looks for the files before and after each change.
+And another program can overwrite the database in its place, while SQLite still remembers pages of before. SQLite
+notices neither, so the store looks for the files before and after each change.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import finalize
@@ -15,11 +18,15 @@ from midturn.errors import OutcomeUnknown, StoreUnavailable
 from midturn.stores.sqlite.errors import lost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from midturn.errors import MidturnError
 
 LOG_HEADER, FRAME_HEADER = 32, 24
 """Bytes before the first page in the log, and before each page."""
-
+LOG_NAME, WRITTEN, BEGUN = slice(32, 40), slice(96, 100), slice(128, 132)
+"""Places in the index: two numbers that change when the log begins anew, and how much of the log was written into the
+database, and was to be written. They are part of SQLite's file format."""
 
 SETTLED = 2.0
 """Seconds after a change in a folder in which another change may get the same time, where times are coarse."""
@@ -43,10 +50,38 @@ class OpenFiles:
         finalize(self, os.close, self.log)
         self.sizes = path.stat().st_size, self.log_size()
         """The sizes of the database and the log when this process last knew that they were whole."""
+        self.overwritten = False
+        """True once something other than SQLite has changed the database."""
+        self._descriptor: int | None = None
+        self.read_index: Callable[[], bytes] = bytes
+        """Reads the beginning of the index. It is no method, because each change of the store needs it."""
+        self._look()
 
     def log_size(self) -> int:
         """Return the size of the log."""
         return os.lseek(self.log, 0, os.SEEK_END)
+
+    def check_written(self, found: os.stat_result, session: str | None) -> None:
+        """Check that SQLite has changed the database, whose status is now ``found``.
+
+        SQLite changes it only to write the log into it, and notes in the index that it begins and ends that.
+
+        Raises:
+            HistoryLost: something else has changed the database. What SQLite remembers of it is no longer true.
+        """
+        last, now = _progress(self.index), _progress(self.read_index())
+        is_ours = self._descriptor is not None and _place(self._descriptor) == self.places[2]
+        self.overwritten |= is_ours and now is not None and now == last
+        if self.overwritten:
+            raise lost(self.names[0], "truncated" if found.st_size < self.sizes[0] else "overwritten", session)
+        self._look()
+
+    def _look(self) -> None:
+        if self._descriptor is None or _place(self._descriptor) != self.places[2]:
+            self._descriptor = _descriptor(self.places[2])
+        self.read_index = bytes if self._descriptor is None else partial(os.pread, self._descriptor, BEGUN.stop, 0)
+        self.index = self.read_index()  # before the time: what SQLite writes after this is then known as its own
+        self.time = Path(self.names[0]).stat().st_mtime_ns
 
     def missing(self, session: str | None, *, writing: bool) -> MidturnError:
         """Return the error for the first file that is not in its place.
@@ -80,9 +115,28 @@ class OpenFiles:
         self.sizes = database, log
 
 
-def _place(name: str) -> tuple[int, int] | None:
+def _place(name: str | int) -> tuple[int, int] | None:
     try:
-        found = Path(name).stat()
+        found = os.stat(name)  # noqa: PTH116 - a Path is no descriptor
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _progress(index: bytes) -> bytes | None:
+    """Return how far SQLite has written the log into the database; ``None`` if it is at it, or that is unknown."""
+    done = index[WRITTEN]
+    return index[LOG_NAME] + done if done and index[BEGUN] == done else None
+
+
+def _descriptor(place: tuple[int, int] | None) -> int | None:
+    """Return SQLite's own descriptor of a file; ``None`` if the system does not list descriptors.
+
+    Another one would release SQLite's locks when it is closed.
+    """
+    with suppress(OSError):
+        for name in os.listdir("/dev/fd"):  # noqa: PTH208 - only names
+            with suppress(OSError):  # the descriptor of the list itself
+                if _place(int(name)) == place:
+                    return int(name)
+    return None

@@ -460,16 +460,25 @@ class SqliteStore:
             self._db.execute("PRAGMA incremental_vacuum(1)").fetchall()  # without the 1, Python 3.11 does one page only
 
     def _check_files(self, session: str | None, *, changing: bool = False) -> None:
-        """Check that the files are in their places. Before a change, check also that they are whole."""
+        """Check that the files are in their places and changed only by SQLite; before a change, that they are whole."""
         files = self._files
         if files is None:
             return
         if not self._are_in_place(files):
             raise files.missing(session, writing=self._job.writing)
+        try:
+            index = files.read_index()
+        except OSError:  # somebody has closed the descriptor, which was not SQLite's
+            index = b""
+        database = os.stat(files.names[0])  # noqa: PTH116 - Path.stat() takes half as long again
+        if database.st_mtime_ns == files.time and not files.overwritten:
+            files.index = index
+        else:
+            files.check_written(database, session)
         if self._job.writing:
             files.sizes = files.sizes[0], os.lseek(files.log, 0, os.SEEK_END)
         elif changing:
-            size = os.stat(files.names[0]).st_size  # noqa: PTH116 - Path.stat() takes half as long again
+            size = database.st_size
             if size < files.sizes[0] or os.lseek(files.log, 0, os.SEEK_END) < files.sizes[1]:
                 self._check_whole(files, session, empty=not size)
             files.sizes = size, files.sizes[1]
