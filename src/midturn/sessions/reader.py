@@ -117,13 +117,16 @@ class Readers(Generic[EventT_co, ResultT_co]):
         self._another: Any = None
         """An agent or team that was built for the types of its messages."""
 
-    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[Turn, None]:
+    async def history(
+        self, *, last: int | None = None, origins: bool = False, before: int | None = None
+    ) -> AsyncGenerator[Turn, None]:
         """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
 
         With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
-        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart. ``before`` leaves out the turn
+        with this number and those after it: with ``last``, this reads a long history page by page from its end.
         """
-        async with aclosing(self._reader.history(last=last, origins=origins)) as turns:
+        async with aclosing(self._reader.history(last=last, origins=origins, before=before)) as turns:
             async for stored in turns:
                 yield await self._shown(stored)
 
