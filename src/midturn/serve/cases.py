@@ -129,8 +129,11 @@ class Cases:
 
     async def reader(self, session: str) -> SessionReader:
         """Return a reader of a session. It raises what :meth:`info` raises."""
-        await self.info(session)
-        return SessionReader(self._store.store, session)
+        return (await self.look(session))[1]
+
+    async def look(self, session: str) -> tuple[SessionInfo, SessionReader]:
+        """Return the facts of a session, and a reader of it. It raises what :meth:`info` raises."""
+        return await self.info(session), SessionReader(self._store.store, session)
 
     async def case(self, session: str, action: Action) -> Case:
         """Return an existing session to act on, with its agents if this server runs its blueprint.
@@ -172,12 +175,22 @@ class Cases:
             )
         return self._service.case(session, named)
 
+    def runs(self, info: SessionInfo) -> bool:
+        """Return whether this server runs the turns of a session."""
+        return info.blueprint in self.blueprints
+
     async def sessions(self, listing: Listing) -> AsyncGenerator[SessionInfo, None]:
         """Yield the sessions of a list that the principal may read."""
-        async with aclosing(self._filtered(listing).read(self._store.store)) as infos:
+        left, filtered = listing.limit, self._filtered(listing)
+        if self._service.authorize is not None:  # which of them it allows is known one by one
+            filtered = replace(filtered, limit=None)
+        async with aclosing(filtered.read(self._store.store)) as infos:
             async for info in infos:
                 if await self.sees(info):
                     yield info
+                    left = None if left is None else left - 1
+                if left == 0:
+                    return
 
     async def counts(self) -> dict[SessionStatus, int]:
         """Return the number of sessions with each status, of those that the principal may read."""
@@ -192,14 +205,18 @@ class Cases:
 
     async def waiting(self, listing: Listing) -> AsyncGenerator[tuple[SessionInfo, StoredTurn], None]:
         """Yield the sessions of a list whose open turn asks people something, with that turn and its questions."""
-        async with aclosing(self.sessions(replace(listing, status=frozenset({"waiting"})))) as infos:
+        left, waiting = listing.limit, replace(listing, status=frozenset({"waiting"}), limit=None)
+        async with aclosing(self.sessions(waiting)) as infos:
             async for info in infos:
+                if left == 0:
+                    return
                 try:
                     turn = None if info.problem else await SessionReader(self._store.store, info.id).open_turn()
                 except (NotFound, SessionDeleted):
                     continue
                 if turn is not None and turn.questions:
                     yield info, turn
+                    left = None if left is None else left - 1
 
     async def lineage(self, session: str) -> Lineage:
         """Return the lineage of a session: the part of it that the principal may see. It raises as :meth:`info`."""

@@ -63,13 +63,20 @@ class Problem(HTTPException):
         self.title = title
 
 
+def status_of(error: MidturnError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, Conflict) and error.key is not None:
+        return 422  # the draft on Idempotency-Key wants that
+    return next((status for known, status in STATUS.items() if isinstance(error, known)), 500)
+
+
 def problem_of(error: Exception) -> dict[str, Any]:
     """Return an error as an object of problem+json."""
     match error:
         case MidturnError():
             found = error_json(error)
             kind, detail = found.pop("type"), found.pop("message")
-            status = next((code for known, code in STATUS.items() if isinstance(error, known)), 500)
+            status = status_of(error)
         case HTTPException():
             status, detail, found = error.status_code, error.detail, {}
             kind = error.title if isinstance(error, Problem) else HTTPStatus(status).phrase.replace(" ", "")
