@@ -165,7 +165,7 @@ class Gate:
         host = request.headers.get("host", "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if not ({"*", host, name} & self._hosts):
-            raise Problem(421, "UnknownHost", f"this server has no host {name!r}; pass hosts=[...] or --host")
+            raise Problem(421, "UnknownHost", f"this server has no host {name!r}; pass hosts=[...] or --host-name")
 
 
 def _taken_token(scope: Scope) -> str | None:

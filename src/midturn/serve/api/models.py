@@ -65,10 +65,7 @@ Id = Annotated[str, Path(description="The id of a session, as one segment: `a/b`
 Turn = Annotated[int, Path(description="The number of a turn.", examples=[1])]
 Why = Annotated[str | None, Field(default=None, max_length=2000, description="The reason; the history keeps it.")]
 Labels = Annotated[dict[str, str], Field(default_factory=dict, examples=[{"team": "claims"}])]
-Diverging = Annotated[
-    Literal["raise", "continue"],
-    Field(default="raise", description='"continue" goes on although the recorded calls do not fit the code.'),
-]
+DIVERGED = '"continue" goes on although the recorded calls do not fit the code.'
 
 
 class Body(BaseModel):
@@ -99,13 +96,13 @@ class Answer(Body):
     answer: str = Field(examples=["approve", "deny: too expensive", "done: it was sent"])
     question: str | None = Field(default=None, description="The id of the question; needed if several are open.")
     arguments: dict[str, Any] | None = Field(default=None, description='Other arguments, with "approve".')
-    diverged: Diverging
+    diverged: Literal["raise", "continue"] = Field(default="raise", description=DIVERGED)
 
 
 class Resume(Body):
     """How to continue."""
 
-    diverged: Diverging
+    diverged: Literal["raise", "continue"] = Field(default="raise", description=DIVERGED)
 
 
 class NewFork(Body):

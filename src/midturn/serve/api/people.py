@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from midturn.history.json_view import audit_json, questions_json, time_json
+from midturn.history.json_view import AuditJson, audit_json, questions_json, time_json
 from midturn.history.listing import Listing
 from midturn.serve.api.models import QUESTION_EXAMPLE, UNCHANGED, Inbox, Trail, ok
 from midturn.serve.api.sessions import After, Label, Limit, Prefix, Since, labels_of
@@ -16,7 +16,7 @@ from midturn.serve.requests import Mine
 
 router = APIRouter(tags=["people"])
 
-_ASKING = {
+_ASKING: dict[str, Any] = {
     "session": "case-42",
     "turn": 1,
     "questions": [QUESTION_EXAMPLE],
@@ -68,7 +68,7 @@ async def get_audit(
     if_none_match: IfNoneMatch = "",
 ) -> Response:
     """List who did what: the session that changed last comes first, and the acts on one session in their order."""
-    acts = []
+    acts: list[AuditJson] = []
     async for entry in cases.audit(session, listing=Listing.of(labels=labels_of(label), since=since), by=by):
         acts.append(audit_json(entry))
         if len(acts) == limit:
