@@ -145,7 +145,8 @@ async def resume(
     session: Id, cases: Mine, wanted: Wants, how: Annotated[Resume, Body(default_factory=Resume)]
 ) -> Response:
     """Continue an interrupted turn, or try a failed or cancelled one again. `turn` is null if no turn is open."""
-    await cases.info(session)  # else it would be created
+    if (await cases.info(session, "run")).status == "idle":
+        return reply({"session": session, "turn": None})
     case = await cases.runnable(session)
     run = await case.start_resume(diverged=how.diverged, by=cases.principal.name)
     if run is None:
