@@ -212,19 +212,20 @@ async def test_streams_are_counted_and_too_many_are_refused(address, clerks, mon
     async with httpx.AsyncClient(base_url=f"{address}/api", headers=BEARER, trust_env=False) as client:
         body = {"task": "wait", "blueprint": "support"}
         await client.post("/sessions/a/turns", json=body, headers={"Prefer": "respond-async"})
-        opened = [
-            await client.send(client.build_request("GET", "/sessions/a/turns/1/events"), stream=True) for _ in range(3)
-        ]
-        refused = await client.get("/sessions/a/turns/1/events")
+
+        def follow():
+            return client.send(client.build_request("GET", "/sessions/a/turns/1/events"), stream=True)
+
+        opened = [await follow() for _ in range(3)]
+        refused = await follow()
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        await opened[0].aclose()
-        while (
-            again := await client.send(client.build_request("GET", "/sessions/a/turns/1/events"), stream=True)
-        ).is_error:
+        await refused.aclose()
+        await opened.pop().aclose()
+        while (again := await follow()).is_error:
             await again.aclose()
         clerks.GO.set()
         assert '"status": "done"' in (await again.aread()).decode()
-        for each in opened[1:]:
+        for each in opened:
             await each.aclose()
 
 

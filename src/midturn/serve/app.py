@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import InvalidArgument, MissingExtra
@@ -19,6 +20,7 @@ import midturn
 from midturn.errors import MidturnError
 from midturn.serve import api, web
 from midturn.serve.cases import Forbidden, Service, TooManyStreams
+from midturn.serve.document import document, name_of
 from midturn.serve.gate import LOOPBACK, MAX_BODY, Gate, TokenLogin
 from midturn.serve.health import health
 from midturn.serve.principals import Principal
@@ -82,7 +84,9 @@ def asgi(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        generate_unique_id_function=name_of,
     )
+    app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # as FastAPI's documentation does it
     for kind in (MidturnError, HTTPException, Forbidden, TooManyStreams, Exception):
         app.add_exception_handler(kind, problem)
     app.add_exception_handler(RequestValidationError, invalid)

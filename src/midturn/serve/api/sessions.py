@@ -43,7 +43,7 @@ PAGE, MOST = 50, 200
 """Number of sessions in a page: by default, and at most."""
 
 Label = Annotated[
-    list[str], Query(description="Only sessions with this label: `NAME=VALUE`.", examples=["team=claims"])
+    list[str], Query(description="Only sessions with this label: `NAME=VALUE`.", examples=[["team=claims"]])
 ]
 Prefix = Annotated[str, Query(description="Only sessions whose id begins with this.")]
 Since = Annotated[AwareDatetime | None, Query(description="Only what has changed since this time.")]

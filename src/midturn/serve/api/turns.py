@@ -140,7 +140,11 @@ async def say(session: Id, said: Words, cases: Mine, wanted: Wants, key: Key) ->
     return await _outcome(cases, run, wanted, repeated=repeated)
 
 
-@router.post(f"/sessions/{SESSION}/resume", response_model=None, responses=RUN)
+@router.post(
+    f"/sessions/{SESSION}/resume",
+    response_model=None,
+    responses={**RUN, 200: {**RUN[200], "model": WholeTurnJson | OfTurn}},
+)
 async def resume(
     session: Id, cases: Mine, wanted: Wants, how: Annotated[Resume, Body(default_factory=Resume)]
 ) -> Response:
