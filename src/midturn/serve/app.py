@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
 import midturn
 from midturn.errors import MidturnError
 from midturn.serve import api, web
+from midturn.serve.api.models import EXAMPLES
 from midturn.serve.cases import Forbidden, Service, TooManyStreams
 from midturn.serve.document import document, name_of
 from midturn.serve.gate import LOOPBACK, MAX_BODY, Gate, TokenLogin
@@ -86,7 +87,7 @@ def asgi(
         openapi_url="/api/openapi.json",
         generate_unique_id_function=name_of,
     )
-    app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    app.openapi = cache(partial(document, app, EXAMPLES))  # type: ignore[method-assign]  # as FastAPI's documentation does it
     for kind in (MidturnError, HTTPException, Forbidden, TooManyStreams, Exception):
         app.add_exception_handler(kind, problem)
     app.add_exception_handler(RequestValidationError, invalid)

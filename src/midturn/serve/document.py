@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi.openapi.utils import get_openapi
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fastapi import FastAPI
     from fastapi.routing import APIRoute
 
@@ -61,8 +63,8 @@ def name_of(route: APIRoute) -> str:
     return route.name
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document."""
+def document(app: FastAPI, examples: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI document, with ``examples`` by the name of their schema."""
     found = get_openapi(
         title=app.title, version=app.version, openapi_version=app.openapi_version, description=ABOUT, routes=app.routes
     )
@@ -78,6 +80,8 @@ def document(app: FastAPI) -> dict[str, Any]:
                 content = answer.get("content", {})
                 if len(content) > 1 and content.get("application/json") == {"schema": {}}:
                     del content["application/json"]  # the route answers with a stream only
+    for name, example in examples.items():
+        components["schemas"][name]["examples"] = [example]
     for unused in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(unused, None)
     return found

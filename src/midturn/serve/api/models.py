@@ -59,7 +59,13 @@ TURN_EXAMPLE = {
     "started": "2026-03-02T09:30:00.000+00:00",
     "ended": None,
 }
-WHOLE_TURN_EXAMPLE = {**TURN_EXAMPLE, "calls": [], "questions": [QUESTION_EXAMPLE]}
+_ASKING: dict[str, Any] = {
+    "session": "case-42",
+    "turn": 1,
+    "questions": [QUESTION_EXAMPLE],
+    "labels": {},
+    "updated": "2026-03-02T09:30:04.000+00:00",
+}
 
 Id = Annotated[str, Path(description="The id of a session, as one segment: `a/b` is `a%2Fb`.", examples=["case-42"])]
 Turn = Annotated[int, Path(description="The number of a turn.", examples=[1])]
@@ -204,10 +210,24 @@ class CheckpointState(BaseModel):
     beside: dict[str, Any]
 
 
-def ok(model: Any, example: Any = None, about: str = "", *, status: int = 200) -> dict[int | str, dict[str, Any]]:
+def ok(model: Any, about: str = "", *, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """Return what the OpenAPI document says about an answer."""
-    content = {} if example is None else {"content": {"application/json": {"example": example}}}
-    return {status: {"model": model, "description": about or "Done.", **content}}
+    return {status: {"model": model, "description": about or "Done."}}
 
 
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing has changed since `If-None-Match`."}}
+
+EXAMPLES: dict[str, Any] = {
+    "SessionJson": SESSION_EXAMPLE,
+    "QuestionJson": QUESTION_EXAMPLE,
+    "TurnJson": TURN_EXAMPLE,
+    "WholeTurnJson": {**TURN_EXAMPLE, "calls": [], "questions": [QUESTION_EXAMPLE]},
+    "SessionPage": {"sessions": [SESSION_EXAMPLE], "next": None},
+    "TurnPage": {"session": "case-42", "turns": [TURN_EXAMPLE], "before": None},
+    "Open": {"session": "case-42", "turn": 1, "questions": [QUESTION_EXAMPLE]},
+    "Inbox": {"waiting": [_ASKING], "next": None},
+    "Started": {"session": "case-42", "turn": 1, "status": "running"},
+    "OfTurn": {"session": "case-42", "turn": None},
+    "Cancelled": {"session": "case-42", "turn": 1, "cancelled": True},
+}
+"""Examples by the name of their schema. FastAPI would leave out what is null in them."""

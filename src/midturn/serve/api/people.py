@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from midturn.history.json_view import AuditJson, audit_json, questions_json, time_json
 from midturn.history.listing import Listing
-from midturn.serve.api.models import QUESTION_EXAMPLE, UNCHANGED, Inbox, Trail, ok
+from midturn.serve.api.models import UNCHANGED, Inbox, Trail, ok
 from midturn.serve.api.sessions import After, Label, Limit, Prefix, Since, labels_of
 from midturn.serve.replies import IfNoneMatch, reply
 from midturn.serve.requests import Mine
 
 router = APIRouter(tags=["people"])
 
-_ASKING: dict[str, Any] = {
-    "session": "case-42",
-    "turn": 1,
-    "questions": [QUESTION_EXAMPLE],
-    "labels": {},
-    "updated": "2026-03-02T09:30:04.000+00:00",
-}
 
-
-@router.get(
-    "/questions", response_model=None, responses={**ok(Inbox, {"waiting": [_ASKING], "next": None}), **UNCHANGED}
-)
+@router.get("/questions", response_model=None, responses={**ok(Inbox), **UNCHANGED})
 async def list_questions(
     cases: Mine,
     *,

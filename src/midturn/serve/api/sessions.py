@@ -21,7 +21,6 @@ from midturn.history.json_view import (
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus
 from midturn.serve.api.models import (
-    SESSION_EXAMPLE,
     UNCHANGED,
     Change,
     CheckpointState,
@@ -94,20 +93,20 @@ async def list_sessions(
     return reply(page, if_none_match=if_none_match)
 
 
-@router.get("/counts", response_model=None, responses={**ok(dict[SessionStatus, int], {"idle": 3}), **UNCHANGED})
+@router.get("/counts", response_model=None, responses={**ok(dict[SessionStatus, int]), **UNCHANGED})
 async def count_sessions(cases: Mine, if_none_match: IfNoneMatch = "") -> Response:
     """Return the number of sessions with each status."""
     return reply(await cases.counts(), if_none_match=if_none_match)
 
 
-@router.get(f"/sessions/{SESSION}", response_model=None, responses={**ok(SessionJson, SESSION_EXAMPLE), **UNCHANGED})
+@router.get(f"/sessions/{SESSION}", response_model=None, responses={**ok(SessionJson), **UNCHANGED})
 async def get_session(session: Id, cases: Mine, if_none_match: IfNoneMatch = "") -> Response:
     """Return the status and the facts of a session."""
     info = await cases.info(session)
     return reply(session_json(info), tag=tag_of(info), if_none_match=if_none_match)
 
 
-@router.patch(f"/sessions/{SESSION}", response_model=None, responses=ok(SessionJson, SESSION_EXAMPLE))
+@router.patch(f"/sessions/{SESSION}", response_model=None, responses=ok(SessionJson))
 async def label_session(session: Id, change: Change, cases: Mine, if_match: IfMatch = "") -> Response:
     """Set and remove labels of a session. Other labels stay."""
     check_seen(await cases.info(session), if_match)
@@ -137,7 +136,7 @@ async def fork_session(session: Id, new: NewFork, cases: Mine, root: Root) -> Re
     return reply(session_json(info), 201, tag=tag_of(info), headers=where)
 
 
-@router.post(f"/sessions/{SESSION}/rewind", response_model=None, responses=ok(SessionJson, SESSION_EXAMPLE))
+@router.post(f"/sessions/{SESSION}/rewind", response_model=None, responses=ok(SessionJson))
 async def rewind_session(session: Id, to: Rewind, cases: Mine, if_match: IfMatch = "") -> Response:
     """Go back to an older checkpoint: a new one gets its state. Nothing is removed from the history."""
     case = await cases.case(session, "rewind")

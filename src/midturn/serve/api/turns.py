@@ -18,10 +18,7 @@ from midturn.history.json_view import (
     whole_turn_json,
 )
 from midturn.serve.api.models import (
-    QUESTION_EXAMPLE,
-    TURN_EXAMPLE,
     UNCHANGED,
-    WHOLE_TURN_EXAMPLE,
     Answer,
     Cancelled,
     Id,
@@ -61,16 +58,16 @@ RUN: dict[int | str, dict[str, Any]] = {
     200: {
         "model": WholeTurnJson,
         "description": "The turn has a result, or waits for people. Or a stream of its events.",
-        "content": {"application/json": {"example": WHOLE_TURN_EXAMPLE}, "text/event-stream": _STREAM},
+        "content": {"text/event-stream": _STREAM},
     },
-    **ok(Started, {"session": "case-42", "turn": 1, "status": "running"}, "The turn runs.", status=202),
+    **ok(Started, "The turn runs.", status=202),
 }
 
 
 @router.get(
     f"/sessions/{SESSION}/turns",
     response_model=None,
-    responses={**ok(TurnPage, {"session": "case-42", "turns": [TURN_EXAMPLE], "before": None}), **UNCHANGED},
+    responses={**ok(TurnPage), **UNCHANGED},
 )
 async def list_turns(
     session: Id,
@@ -93,7 +90,7 @@ async def list_turns(
 @router.get(
     f"/sessions/{SESSION}/turns/{{turn}}",
     response_model=None,
-    responses={**ok(WholeTurnJson, WHOLE_TURN_EXAMPLE), **UNCHANGED},
+    responses={**ok(WholeTurnJson), **UNCHANGED},
 )
 async def get_turn(session: Id, turn: Turn, cases: Mine, if_none_match: IfNoneMatch = "") -> Response:
     """Return one turn with its calls, and its questions if it waits."""
@@ -106,7 +103,7 @@ async def get_turn(session: Id, turn: Turn, cases: Mine, if_none_match: IfNoneMa
 @router.get(
     f"/sessions/{SESSION}/questions",
     response_model=None,
-    responses={**ok(Open, {"session": "case-42", "turn": 1, "questions": [QUESTION_EXAMPLE]}), **UNCHANGED},
+    responses={**ok(Open), **UNCHANGED},
 )
 async def get_questions(session: Id, cases: Mine, if_none_match: IfNoneMatch = "") -> Response:
     """Return the open questions of a session."""
