@@ -1,7 +1,7 @@
 """The agents that the tests of serving run, by what the user says; as a module, the app of `midturn serve`.
 
-`pay` calls a tool that needs approval, `fail` raises, `wait` waits until somebody sets `GO` or makes the file `go`, and
-`story` is streamed word by word.
+`pay` calls a tool that needs approval, `fail` raises, `wait` waits until somebody sets `GO` or makes the file `go`,
+`hang` waits for ever, and `story` is streamed word by word.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ async def reply(messages):
         case "wait":
             while not (GO.is_set() or Path("go").exists()):  # noqa: ASYNC240, ASYNC110 - a file is how processes speak
                 await asyncio.sleep(0.01)
+        case "hang":
+            await asyncio.Event().wait()
         case "story":
             return " ".join(f"word{number}" for number in range(WORDS))
     return f"Noted: {said}"
@@ -46,6 +48,11 @@ def build():
     return AssistantAgent(
         "clerk", ScriptedModel(reply), tools=[pay], model_client_stream=True, reflect_on_tool_use=True
     )
+
+
+def build_teller():
+    """Build an agent who takes his time for a story."""
+    return AssistantAgent("teller", ScriptedModel(reply, delay=1.5), model_client_stream=True)
 
 
 def build_desk():

@@ -40,6 +40,8 @@ HEALTH = ("/healthz", "/readyz")
 """Paths for programs that watch the server: by its address, and without saying who they are."""
 OPEN = "/static/"
 """The beginning of paths for which nobody has to say who they are."""
+MAX_HEAD = 32 * 1024
+"""Largest number of bytes in the headers of a request."""
 MAX_BODY = 2**20
 """Largest number of bytes in the body of a request, unless the app was made with another ``max_body``."""
 BODY_TIME = 60.0
@@ -138,6 +140,8 @@ class Gate:
         if path in HEALTH:
             return None
         self._check_host(request)
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEAD:
+            raise Problem(431, "TooLarge", f"the headers of a request have at most {MAX_HEAD} bytes")
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._max_body:
             raise _too_large(self._max_body)

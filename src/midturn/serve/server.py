@@ -14,6 +14,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from midturn.serve.gate import MAX_HEAD
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
 HEADER_TIME = 10.0
 """Seconds in which a client has to send the head of a request, once it has a connection or has begun the request."""
-HEADER_SIZE = 32 * 1024
-"""Largest number of bytes in the head of a request."""
 KEEP_ALIVE = 30
 """Seconds for which a connection without a request stays open."""
 CONNECTIONS = 2000
@@ -110,6 +110,6 @@ async def serve(gate: Gate, store: OpenStore, listening: socket.socket, *, drain
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(drain) + SLACK,
-        h11_max_incomplete_event_size=HEADER_SIZE,
+        h11_max_incomplete_event_size=MAX_HEAD,
     )
     await Server(config, gate, store).serve(sockets=[listening])
