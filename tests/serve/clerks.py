@@ -62,3 +62,10 @@ def build_desk():
 
 support = midturn.Blueprint("support", build)
 desk = midturn.Blueprint("desk", build_desk)
+
+
+def build_slow():
+    return AssistantAgent("clerk", ScriptedModel(reply, delay=0.2))
+
+
+slow = midturn.Blueprint("slow", build_slow)
