@@ -62,7 +62,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What to serve, and how."""
+    """The options of a server."""
 
     url: str = field(repr=False)
     host: str = LOCAL[0]

@@ -53,7 +53,7 @@ class ForkJson(TypedDict):
 
 
 class DeletionJson(TypedDict):
-    """Who deleted a session, when and why."""
+    """The deletion of a session."""
 
     by: str | None
     why: str | None
@@ -259,7 +259,7 @@ class DiffJson(TypedDict):
 
 
 class ReplayJson(TypedDict):
-    """What became of running a turn again."""
+    """The outcome of running a turn again."""
 
     session: str
     turn: int

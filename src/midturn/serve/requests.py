@@ -34,7 +34,7 @@ Root = Annotated[str, Depends(_root)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """How a client wants the outcome of a turn."""
+    """The wishes of a client about the outcome of a turn."""
 
     stream: bool
     """As a stream of events."""

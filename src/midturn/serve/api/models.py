@@ -71,7 +71,7 @@ Id = Annotated[str, Path(description="The id of a session, as one segment: `a/b`
 Turn = Annotated[int, Path(description="The number of a turn.", examples=[1])]
 Why = Annotated[str | None, Field(default=None, max_length=2000, description="The reason; the history keeps it.")]
 Labels = Annotated[dict[str, str], Field(default_factory=dict, examples=[{"team": "claims"}])]
-DIVERGED = '"continue" goes on although the recorded calls do not fit the code.'
+DIVERGED = '"continue" ignores that the recorded calls do not fit the code.'
 
 
 class Body(BaseModel):
@@ -89,7 +89,7 @@ class NewTurn(Body):
 
 
 class Words(Body):
-    """What a user said: the answer to a question, or a task."""
+    """The words of a user: the answer to a question, or a task."""
 
     text: str = Field(examples=["Yes, please."])
     blueprint: str | None = None
@@ -106,7 +106,7 @@ class Answer(Body):
 
 
 class Resume(Body):
-    """How to continue."""
+    """The way to continue a turn."""
 
     diverged: Literal["raise", "continue"] = Field(default="raise", description=DIVERGED)
 
@@ -172,7 +172,7 @@ class Inbox(BaseModel):
 
 
 class Trail(BaseModel):
-    """What people did."""
+    """The acts of people."""
 
     acts: list[AuditJson]
 
@@ -193,7 +193,7 @@ class Started(BaseModel):
 
 
 class Cancelled(BaseModel):
-    """Whether a turn that ran was cancelled."""
+    """The outcome of cancelling a turn."""
 
     session: str
     turn: int
