@@ -1,9 +1,9 @@
 """The API: what each route answers, and what clients rely on: keys, ETags, waiting, streams."""
 
 import asyncio
-import json
 
 import pytest
+from http_clients import TOKEN, client_of, events
 
 import midturn
 
@@ -11,16 +11,6 @@ import midturn
 async def run(api, session, task, **headers):
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     return await api.post(f"/sessions/{session}/turns", json={"task": task, "blueprint": "support"}, headers=headers)
-
-
-def events(text):
-    """The events of a stream: the id, the kind and the data of each."""
-    found = []
-    for block in text.strip().split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
-        if fields:
-            found.append((fields.get("id"), fields["event"], json.loads(fields["data"])))
-    return found
 
 
 async def test_a_turn_runs_and_is_read_back(api):
@@ -322,8 +312,6 @@ async def test_a_deleted_session_keeps_who_deleted_it(api):
 
 
 async def test_an_answer_for_a_session_of_another_worker_is_recorded(store, clerks):
-    from conftest import TOKEN, client_of
-
     await store.session("case", clerks.support).run("pay")
     async with client_of(midturn.asgi(store, [], token=TOKEN), base="http://localhost/api") as api:
         answer = await api.post("/sessions/case/answer", json={"answer": "approve"})
@@ -353,8 +341,6 @@ async def test_an_answer_for_a_session_of_another_worker_is_recorded(store, cler
     ],
 )
 async def test_every_error_is_a_problem(app, method, path, status):
-    from conftest import client_of
-
     async with client_of(app) as client:
         answer = await client.request(method, path)
     assert answer.status_code == status
@@ -373,8 +359,6 @@ async def test_an_unknown_key_in_a_body_is_named(api):
 
 
 async def test_health_needs_no_login_and_readiness_asks_the_store(app, store, monkeypatch):
-    from conftest import client_of
-
     async with client_of(app, {}, "http://10.1.2.3:8000") as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).status_code == 200
@@ -391,8 +375,6 @@ async def test_health_needs_no_login_and_readiness_asks_the_store(app, store, mo
 
 async def test_an_app_that_is_mounted_names_its_own_addresses(store, clerks):
     from fastapi import FastAPI
-
-    from conftest import TOKEN, client_of
 
     outer = FastAPI()
     outer.mount("/desk", midturn.asgi(store, [clerks.support], token=TOKEN))

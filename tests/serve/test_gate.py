@@ -5,9 +5,9 @@ import logging
 
 import httpx
 import pytest
+from http_clients import BEARER, TOKEN, client_of, served
 
 import midturn
-from conftest import BEARER, TOKEN, client_of
 from midturn.serve import cases, gate, streams
 from midturn.serve.gate import TokenLogin
 from midturn.serve.principals import Principal
@@ -263,8 +263,6 @@ async def test_streams_end_when_the_server_stops(app, clerks):
 
 
 async def test_the_access_log_of_a_server_does_not_have_the_token(app, store, caplog):
-    from conftest import served
-
     caplog.set_level(logging.INFO, "uvicorn.access")
     async with served(app, store, access_log=True) as address, httpx.AsyncClient(trust_env=False) as client:
         assert (await client.get(f"{address}/api/counts", params={"token": TOKEN, "x": "y"})).status_code == 303

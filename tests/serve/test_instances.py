@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from http_clients import process
 
 import midturn
-from conftest import process
 
 ROOT = Path(__file__).parents[2]
 LONG = bool(os.environ.get("MIDTURN_LONG"))
@@ -117,7 +117,8 @@ async def test_turns_on_two_servers_of_which_one_is_killed_again_and_again_run_o
         name = "ab"[kill % 2]
         await asyncio.sleep(rng.uniform(0, 0.2))
         await instances.kill(name)
-        await instances.start(name)
+        if kill + 1 < KILLS:  # the other one ends the work alone
+            await instances.start(name)
     await asyncio.gather(*clients)
     assert len(load.acknowledged) == SESSIONS * TURNS
     assert load.outcomes["cut off"] > 0
@@ -152,5 +153,3 @@ async def test_any_server_streams_the_turn_of_another_and_finishes_it(instances)
         assert '"interrupted"' in await anext(lines)
     done = await b.post("/sessions/case/turns", json={"task": "wait"}, headers={"Idempotency-Key": "k"})
     assert (done.status_code, done.json()["status"], done.json()["attempts"]) == (200, "done", 2)
-    await instances.start("a")
-    assert (await instances.clients["a"].get("/sessions/case/turns/1")).json() == done.json()

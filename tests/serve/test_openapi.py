@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 import schemathesis
+from http_clients import BEARER, TOKEN, client_of, inner
 from hypothesis import HealthCheck, Phase, given, settings
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 import midturn
-from conftest import BEARER, TOKEN, client_of, inner
 from midturn.history import json_view
 
-EXAMPLES = 12 if settings().max_examples < 1000 else 300
+EXAMPLES = 8 if settings().max_examples < 1000 else 300
 """Number of generated requests for each operation."""
 
 

@@ -11,11 +11,10 @@ from contextlib import suppress
 import httpx
 import pytest
 import uvicorn
-from test_api import events
+from http_clients import BEARER, TOKEN, events, process, served
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import midturn
-from conftest import BEARER, TOKEN, process, served
 from midturn.cli import main
 from midturn.serve import cases, gate, server
 

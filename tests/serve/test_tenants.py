@@ -4,9 +4,9 @@ import re
 
 import pytest
 from fastapi.routing import iter_route_contexts
+from http_clients import client_of, inner
 
 import midturn
-from conftest import client_of, inner
 from midturn.serve.principals import Principal
 
 BODIES = {
