@@ -107,6 +107,7 @@ class Load:
         return None
 
 
+@pytest.mark.fault("F1")
 async def test_turns_on_two_servers_of_which_one_is_killed_again_and_again_run_once(instances, database):
     load, rng = Load(instances), random.Random(3)
     clients = [asyncio.create_task(load.drive(f"case-{number}", random.Random(number))) for number in range(SESSIONS)]

@@ -6,6 +6,7 @@ import random
 import resource
 import signal
 import socket
+import sys
 from contextlib import suppress
 
 import httpx
@@ -213,7 +214,7 @@ async def test_a_signal_stops_it_and_turns_get_the_time_to_end(tmp_path):
             assert (interrupted.status_code, interrupted.json()["title"]) == (503, "StoreUnavailable")
             assert interrupted.headers["retry-after"] == "1"
         async with asyncio.timeout(60):
-            assert await made.wait() == 0
+            assert await made.wait() == 128 + signal.SIGTERM
         said = (await made.stderr.read()).decode()
         assert "closing the store interrupted turn 1 of 'stays', which any process can resume" in said
         assert started["token"] not in said
@@ -242,8 +243,57 @@ def test_a_port_that_is_taken_is_named(capsys, tmp_path, monkeypatch):
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
+def know(request):
+    """Return who sends a request: a hook of an app."""
+    name = request.headers.get("x-user")
+    return midturn.Principal(name=name) if name else None
+
+
+async def only_read(principal, action, session):
+    """Return whether somebody may do something: a hook of an app."""
+    return action == "read"
+
+
+@pytest.mark.parametrize("hooks", [True, False])
+def test_the_options_of_the_command_reach_the_server(hooks, capsys, tmp_path, monkeypatch):
+    found = {}
+
+    async def ask(gate, store, listening, **options):
+        listening.close()
+        found.update(options)
+        await store.session("case", None).save({"state": {}})
+        base = "http://desk.example"
+        headers = {"X-User": "ann"} if hooks else {"Authorization": "Bearer t"}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url=base, headers=headers) as client:
+            found["read"] = (await client.get("/api/sessions/case")).status_code
+            found["delete"] = (await client.delete("/api/sessions/case")).json().get("title")
+            found["stranger"] = (await client.get("/api/counts", headers=dict.fromkeys(headers, ""))).status_code
+
+    monkeypatch.setattr(server, "serve", ask)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MIDTURN_TOKEN", raising=False)
+    words = ["--auth", "test_server:know", "--authorize", "test_server:only_read"] if hooks else ["--token", "t"]
+    monkeypatch.setitem(sys.modules, "test_server", sys.modules[__name__])
+    local = ["--port", "0", "--host-name", "desk.example", "--drain", "7", "--json", "--store", "memory://"]
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", *words, *local, *([] if hooks else ["--read-only", "--access-log"])])
+    assert not stop.value.code
+    title = "Forbidden" if hooks else "ReadOnly"
+    assert found == {"read": 200, "delete": title, "stranger": 401, "drain": 7.0, "access_log": not hooks}
+    started = json.loads(capsys.readouterr().out)
+    assert (started["token"], "token" in started["url"]) == (None, False)
+
+
+@pytest.mark.parametrize("words", [["nowhere:app"], ["--auth", "nowhere:hook"], ["clerks:build"]])
+def test_an_app_or_a_hook_that_is_not_there_is_named(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", *words, "--store", "memory://"])
+    assert stop.value.code == 2
+    assert words[-1].partition(":")[0] in capsys.readouterr().err
+
+
 def test_a_token_and_a_login_exclude_each_other(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["serve", "--token", "x", "--auth", "conftest:TOKEN", "--store", "memory://"])
+        main(["serve", "--token", "x", "--auth", "http_clients:TOKEN", "--store", "memory://"])
     assert stop.value.code == 2
     assert "exclude each other" in capsys.readouterr().err

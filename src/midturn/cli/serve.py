@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import sys
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -15,9 +13,10 @@ import click
 
 import midturn
 from midturn.cli.app_argument import load_attribute, load_blueprint
+from midturn.cli.errors import Stopped
 from midturn.cli.options import by_option, common
 from midturn.cli.output import note, print_json, say
-from midturn.cli.signals import GRACE, run
+from midturn.cli.signals import run
 from midturn.sessions.runs import DRAIN
 
 if TYPE_CHECKING:
@@ -87,12 +86,7 @@ def serve_until_stopped(what: Serving) -> int:
         )
     if what.token is not None and what.authenticate is not None:
         raise click.UsageError("--token and --auth exclude each other")
-    run(_serve(what))
-    # The store is closed. A thread of a tool must not keep the process.
-    hurry = threading.Timer(GRACE, os._exit, [0])
-    hurry.daemon = True
-    hurry.start()
-    return 0
+    return run(_serve(what))
 
 
 @click.command()
@@ -132,7 +126,7 @@ def serve(*, app: tuple[str, ...], auth: str | None, authorize: str | None, url:
     )
 
 
-async def _serve(what: Serving) -> None:
+async def _serve(what: Serving) -> int:
     make = midturn.asgi  # it says so if the extra is not installed
     from midturn.serve.gate import LOOPBACK
     from midturn.serve.server import listen, serve
@@ -167,4 +161,7 @@ async def _serve(what: Serving) -> None:
         else:
             say(f"serving on {address}")
             note("Ctrl-C stops it")
-        await serve(gate, store, listening, drain=what.drain, access_log=what.access_log)
+        number = await serve(gate, store, listening, drain=what.drain, access_log=what.access_log)
+    if number:
+        raise Stopped(number, "stopped")
+    return 0

@@ -73,9 +73,12 @@ class Server(uvicorn.Server):
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._closing: asyncio.Task[None] | None = None
+        self.stopped_by = 0
+        """The number of the signal that stopped the server."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
+        self.stopped_by = sig
         self._captured_signals.clear()  # else uvicorn would raise it again, after the stop
         self._loop.call_soon_threadsafe(self._stop)
 
@@ -97,8 +100,8 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512)
 
 
-async def serve(gate: Gate, store: OpenStore, listening: socket.socket, *, drain: float, access_log: bool) -> None:
-    """Serve an app until a signal comes. ``store`` is open, and is closed at the end."""
+async def serve(gate: Gate, store: OpenStore, listening: socket.socket, *, drain: float, access_log: bool) -> int:
+    """Serve an app until a signal comes, and return its number. ``store`` is open, and is closed at the end."""
     protocol: Any = Protocol
     config = uvicorn.Config(
         gate,
@@ -112,4 +115,6 @@ async def serve(gate: Gate, store: OpenStore, listening: socket.socket, *, drain
         timeout_graceful_shutdown=math.ceil(drain) + SLACK,
         h11_max_incomplete_event_size=MAX_HEAD,
     )
-    await Server(config, gate, store).serve(sockets=[listening])
+    server = Server(config, gate, store)
+    await server.serve(sockets=[listening])
+    return server.stopped_by
