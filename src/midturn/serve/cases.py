@@ -147,6 +147,11 @@ class Cases:
         blueprint = self.blueprints.get(info.blueprint or "")
         return self._store.session(session) if blueprint is None else self._service.case(session, blueprint)
 
+    async def desk(self, session: str) -> Case:
+        """Return a session that takes answers and runs nothing. It raises what :meth:`info` raises."""
+        await self.info(session, "answer")
+        return self._store.session(session)
+
     async def runnable(
         self, session: str, *, blueprint: str | None = None, labels: Mapping[str, str] = NO_LABELS
     ) -> Case:

@@ -41,6 +41,8 @@ class SessionConvertor(Convertor[str]):
 register_url_convertor("session", SessionConvertor())
 SESSION = "{session:session}"
 """The segment of a route that is a session id, which the route gets as the argument ``session``."""
+BLUEPRINT = "{blueprint:session}"
+"""The segment of a route that is the name of a blueprint: any text, too."""
 
 
 def escaped(scope: Scope) -> Scope:
