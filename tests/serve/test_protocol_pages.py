@@ -16,7 +16,7 @@ from npm import NODE, linked  # noqa: E402
 from uvicorn_server import first_answer, started  # noqa: E402
 
 PAGES = HERE.parents[1] / "docs" / "how-to"
-CASES = {"agui.md": ("js", "client.mjs", NODE)}
+CASES = {"agui.md": ("js", "client.mjs", NODE), "openai-client.md": ("py", "client.py", sys.executable)}
 
 
 def blocks(page, kind):

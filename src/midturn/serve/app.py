@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 import midturn
 from midturn.errors import MidturnError
-from midturn.serve import agui, api, web
+from midturn.serve import agui, api, responses, web
 from midturn.serve.api.models import EXAMPLES
 from midturn.serve.cases import Forbidden, Service, TooManyStreams
 from midturn.serve.document import document, name_of
@@ -94,6 +94,7 @@ def asgi(
     app.mount("/static", StaticFiles(packages=[("midturn.serve.web", "static")]))
     app.include_router(api.router, prefix="/api")
     app.include_router(agui.router)
+    app.include_router(responses.router)
     app.include_router(web.router, include_in_schema=False)
     app.include_router(health(store), include_in_schema=False)
     return Gate(app, service, _demanded(known), hosts=hosts, read_only=read_only, max_body=max_body)
