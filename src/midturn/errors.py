@@ -77,7 +77,14 @@ class LeaseLost(MidturnError):
 
 
 class Conflict(MidturnError):
-    """The session changed between reading and writing it, a key was used for two tasks, or a question is not open."""
+    """The session changed between reading and writing it, a key was used for two tasks, or a question is not open.
+
+    ``key`` is the key that belongs to another task.
+    """
+
+    def __init__(self, message: str, *, session: str | None = None, hint: str = "", key: str | None = None) -> None:
+        super().__init__(message, session=session, hint=hint)
+        self.key = key
 
     @classmethod
     def of(cls, session: str) -> Conflict:

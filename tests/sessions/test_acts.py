@@ -53,6 +53,17 @@ async def test_the_turns_between_stay_and_are_marked_as_left_behind(store):
     assert (await case.turn(4)).restores == 1
 
 
+async def test_a_rewind_of_what_somebody_has_seen_is_refused_when_it_has_changed_since(memory):
+    case = await three_turns(memory)
+    seen = (await memory.info("case")).seq
+    await memory.label("case", {"team": "claims"})
+    now = await memory.info("case")
+    with pytest.raises(midturn.Conflict, match="changed session 'case'"):
+        await case.rewind(1, seq=seen)
+    assert await memory.info("case") == now
+    assert await case.rewind(1, seq=now.seq) == 4
+
+
 async def test_a_rewind_of_a_rewind_takes_the_turns_back_that_were_left_behind(store):
     case = await three_turns(store)
     await case.rewind(1)

@@ -53,6 +53,25 @@ async def test_a_checkpoint_that_does_not_exist_is_named(store):
             await session.turn(number)
 
 
+async def test_the_history_is_read_page_by_page_from_its_end(memory):
+    factory, _ = agents()
+    session = memory.session("case", factory)
+    for number in range(1, 6):
+        await session.run(task=str(number))
+
+    async def page(**options):
+        return [turn.number async for turn in session.history(**options)]
+
+    assert await page(last=2) == [4, 5]
+    assert await page(last=2, before=4) == [2, 3]
+    assert await page(last=2, before=2) == [1]
+    assert await page(before=3) == [1, 2]
+    assert await page(before=1) == await page(before=-7) == []
+    assert await page(before=99) == [1, 2, 3, 4, 5]
+    with pytest.raises(midturn.InvalidArgument, match="before"):
+        await page(before="4")
+
+
 async def test_the_history_of_a_session_that_never_ran_is_empty(store):
     assert await numbers(store.session("case")) == []
 

@@ -10,6 +10,7 @@ from cast import Gate, agents, crash
 from kinds import assistant
 
 import midturn
+from midturn.sessions.reader import SessionReader
 
 
 async def statuses(store):
@@ -232,6 +233,17 @@ async def test_the_last_turns_can_be_asked_for(store):
         await case.run(task=task)
     assert [turn.number async for turn in case.history(last=2)] == [2, 3]
     assert [turn.number async for turn in case.history(last=9)] == [1, 2, 3]
+
+
+async def test_turns_can_be_read_page_by_page_backwards_with_their_calls(store):
+    case = store.session("case", agents()[0])
+    for task in ("one", "two", "three"):
+        await case.run(task=task)
+    reader = SessionReader(store.store, "case")
+    pages = {before: [turn async for turn in reader.history(last=2, before=before, calls=True)] for before in (4, 2, 1)}
+    assert {before: [turn.number for turn in turns] for before, turns in pages.items()} == {4: [2, 3], 2: [1], 1: []}
+    assert [turn.calls for turn in pages[4]] == [(await reader.turn(number)).calls for number in (2, 3)]
+    assert [turn.calls is not None async for turn in reader.history(last=1)] == [False]
 
 
 async def _called(function, *arguments, **options):

@@ -34,6 +34,7 @@ from midturn.cli.replay import replay
 from midturn.cli.resume import resume
 from midturn.cli.rewind import rewind
 from midturn.cli.rm import rm
+from midturn.cli.serve import serve
 from midturn.cli.show import show
 from midturn.stores.privacy import security
 from midturn.stores.retrying import durability
@@ -117,6 +118,7 @@ for _command in (
     check,
     migrate,
     rollback,
+    serve,
     db,
 ):
     main.add_command(_command)

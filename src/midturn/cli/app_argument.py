@@ -25,6 +25,19 @@ def load_app(name: str) -> Any:
     Raises:
         AppInvalid: APP does not exist, cannot be imported, or is not something that a session can run.
     """
+    found = load_attribute(name)
+    _check(found, name)
+    # A team logs its agents' errors with tracebacks, but we report them. An app that sets up logging gets both.
+    logging.getLogger("autogen_core").addHandler(logging.NullHandler())
+    return found
+
+
+def load_attribute(name: str) -> Any:
+    """Return what ``module:attribute`` names.
+
+    Raises:
+        AppInvalid: it does not exist, or cannot be imported.
+    """
     module, colon, attribute = name.partition(":")
     if "@" in name:  # The message does not repeat it: a URL may carry a password.
         raise AppInvalid("APP must be module:attribute, such as app:support, not a URL")
@@ -39,9 +52,6 @@ def load_app(name: str) -> Any:
         if not hasattr(found, part):
             raise AppInvalid(f"{module} has no {attribute!r}{_instead(part, _public(found))}")
         found = getattr(found, part)
-    _check(found, name)
-    # A team logs its agents' errors with tracebacks, but we report them. An app that sets up logging gets both.
-    logging.getLogger("autogen_core").addHandler(logging.NullHandler())
     return found
 
 

@@ -12,6 +12,7 @@ from midturn.cli.output import note, print_json, say
 from midturn.cli.session_argument import existing, find_checkpoint
 from midturn.cli.signals import run, stoppable
 from midturn.errors import MidturnError
+from midturn.history.json_view import replay_json
 
 if TYPE_CHECKING:
     from midturn import Replay
@@ -44,9 +45,8 @@ def replay(*, app: str, session: str, url: str, as_json: bool, trace: bool) -> i
 
     id_, found = run(again())
     if as_json:
-        said = [message.dump() for message in found.messages]
-        about = {"differences": list(found.differences), "notes": list(found.notes), "messages": said}
-        print_json({"session": id_, "turn": found.turn, "same": found.same} | about)
+        differences, notes, messages = found.differences, found.notes, found.messages
+        print_json(replay_json(id_, found.turn, differences=differences, notes=notes, messages=messages))
     else:
         say(f"turn {found.turn} of {id_} {'runs as it did' if found.same else 'does not run as it did'}")
         for text in found.differences:

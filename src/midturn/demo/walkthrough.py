@@ -21,7 +21,7 @@ from midturn.demo.local_server import local_server
 from midturn.demo.model import FACT, MODEL_URL, QUESTION, choose
 from midturn.demo.worker import CASE
 from midturn.errors import MidturnError
-from midturn.history.json_view import turn_json
+from midturn.history.json_view import TurnJson, turn_json
 from midturn.sessions.reader import SessionReader
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Report:
     remembered: bool
     control_answer: str
     control_knew: bool
-    history: list[dict[str, Any]]
+    history: list[TurnJson]
 
 
 async def run_demo(console: Console, *, as_json: bool) -> int:

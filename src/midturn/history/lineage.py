@@ -53,13 +53,15 @@ class Line:
     """The latest checkpoint of the session that restores an older one, among those that lead to the state."""
 
 
-async def lines(ledger: Ledger, last: int | None, *, origins: bool) -> list[Line]:
+async def lines(ledger: Ledger, last: int | None, *, origins: bool, before: int | None = None) -> list[Line]:
     """Return the turns of a session whose head was read, and before them those of its ``origins``.
 
-    With ``last``, return only that many of the latest turns. Turns of an origin that was deleted are left out.
+    With ``last``, return only that many of the latest turns; with ``before``, only turns before that one. Turns of an
+    origin that was deleted are left out.
     """
     progress = ledger.progress
-    found = [Line(ledger=ledger, start=progress.first, stop=progress.turn + 1, restored=progress.restored)]
+    stop = progress.turn + 1 if before is None else max(min(before, progress.turn + 1), progress.first)
+    found = [Line(ledger=ledger, start=progress.first, stop=stop, restored=progress.restored)]
     left, seen = None if last is None else last - (found[0].stop - found[0].start), {ledger.session}
     while origins and (left is None or left > 0):
         origin = await _origin(found[-1].ledger)

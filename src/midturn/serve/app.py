@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import InvalidArgument, MissingExtra
@@ -17,17 +18,17 @@ except ModuleNotFoundError as error:
 
 import midturn
 from midturn.errors import MidturnError
-from midturn.serve import api, web
-from midturn.serve.cases import Forbidden, Service
-from midturn.serve.gate import LOOPBACK, Gate, TokenLogin
-from midturn.serve.paths import EscapedPaths
+from midturn.serve import agui, api, responses, web
+from midturn.serve.api.models import EXAMPLES
+from midturn.serve.cases import Forbidden, Service, TooManyStreams
+from midturn.serve.document import document, name_of
+from midturn.serve.gate import LOOPBACK, MAX_BODY, Gate, TokenLogin
+from midturn.serve.health import health
 from midturn.serve.principals import Principal
 from midturn.serve.problems import invalid, problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterable
-
-    from starlette.types import ASGIApp
 
     from midturn.serve.principals import Authenticate, Authorize
     from midturn.sessions.opening import OpenStore
@@ -44,7 +45,8 @@ def asgi(
     authorize: Authorize | None = None,
     hosts: Collection[str] = LOOPBACK,
     read_only: bool = False,
-) -> ASGIApp:
+    max_body: int = MAX_BODY,
+) -> Gate:
     """Return an ASGI app with the API and the page of a store. Serve it, or mount it into FastAPI or Starlette.
 
     ``store`` is what :func:`midturn.open` returns. The app opens it when it starts and closes it when it stops. An app
@@ -54,7 +56,7 @@ def asgi(
     Say who may use the server, in one of two ways. Whoever knows the ``token`` is the principal with the name ``by``.
     Or ``authenticate`` returns the :class:`Principal` who sends a request. ``authorize`` may restrict what they do.
     ``hosts`` are the host names under which browsers may reach the server; ``"*"`` allows all. ``read_only=True``
-    rejects everything but reading.
+    rejects everything but reading. ``max_body`` is the largest number of bytes in the body of a request.
 
     Raises:
         InvalidArgument: there is neither a token nor ``authenticate``, or both; or a blueprint has no name.
@@ -83,14 +85,19 @@ def asgi(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        generate_unique_id_function=name_of,
     )
-    for kind in (MidturnError, HTTPException, Forbidden, Exception):
+    app.openapi = cache(partial(document, app, EXAMPLES))  # type: ignore[method-assign]  # as FastAPI's documentation does it
+    for kind in (MidturnError, HTTPException, Forbidden, TooManyStreams, Exception):
         app.add_exception_handler(kind, problem)
     app.add_exception_handler(RequestValidationError, invalid)
     app.mount("/static", StaticFiles(packages=[("midturn.serve.web", "static")]))
     app.include_router(api.router, prefix="/api")
+    app.include_router(agui.router)
+    app.include_router(responses.router)
     app.include_router(web.router, include_in_schema=False)
-    return EscapedPaths(Gate(app, service, _demanded(known), hosts=hosts, read_only=read_only))
+    app.include_router(health(store), include_in_schema=False)
+    return Gate(app, service, _demanded(known), hosts=hosts, read_only=read_only, max_body=max_body)
 
 
 def _demanded(known: Authenticate | None) -> Any:

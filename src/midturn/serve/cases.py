@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections import OrderedDict
-from contextlib import aclosing
+from collections import Counter, OrderedDict
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from midturn.errors import InvalidArgument, NotFound, SessionDeleted
-from midturn.history.listing import Listing
+from midturn.errors import Conflict, InvalidArgument, NotFound, SessionDeleted
+from midturn.history.audit import audit
+from midturn.history.lineage import lineage
+from midturn.history.listing import Listing, listed
+from midturn.lease.ledger import Ledger
 from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.serve.principals import SessionName
+from midturn.sessions.export import export
 from midturn.sessions.reader import SessionReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 
     from midturn.autogen.adapter import Event, TurnResult
+    from midturn.framework import Destination
+    from midturn.history.audit import AuditEntry
+    from midturn.history.diff import StateDiff
+    from midturn.history.lineage import Lineage
     from midturn.history.session_info import SessionInfo, SessionStatus
+    from midturn.history.turns import StoredTurn
+    from midturn.record.head import Head
     from midturn.serve.principals import Action, Authorize, Principal
     from midturn.sessions.opening import OpenStore
     from midturn.sessions.session import Session
@@ -28,6 +39,8 @@ if TYPE_CHECKING:
 
 WARM = 128
 """Number of sessions whose agents stay in memory for the next turn."""
+STREAMS, STREAMS_EACH = 1000, 100
+"""Number of streams that can be open at the same time: of a server, and of one principal."""
 
 
 class Forbidden(Exception):
@@ -37,6 +50,10 @@ class Forbidden(Exception):
         super().__init__(f"{name} may not {action} session {session!r}")
 
 
+class TooManyStreams(Exception):
+    """So many streams are open that no more can be opened."""
+
+
 class Service:
     """Things that all principals of a server share: the store, the blueprints, and the agents that are in memory."""
 
@@ -44,7 +61,27 @@ class Service:
         self.store = store
         self.blueprints = {blueprint.name: blueprint for blueprint in blueprints}
         self.authorize = authorize
+        self.stopping = asyncio.Event()
+        """Set when the server stops: streams end then, and clients continue them elsewhere."""
         self._warm: OrderedDict[tuple[str, str], Case] = OrderedDict()
+        self._streams: Counter[str] = Counter()
+
+    @contextmanager
+    def streaming(self, name: str) -> Generator[None]:
+        """Count a stream of a principal as open.
+
+        Raises:
+            TooManyStreams: as many are open as can be.
+        """
+        if self._streams[name] >= STREAMS_EACH or self._streams.total() >= STREAMS:
+            raise TooManyStreams("too many streams are open; close one, or poll")
+        self._streams[name] += 1
+        try:
+            yield
+        finally:
+            self._streams[name] -= 1
+            if not self._streams[name]:
+                del self._streams[name]
 
     def case(self, session: str, blueprint: Blueprint) -> Case:
         """Return the session with its blueprint: the same object as long as it is in memory."""
@@ -79,8 +116,8 @@ class Cases:
         info = await self._store.info(session)
         if not await self.sees(info):
             raise NotFound.of(session)
-        if action != "read" and not await self._may(action, SessionName(id=info.id, labels=info.labels)):
-            raise Forbidden(self.principal.name, action, session)
+        if action != "read":
+            await self._demand(action, SessionName(id=info.id, labels=info.labels))
         return info
 
     async def sees(self, info: SessionInfo) -> bool:
@@ -92,8 +129,11 @@ class Cases:
 
     async def reader(self, session: str) -> SessionReader:
         """Return a reader of a session. It raises what :meth:`info` raises."""
-        await self.info(session)
-        return SessionReader(self._store.store, session)
+        return (await self.look(session))[1]
+
+    async def look(self, session: str) -> tuple[SessionInfo, SessionReader]:
+        """Return the facts of a session, and a reader of it. It raises what :meth:`info` raises."""
+        return await self.info(session), SessionReader(self._store.store, session)
 
     async def case(self, session: str, action: Action) -> Case:
         """Return an existing session to act on, with its agents if this server runs its blueprint.
@@ -103,11 +143,14 @@ class Cases:
         Raises:
             SessionDeleted: the session was deleted.
         """
-        info = await self.info(session, action)
-        if info.status == "deleted":
-            raise SessionDeleted.of(session)
+        info = await self._existing(session, action)
         blueprint = self.blueprints.get(info.blueprint or "")
         return self._store.session(session) if blueprint is None else self._service.case(session, blueprint)
+
+    async def desk(self, session: str) -> Case:
+        """Return a session that takes answers and runs nothing. It raises what :meth:`info` raises."""
+        await self.info(session, "answer")
+        return self._store.session(session)
 
     async def runnable(
         self, session: str, *, blueprint: str | None = None, labels: Mapping[str, str] = NO_LABELS
@@ -119,15 +162,17 @@ class Cases:
             Forbidden: the principal may not run it.
             InvalidArgument: this server does not run the session's blueprint, or a new session needs a name of one.
         """
-        mine = {**check_labels(labels), **self.principal.labels}
+        mine = self._labels(labels)
         try:
             info = await self.info(check_id(session), "run")
         except NotFound:
             if await self._exists(session):
                 raise
-            if not await self._may("run", SessionName(id=session, labels=mine)):
-                raise Forbidden(self.principal.name, "run", session) from None
-            return self._store.session(session, self._blueprint(session, blueprint), labels=mine or None)
+            served = self._blueprint(session, blueprint)
+            await self._demand("run", SessionName(id=session, labels=mine))
+            if mine or not self.sees_all:
+                await self._create(session, mine)
+            return self._service.case(session, served)
         named = self._blueprint(session, info.blueprint or blueprint)
         if blueprint is not None and blueprint != named.name:
             raise InvalidArgument(
@@ -135,23 +180,157 @@ class Cases:
             )
         return self._service.case(session, named)
 
+    def runs(self, info: SessionInfo) -> bool:
+        """Return whether this server runs the turns of a session."""
+        return info.blueprint in self.blueprints
+
     async def sessions(self, listing: Listing) -> AsyncGenerator[SessionInfo, None]:
         """Yield the sessions of a list that the principal may read."""
-        async with aclosing(self._filtered(listing).read(self._store.store)) as infos:
+        left, filtered = listing.limit, self._filtered(listing)
+        if self._service.authorize is not None:  # which of them it allows is known one by one
+            filtered = replace(filtered, limit=None)
+        async with aclosing(filtered.read(self._store.store)) as infos:
             async for info in infos:
                 if await self.sees(info):
                     yield info
+                    left = None if left is None else left - 1
+                if left == 0:
+                    return
 
     async def counts(self) -> dict[SessionStatus, int]:
         """Return the number of sessions with each status, of those that the principal may read."""
         counts = await self._store.counts()
-        if self._service.authorize is None and not self.principal.labels:
+        if self.sees_all:
             return counts
         counts = dict.fromkeys(counts, 0)
         async with aclosing(self.sessions(Listing.of())) as infos:
             async for info in infos:
                 counts[info.status] += 1
         return counts
+
+    async def waiting(self, listing: Listing) -> AsyncGenerator[tuple[SessionInfo, StoredTurn], None]:
+        """Yield the sessions of a list whose open turn asks people something, with that turn and its questions."""
+        left, waiting = listing.limit, replace(listing, status=frozenset({"waiting"}), limit=None)
+        async with aclosing(self.sessions(waiting)) as infos:
+            async for info in infos:
+                if left == 0:
+                    return
+                try:
+                    turn = None if info.problem else await SessionReader(self._store.store, info.id).open_turn()
+                except (NotFound, SessionDeleted):
+                    continue
+                if turn is not None and turn.questions:
+                    yield info, turn
+                    left = None if left is None else left - 1
+
+    async def lineage(self, session: str) -> Lineage:
+        """Return the lineage of a session: the part of it that the principal may see. It raises as :meth:`info`."""
+        await self.info(session)
+        async with aclosing(self._heads(Listing.of())) as heads:
+            found = await lineage(self._store.store, session, heads)
+        if self.sees_all:
+            return found
+        return replace(found, ancestors=[each for each in found.ancestors if each.status != "deleted"])
+
+    async def audit(
+        self, session: str | None = None, *, listing: Listing, by: str | None = None
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Yield what people did to a session, or else to those of a list. It raises as :meth:`info`."""
+        if session is not None:
+            await self.info(session)
+        heads = self._heads(replace(listing, order="updated")) if session is None else self._head(session, listing)
+        async with aclosing(heads), aclosing(audit(self._store.store, heads, since=listing.since, by=by)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def diff(self, before: tuple[str, int], after: tuple[str, int]) -> StateDiff:
+        """Return the differences between two checkpoints, each a session and a number. It raises as :meth:`info`."""
+        one, other = [(await self.reader(session)).at(number) for session, number in (before, after)]
+        return await self._store.session(one.session).diff(one, other)
+
+    async def export(self, session: str, *, to: Destination, at: int | None = None) -> dict[str, Any]:
+        """Return the conversations of a session for another library. It raises as :meth:`case`."""
+        await self.info(session, "export")
+        return (await export(self._store, session, to=to, at=at)).json()
+
+    async def fork(
+        self,
+        session: str,
+        new: str,
+        *,
+        at: int | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        why: str | None = None,
+    ) -> SessionInfo:
+        """Begin a session with a checkpoint of another; it belongs to the principal. It raises as :meth:`case`."""
+        case, mine = await self.case(session, "fork"), self._labels(labels)
+        await self._demand("run", SessionName(id=check_id(new), labels=mine))
+        await case.fork(new, at=at, labels=mine or None, by=self.principal.name, why=why)
+        return await self.info(new)
+
+    async def label(self, session: str, labels: Mapping[str, str | None]) -> SessionInfo:
+        """Set labels of a session; ``None`` removes one. It raises as :meth:`case`.
+
+        Raises:
+            Forbidden: with the new labels, the principal could not see the session or not label it.
+        """
+        info = (await self._existing(session, "label")).labels
+        changed = {name: value for name, value in {**info, **labels}.items() if value is not None}
+        if not self.principal.labels.items() <= changed.items():
+            raise Forbidden(self.principal.name, "label", session)
+        await self._demand("label", SessionName(id=session, labels=changed))
+        await self._store.label(session, labels)
+        return await self._store.info(session)
+
+    async def delete(self, session: str, *, why: str | None = None) -> None:
+        """Delete a session for good. It raises as :meth:`case`."""
+        await self._existing(session, "delete")
+        await self._store.delete(session, by=self.principal.name, why=why)
+
+    @property
+    def sees_all(self) -> bool:
+        """Return whether nothing limits what the principal may see."""
+        return self._service.authorize is None and not self.principal.labels
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Return the event that is set when the server stops."""
+        return self._service.stopping
+
+    @contextmanager
+    def streaming(self) -> Generator[None]:
+        """Count a stream of the principal as open. It raises as :meth:`Service.streaming`."""
+        with self._service.streaming(self.principal.name):
+            yield
+
+    def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return the labels that a new session of the principal gets."""
+        return {**check_labels(labels), **self.principal.labels}
+
+    async def _create(self, session: str, labels: Mapping[str, str]) -> None:
+        """Create a session with these labels, before anybody else can: the turn that follows must not meet another's.
+
+        Raises:
+            NotFound: somebody else has just created it.
+        """
+        ledger = Ledger(self._store.store, session, labels=labels)
+        with suppress(Conflict):
+            await ledger.refresh()
+            if ledger.head is None:
+                await ledger.write(status="idle", progress=ledger.progress, release=True)
+        await self.info(session, "run")
+
+    async def _heads(self, listing: Listing) -> AsyncGenerator[Head, None]:
+        """Yield the heads of all sessions that the principal may read, also of deleted ones if it may read all."""
+        async with aclosing(self._filtered(listing).every(self._store.store)) as heads:
+            async for head in heads:
+                if await self.sees(listed(head)):
+                    yield head
+
+    async def _head(self, session: str, listing: Listing) -> AsyncGenerator[Head, None]:
+        head = await self._store.store.head(session)
+        if head is not None and listing.labels.items() <= head.labels.items() and await self.sees(listed(head)):
+            yield head
 
     def _filtered(self, listing: Listing) -> Listing:
         """Return a list with the labels of the principal: the store leaves out what others have."""
@@ -169,6 +348,16 @@ class Cases:
         has = f"this server runs {', '.join(served)}" if served else "this server runs no agents"
         what = "name one for a new session" if name is None else f"there is no {name!r}"
         raise InvalidArgument(f"{what}; {has}", path="blueprint", session=session)
+
+    async def _existing(self, session: str, action: Action) -> SessionInfo:
+        info = await self.info(session, action)
+        if info.status == "deleted":
+            raise SessionDeleted.of(session)
+        return info
+
+    async def _demand(self, action: Action, session: SessionName) -> None:
+        if not await self._may(action, session):
+            raise Forbidden(self.principal.name, action, session.id)
 
     async def _exists(self, session: str) -> bool:
         try:

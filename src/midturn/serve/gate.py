@@ -1,19 +1,26 @@
-"""The gate that every request passes first: where does it come from, who sends it, did a foreign page make it?"""
+"""The gate that every request passes first: where does it come from, who sends it, did a foreign page make it?
+
+It also limits the size of a request, and the time that a client may take to send it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import inspect
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from midturn.errors import InvalidArgument
 from midturn.serve.cases import Cases, Service
+from midturn.serve.paths import escaped
 from midturn.serve.principals import Principal
 from midturn.serve.problems import Problem, problem
 
@@ -26,11 +33,21 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The hosts by which a browser on this machine reaches a server on it."""
-LOGIN, CSRF = "midturn_login", "midturn_csrf"
-"""The cookies: that a browser has shown the token, and a random value that every form of the page repeats."""
+CSRF = "midturn_csrf"
+"""The cookie with a random value that every form of the page repeats."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-OPEN = ("/healthz", "/readyz", "/static/")
-"""Paths for which nobody has to say who they are."""
+HEALTH = ("/healthz", "/readyz")
+"""Paths for programs that watch the server: by its address, and without saying who they are."""
+OPEN = "/static/"
+"""The beginning of paths for which nobody has to say who they are."""
+MAX_HEAD = 32 * 1024
+"""Largest number of bytes in the headers of a request."""
+MAX_BODY = 2**20
+"""Largest number of bytes in the body of a request, unless the app was made with another ``max_body``."""
+BODY_TIME = 60.0
+"""Seconds in which a client has to send the body of its request."""
+
+_log = logging.getLogger(__name__)
 
 
 class TokenLogin:
@@ -41,6 +58,8 @@ class TokenLogin:
             raise InvalidArgument("is empty", path="token")
         self._token = token
         self._principal = principal
+        # Browsers send the cookies of one port to all ports of a host, so each server has a name of its own.
+        self.name = f"midturn_login_{self._derived(b'midturn name')[:8]}"
 
     def __repr__(self) -> str:
         return "TokenLogin(***)"
@@ -48,7 +67,7 @@ class TokenLogin:
     def __call__(self, request: Request) -> Principal | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         known = scheme.lower() == "bearer" and self.fits(given.strip())
-        return self._principal if known or same(request.cookies.get(LOGIN, ""), self.cookie) else None
+        return self._principal if known or same(request.cookies.get(self.name, ""), self.cookie) else None
 
     def fits(self, token: str) -> bool:
         """Return whether this is the token."""
@@ -57,7 +76,10 @@ class TokenLogin:
     @property
     def cookie(self) -> str:
         """Return the value of the login cookie, from which nobody can find out the token."""
-        return hmac.new(self._token.encode(), b"midturn login", hashlib.sha256).hexdigest()
+        return self._derived(b"midturn login")
+
+    def _derived(self, what: bytes) -> str:
+        return hmac.new(self._token.encode(), what, hashlib.sha256).hexdigest()
 
 
 def same(given: str, wanted: str) -> bool:
@@ -69,36 +91,64 @@ class Gate:
     """Lets a request of a known principal through, with its ``cases`` in the state of the request."""
 
     def __init__(
-        self, app: ASGIApp, service: Service, authenticate: Authenticate, *, hosts: Collection[str], read_only: bool
+        self,
+        app: ASGIApp,
+        service: Service,
+        authenticate: Authenticate,
+        *,
+        hosts: Collection[str],
+        read_only: bool,
+        max_body: int,
     ) -> None:
         self._app = app
         self._service = service
         self._authenticate = authenticate
         self._hosts = {host.lower() for host in hosts}
         self._read_only = read_only
+        self._max_body = max_body
+
+    def stop(self) -> None:
+        """End all streams, because the server stops."""
+        self._service.stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        request = Request(scope, receive)
+        elif scope["type"] == "http":
+            given = _taken_token(scope) if isinstance(self._authenticate, TokenLogin) else None
+            receive = _limited(receive, self._max_body)
+            await self._serve(Request(escaped(scope), receive), given, receive, send)
+        else:  # there are no websockets
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _serve(self, request: Request, given: str | None, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._pass(request)
-        except Problem as error:
+            answer = await self._pass(request, given)
+        except HTTPException as error:
+            answer = await problem(request, error)
+        except Exception as error:  # noqa: BLE001 - the hook is the application's
+            _log.exception("a request could not be authenticated")
             answer = await problem(request, error)
         if answer is not None:
-            await answer(scope, receive, send)
+            await answer(request.scope, receive, send)
             return
-        await self._app(scope, receive, _with_cookie(request, send))
+        await self._app(request.scope, receive, _with_cookie(request, send))
 
-    async def _pass(self, request: Request) -> Any:
+    async def _pass(self, request: Request, given: str | None) -> Any:
         """Return a response for a request that does not pass, and ``None`` for one that does."""
-        self._check_host(request)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path in HEALTH:
+            return None
+        self._check_host(request)
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEAD:
+            raise Problem(431, "TooLarge", f"the headers of a request have at most {MAX_HEAD} bytes")
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._max_body:
+            raise _too_large(self._max_body)
         if path.startswith(OPEN):
             return None
-        if isinstance(self._authenticate, TokenLogin) and (login := _login(request, self._authenticate)) is not None:
-            return login
+        if given is not None and isinstance(self._authenticate, TokenLogin):
+            return _login(request, self._authenticate, given)
         found = self._authenticate(request)
         principal = await found if inspect.isawaitable(found) else found
         if not isinstance(principal, Principal):
@@ -106,7 +156,8 @@ class Gate:
         if request.method not in SAFE:
             if self._read_only:
                 raise Problem(403, "ReadOnly", "this server only reads")
-            if "authorization" not in request.headers:
+            # A browser never sends a bearer token by itself; it does send cookies, and passwords that it knows.
+            if not request.headers.get("authorization", "").lower().startswith("bearer "):
                 _check_origin(request)
         request.state.cases = Cases(self._service, principal)
         request.state.csrf = request.cookies.get(CSRF) or secrets.token_urlsafe(24)
@@ -118,21 +169,32 @@ class Gate:
         host = request.headers.get("host", "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if not ({"*", host, name} & self._hosts):
-            raise Problem(421, "UnknownHost", f"this server has no host {name!r}; pass hosts=[...] or --host")
+            raise Problem(421, "UnknownHost", f"this server has no host {name!r}; pass hosts=[...] or --host-name")
 
 
-def _login(request: Request, login: TokenLogin) -> RedirectResponse | None:
-    """Return the same page without the token in its address, and with a cookie; ``None`` if there is no token."""
-    query = parse_qsl(request.url.query, keep_blank_values=True)
-    given = [value for name, value in query if name == "token"]
-    if request.method != "GET" or not given:
+def _taken_token(scope: Scope) -> str | None:
+    """Take the token out of the address of a request; ``None`` if there is none.
+
+    The server that runs the app writes the same ``scope`` to its access log afterwards.
+    """
+    if scope["method"] != "GET":
         return None
-    if not login.fits(given[0]):
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    given = [value for name, value in query if name == "token"]
+    if given:
+        scope["query_string"] = urlencode([(name, value) for name, value in query if name != "token"]).encode()
+    return given[0] if given else None
+
+
+def _login(request: Request, login: TokenLogin, given: str) -> RedirectResponse:
+    """Return the same page without the token in its address, and with a cookie."""
+    if not login.fits(given):
         raise Problem(401, "Unauthorized", "this is not the token; the server printed it when it started")
-    left = urlencode([(name, value) for name, value in query if name != "token"])
-    answer = RedirectResponse(request.scope["path"] + (f"?{left}" if left else ""), status_code=303)
+    left = request.url.query
+    where = "/" + request.scope["path"].lstrip("/")  # //host would be an address of another host
+    answer = RedirectResponse(where + (f"?{left}" if left else ""), status_code=303)
     secure = request.url.scheme == "https"
-    answer.set_cookie(LOGIN, login.cookie, httponly=True, samesite="strict", secure=secure, path="/")
+    answer.set_cookie(login.name, login.cookie, httponly=True, samesite="strict", secure=secure, path="/")
     answer.headers["Referrer-Policy"] = "no-referrer"
     return answer
 
@@ -146,6 +208,33 @@ def _check_origin(request: Request) -> None:
     elif urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower():
         return
     raise Problem(403, "ForeignOrigin", "another site made this request")
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """Return a ``receive`` for a body that has to come soon and must not be large."""
+    loop, size, ended = asyncio.get_running_loop(), 0, False
+    until = loop.time() + BODY_TIME
+
+    async def receiving() -> Message:
+        nonlocal size, ended
+        if ended:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            raise Problem(408, "RequestTimeout", "the body of the request did not come", Connection="close") from None
+        size += len(message.get("body", b""))
+        ended = not message.get("more_body", False)
+        if size > most:
+            raise _too_large(most)
+        return message
+
+    return receiving
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "TooLarge", f"the body of a request has at most {most} bytes", Connection="close")
 
 
 def _with_cookie(request: Request, send: Send) -> Send:

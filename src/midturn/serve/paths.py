@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from starlette.convertors import Convertor, register_url_convertor
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Scope
 
 
 def segment(session: str) -> str:
@@ -41,16 +41,11 @@ class SessionConvertor(Convertor[str]):
 register_url_convertor("session", SessionConvertor())
 SESSION = "{session:session}"
 """The segment of a route that is a session id, which the route gets as the argument ``session``."""
+BLUEPRINT = "{blueprint:session}"
+"""The segment of a route that is the name of a blueprint: any text, too."""
 
 
-class EscapedPaths:
-    """Lets routes see paths as they were sent, so that an escaped slash is part of a segment."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            raw = scope.get("raw_path")
-            scope = {**scope, "path": quote(scope["path"]) if raw is None else raw.decode("ascii", "replace")}
-        await self._app(scope, receive, send)
+def escaped(scope: Scope) -> Scope:
+    """Return a request with its path as it was sent, so that an escaped slash is part of a segment."""
+    raw = scope.get("raw_path")
+    return {**scope, "path": quote(scope["path"]) if raw is None else raw.decode("ascii", "replace")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
@@ -24,6 +25,8 @@ from midturn.errors import (
     TurnTimeout,
 )
 from midturn.history.json_view import error_json
+from midturn.serve.cases import Forbidden, TooManyStreams
+from midturn.stores.secrets import hidden
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -46,7 +49,7 @@ STATUS: dict[type[MidturnError], int] = {
     StoreUnavailable: 503,
 }
 """The status of each kind of error. Every other kind has the status 500."""
-RETRIED = (LeaseLost, StoreUnavailable)
+RETRIED = (LeaseLost, StoreUnavailable, TooManyStreams)
 """Errors after which the same request may succeed soon."""
 SOON = "1"
 """Seconds after which a client may try again."""
@@ -60,17 +63,30 @@ class Problem(HTTPException):
         self.title = title
 
 
+def status_of(error: MidturnError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, Conflict) and error.key is not None:
+        return 422  # the draft on Idempotency-Key wants that
+    return next((status for known, status in STATUS.items() if isinstance(error, known)), 500)
+
+
 def problem_of(error: Exception) -> dict[str, Any]:
     """Return an error as an object of problem+json."""
     match error:
         case MidturnError():
             found = error_json(error)
             kind, detail = found.pop("type"), found.pop("message")
-            status = next((code for known, code in STATUS.items() if isinstance(error, known)), 500)
+            status = status_of(error)
         case HTTPException():
-            kind, detail, status, found = getattr(error, "title", "HTTPError"), error.detail, error.status_code, {}
+            status, detail, found = error.status_code, error.detail, {}
+            kind = error.title if isinstance(error, Problem) else HTTPStatus(status).phrase.replace(" ", "")
+        case Forbidden():
+            kind, detail, status, found = "Forbidden", str(error), 403, {}
+        case TooManyStreams():
+            kind, detail, status, found = "TooManyStreams", str(error), 429, {}
         case _:
             kind, detail, status, found = "ServerError", "the server failed; its log has the error", 500, {}
+    detail = hidden(detail)  # a URL in it may carry a password
     about = {"type": f"urn:midturn:error:{kind}", "title": kind, "status": status, "detail": detail}
     return about | found | {"error": {"type": kind, "message": detail}}  # some SDKs show error.message
 

@@ -101,14 +101,22 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         await self._act(self._check_new, write)
 
     async def rewind(
-        self, checkpoint: int, *, by: str | None = None, why: str | None = None, discard: bool = False
+        self,
+        checkpoint: int,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        discard: bool = False,
+        seq: int | None = None,
     ) -> int:
         """Go back to an older checkpoint: make a new one with its state, and return the number of the new one.
 
         The turns between stay in the history, marked as left behind. What their tools did stays done, and their keys
         still return the recorded results. No agent is needed. ``discard`` gives an open turn up in the same write.
+        ``seq`` is that of the :class:`~midturn.SessionInfo` that the decision is based on.
 
         Raises:
+            Conflict: the session has changed since ``seq``.
             NotFound: the session has no such checkpoint.
             TurnFailed: a turn is open, and ``discard`` is not set.
             SessionBusy: another worker holds the session for too long.
@@ -126,7 +134,14 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             return await restoration.write(act, progress=progress, rows=rows)
 
         hint = "Finish it with resume() or answer(), or give it up: rewind(..., discard=True)."
-        return await self._act(lambda: None if discard else self._check_idle(hint=hint), write)
+
+        def check() -> None:
+            if seq is not None and self._ledger.seq != seq:
+                raise Conflict.of(self.id)
+            if not discard:
+                self._check_idle(hint=hint)
+
+        return await self._act(check, write)
 
     async def edit(
         self,

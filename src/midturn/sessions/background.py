@@ -267,7 +267,9 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
 def other_task(session: str, key: str) -> Conflict:
     """Return the error for a key that was used for another task."""
     return Conflict(
-        f"key {key!r} of session {session!r} belongs to another task; choose another key for this one", session=session
+        f"key {key!r} of session {session!r} belongs to another task; choose another key for this one",
+        session=session,
+        key=key,
     )
 
 

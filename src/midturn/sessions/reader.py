@@ -38,14 +38,18 @@ class SessionReader:
         self.id = session
         self.store = store
 
-    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[StoredTurn, None]:
+    async def history(
+        self, *, last: int | None = None, origins: bool = False, before: int | None = None, calls: bool = False
+    ) -> AsyncGenerator[StoredTurn, None]:
         """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
 
         With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
-        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart. ``before`` leaves out the turn
+        with this number and those after it. With ``calls``, turns have their calls.
         """
-        if last is not None:
-            check_number(last, "last")
+        for name, number in (("last", last), ("before", before)):
+            if number is not None:
+                check_number(number, name)
         ledger = Ledger(self.store, self.id)
         await ledger.refresh()
         shown = 0
@@ -53,11 +57,11 @@ class SessionReader:
             first = ledger.progress.first
             try:
                 async with ledger.reading():
-                    found = await lines(ledger, last, origins=origins and not shown)
+                    found = await lines(ledger, last, origins=origins and not shown, before=before)
                 for line in found:
                     own = line.ledger is ledger
                     part = replace(line, start=max(line.start, shown + 1)) if own else line
-                    async with part.ledger.reading(), aclosing(history(part)) as turns:
+                    async with part.ledger.reading(), aclosing(history(part, calls=calls)) as turns:
                         async for turn in turns:
                             yield turn
                             shown = turn.number if own else shown
@@ -113,13 +117,16 @@ class Readers(Generic[EventT_co, ResultT_co]):
         self._another: Any = None
         """An agent or team that was built for the types of its messages."""
 
-    async def history(self, *, last: int | None = None, origins: bool = False) -> AsyncGenerator[Turn, None]:
+    async def history(
+        self, *, last: int | None = None, origins: bool = False, before: int | None = None
+    ) -> AsyncGenerator[Turn, None]:
         """Yield the turns, oldest first, also failed ones; with ``last``, only that many of the latest turns.
 
         With ``origins``, a fork begins with the turns that led to it in the session that it was forked from, unless
-        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart.
+        that one was deleted; and so on. :attr:`~midturn.Turn.session` tells them apart. ``before`` leaves out the turn
+        with this number and those after it: with ``last``, this reads a long history page by page from its end.
         """
-        async with aclosing(self._reader.history(last=last, origins=origins)) as turns:
+        async with aclosing(self._reader.history(last=last, origins=origins, before=before)) as turns:
             async for stored in turns:
                 yield await self._shown(stored)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotation
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, cast
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import TaskResult
@@ -15,9 +16,11 @@ from autogen_agentchat.messages import (
     MemoryQueryEvent,
     MessageFactory,
     ModelClientStreamingChunkEvent,
+    MultiModalMessage,
     TextMessage,
 )
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_core import Image
 from autogen_core.models import RequestUsage
 
 from midturn.autogen import private
@@ -40,6 +43,8 @@ MEMORIES = "memories"
 
 
 REPLAYED = "midturn.replayed"
+MAX_PIXELS = 4096 * 4096
+"""Size of the largest image that a user can send over HTTP."""
 
 NO_TYPES: Mapping[str, type[BaseChatMessage]] = {}
 
@@ -87,6 +92,32 @@ def accept(task: Any) -> list[BaseChatMessage] | None:
             what = f"All messages in task list must be valid BaseChatMessage types, not {type(message).__name__}"
             raise InvalidArgument(what, path=f"task[{index}]")
     return messages
+
+
+def of_user(parts: Sequence[str | bytes], id: str | None = None) -> BaseChatMessage:  # noqa: A002 - AutoGen's name
+    """Return a message of a user: texts, and images as the bytes of their files.
+
+    Raises:
+        InvalidArgument: an image cannot be read.
+    """
+    facts: dict[str, Any] = {"source": "user"} | ({} if id is None else {"id": id})
+    if all(isinstance(part, str) for part in parts):
+        return TextMessage(content="\n".join(cast("Sequence[str]", parts)), **facts)
+    return MultiModalMessage(content=[part if isinstance(part, str) else _image(part) for part in parts], **facts)
+
+
+def _image(data: bytes) -> Image:
+    from PIL import Image as Picture
+
+    try:
+        picture = Picture.open(BytesIO(data))
+        if fits := picture.width * picture.height <= MAX_PIXELS:  # a small file may be a huge picture
+            picture.load()
+    except Exception as error:  # the library for images raises anything
+        raise InvalidArgument(f"is not an image that can be read: {error}", path="image") from error
+    if not fits:
+        raise InvalidArgument(f"has more than {MAX_PIXELS:,} pixels", path="image")
+    return Image.from_pil(picture)
 
 
 def identity(message: Json) -> Json:

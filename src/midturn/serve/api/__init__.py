@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from midturn.serve.api import sessions, turns
+from midturn.serve.api import people, sessions, turns
 
 router = APIRouter()
 router.include_router(sessions.router)
 router.include_router(turns.router)
+router.include_router(people.router)
