@@ -59,20 +59,11 @@ ACTS = {
             name="resume",
             action="run",
             title="Resume the turn",
-            about="A worker of this server continues the open turn from its record. Completed calls are not made again.",
+            about="A worker of this server continues the open turn from its record. Completed calls are not made "
+            "again.",
             button="Resume",
             done="A worker of this server continues the turn.",
             agents=True,
-            open=True,
-        ),
-        Act(
-            name="discard",
-            action="discard",
-            title="Give the turn up",
-            about="The turn ends without a result, and the state is as it was before. What its tools did stays done.",
-            button="Give it up",
-            done="The turn was given up.",
-            danger=True,
             open=True,
         ),
         Act(
@@ -92,7 +83,6 @@ ACTS = {
             "left behind. What their tools did stays done.",
             button="Rewind",
             done="The session was rewound.",
-            danger=True,
             why=True,
             at="checkpoint",
         ),
@@ -121,6 +111,16 @@ ACTS = {
             about="The conversations of a checkpoint, as JSON for another library to continue. Nothing is written.",
             button="Export",
             at="checkpoint",
+        ),
+        Act(
+            name="discard",
+            action="discard",
+            title="Give the turn up",
+            about="The turn ends without a result, and the state is as it was before. What its tools did stays done.",
+            button="Give it up",
+            done="The turn was given up.",
+            danger=True,
+            open=True,
         ),
         Act(
             name="delete",
@@ -170,15 +170,13 @@ async def do(session: str, name: str, request: Request, cases: Mine, form: Form)
         return await _asked(request, cases, info, act, error=f"{given!r} is not the number of a {act.at}")
     at = int(given) if given else None
     try:
-        return await _do(act, session, request, cases, form, at)
+        return await _do(act, session, request=request, cases=cases, form=form, at=at)
     except InvalidArgument as error:
         problem = ": ".join(error.differences[0])
         return await _asked(request, cases, info, act, at=at, error=problem, text=text_of(form, "labels"))
 
 
-async def _do(  # noqa: PLR0911 - an act each
-    act: Act, session: str, request: Request, cases: Cases, form: FormData, at: int | None
-) -> Response:
+async def _do(act: Act, session: str, *, request: Request, cases: Cases, form: FormData, at: int | None) -> Response:
     why, by = text_of(form, "why") or None, cases.principal.name
     match act.name:
         case "fork":
@@ -191,8 +189,7 @@ async def _do(  # noqa: PLR0911 - an act each
             return await _replayed(request, cases, session, _needed(at, "turn"))
         case "resume":
             case = await cases.case(session, "run")
-            diverged = "continue" if text_of(form, "diverged") else "raise"
-            await case.start_resume(diverged=diverged, by=by)
+            await case.start_resume(diverged="continue" if text_of(form, "diverged") else "raise", by=by)
         case "discard":
             await (await cases.case(session, "discard")).discard(by=by)
         case "label":

@@ -47,7 +47,7 @@ async def answer(session: str, request: Request, cases: Mine, form: Form) -> Res
         else:
             await case.answer(words, question=question.id, arguments=arguments, by=by)
     except InvalidArgument as error:
-        return await _again(session, request, cases, question, form, error)
+        return await _again(request, cases, question, form=form, error=error, session=session)
     except (Conflict, SessionBusy):
         return await _late(session, request, cases, turn)
     root, query = request.scope.get("root_path", ""), f"?answered={len(opened.decisions)}&turn={turn}"
@@ -69,7 +69,7 @@ def _is_run_here(cases: Cases, blueprint: str | None) -> bool:
 
 
 async def _again(
-    session: str, request: Request, cases: Cases, question: Question, form: FormData, error: InvalidArgument
+    request: Request, cases: Cases, question: Question, *, session: str, form: FormData, error: InvalidArgument
 ) -> Response:
     """Show the question once more, with what was typed and what is wrong with it."""
     info = await cases.info(session)

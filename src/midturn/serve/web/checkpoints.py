@@ -62,7 +62,7 @@ async def checkpoint(session: str, number: int, request: Request, cases: Mine) -
             for each in outline.conversations.values()
         ],
         speakers=outline.speakers,
-        values={".".join(place): value for place, value in outline.values.items()},
+        values={".".join(place): value for place, value in outline.values.items() if place[0] != "beside"},
         beside=data["beside"],
         fingerprint=stored.fingerprint,
         longest=LONGEST,
@@ -74,7 +74,7 @@ async def checkpoint(session: str, number: int, request: Request, cases: Mine) -
 @router.get(f"/s/{SESSION}/diff")
 @router.get(f"/s/{SESSION}/diff.json")
 async def diff(
-    session: str, request: Request, cases: Mine, before: int | None = None, after: int | None = None, other: str = ""
+    session: str, request: Request, cases: Mine, *, before: int | None = None, after: int | None = None, other: str = ""
 ) -> Response:
     """Show the differences between two checkpoints, also of two sessions: from ``other``, else from the same."""
     info = await cases.info(session)

@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from midturn.errors import InvalidArgument
-from midturn.record.codec import is_object
+from midturn.record.codec import is_array, is_object
 from midturn.record.readable import visible
 from midturn.serve.problems import Problem
 from midturn.serve.web.rendering import as_json
@@ -129,14 +129,14 @@ def _fields(question: Question) -> Iterator[Field]:
             value=value,
             choices=choices if name in given else ("", *choices),
             about=str(about.get("description", "")),
-            required=isinstance(needed, list) and name in needed,
+            required=is_array(needed) and name in needed,
         )
 
 
 def _kind(schema: Mapping[str, Any], value: Any) -> tuple[str, tuple[str, ...]]:
     """Return the kind of a field, and what can be chosen."""
-    enum = schema.get("enum")
-    if isinstance(enum, list) and enum and (value == "" or value in enum):
+    enum: Any = schema.get("enum")
+    if is_array(enum) and enum and (value == "" or value in enum):
         return "choice", tuple(visible(as_json(each)) for each in enum)
     match schema.get("type"):
         case "string" if isinstance(value, str):

@@ -168,6 +168,8 @@ _filters: dict[str, Callable[..., Any]] = {
     "as_json": as_json,
     "argument": argument,
 }
-TEMPLATES.filters |= _filters
-TEMPLATES.tests["long"] = is_long
-TEMPLATES.globals |= {"version": _version(), "SHOWN": SHOWN}
+TEMPLATES.filters.update(_filters)
+_tests: dict[str, Any] = {"long": is_long}
+_names: dict[str, Any] = {"version": _version(), "SHOWN": SHOWN}
+TEMPLATES.tests.update(_tests)
+TEMPLATES.globals.update(_names)

@@ -42,6 +42,7 @@ async def session(
     session: str,
     request: Request,
     cases: Mine,
+    *,
     before: int | None = None,
     answered: int | None = None,
     turn: int = 0,

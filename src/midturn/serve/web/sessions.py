@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from midturn.history.session_info import SessionInfo
     from midturn.serve.cases import Cases
+    from midturn.sessions.reader import SessionReader
 
 router = APIRouter()
 
@@ -108,6 +109,7 @@ class Row:
 async def sessions(
     request: Request,
     cases: Mine,
+    *,
     status: str = "",
     prefix: str = "",
     after: str = "",
@@ -194,22 +196,25 @@ async def _row(cases: Cases, info: SessionInfo) -> Row:
         return Row(info=info, words=info.problem)
     if info.deleted is not None:
         return Row(info=info, who=info.deleted.by or "", words=info.deleted.why or "deleted")
-    if not info.turns:
-        return Row(info=info)
-    reader = await cases.reader(info.id)
+    who, words = await _last_words(await cases.reader(info.id), info) if info.turns else ("", "")
+    return Row(info=info, who=who, words=_short(words))
+
+
+async def _last_words(reader: SessionReader, info: SessionInfo) -> tuple[str, str]:
+    """Return who spoke last in a session, and what: a question, an error, a call that is complete, or a message."""
     if info.status == "waiting" and (asked := await reader.waiting()) is not None:
-        return Row(info=info, who=asked.agent, words=_short(asked.question))
-    turns = [turn async for turn in reader.history(last=1, calls=info.status != "idle")]
-    if not turns:
-        return Row(info=info)
-    turn = turns[0]
-    if info.status == "failed" and turn.error:
-        return Row(info=info, words=_short(turn.error.partition("\n")[0]))
-    if info.status in ("running", "interrupted") and turn.calls:
-        call = turn.calls[-1]
-        return Row(info=info, who=call.name or call.agent, words=_short(result_text(call.kind, call.result)))
-    words = last_words(turn)
-    return Row(info=info) if words is None else Row(info=info, who=words.who, words=_short(words.text))
+        return asked.agent, asked.question
+    is_open = info.status in ("running", "interrupted")
+    turns = [turn async for turn in reader.history(last=1, calls=is_open)]
+    for turn in turns:
+        if info.status == "failed" and turn.error:
+            return "", turn.error.partition("\n")[0]
+        if is_open and turn.calls:
+            call = turn.calls[-1]
+            return call.name or call.agent, result_text(call.kind, call.result)
+        if (words := last_words(turn)) is not None:
+            return words.who, words.text
+    return "", ""
 
 
 def _short(text: str) -> str:

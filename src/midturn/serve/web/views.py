@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midturn.history.spoken import result_text, said
-from midturn.record.codec import is_object
+from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -228,12 +228,12 @@ def _indented(arguments: str) -> str:
 
 def _pictures(content: Any) -> Iterator[str]:
     """Yield the pictures of a message that the page can show, as addresses that begin with ``data:``."""
-    for each in content if isinstance(content, list) else ():
-        match each:
-            case {"data": str(data), **rest} if not rest and len(data) <= LARGEST and (kind := _kind(data)):
-                yield f"data:{kind};base64,{data}"
-            case _:
-                pass
+    for each in content if is_array(content) else ():
+        if not is_object(each) or each.keys() != {"data"}:
+            continue
+        data = each["data"]
+        if isinstance(data, str) and len(data) <= LARGEST and (kind := _kind(data)) is not None:
+            yield f"data:{kind};base64,{data}"
 
 
 def _kind(data: str) -> str | None:
