@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -70,19 +70,26 @@ async def inbox(request: Request, cases: Mine, after: str = "", label: str = "")
 
 
 @router.get("/inbox/live")
-async def live(request: Request, cases: Mine, after: str = "", label: str = "") -> Response:
-    """Tell those who look at the inbox what was answered, and that there is more. Forms stay as they are."""
-    before: set[str] = set()
+async def live(
+    request: Request,
+    cases: Mine,
+    after: str = "",
+    label: str = "",
+    shown: Annotated[list[str], Query()] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Tell those who look at the inbox which of the ``shown`` questions were answered, and that there are more.
+
+    Forms stay as they are.
+    """
+    before = set(shown)
 
     async def look() -> Any:
         return [(info.id, info.seq) async for info in cases.sessions(_listing(after, label))]
 
     async def events() -> AsyncGenerator[str, None]:
-        async for number in looked(look):
+        async for _ in looked(look):
             infos = [info async for info in cases.sessions(_listing(after, label))]
             ids = {info.id for info in infos}
-            if not number:
-                before.update(ids)
             gone = [await _gone(cases, id_) for id_ in sorted(before - ids)]
             yield part(request, "inbox_live.html", new=len(ids - before), gone=gone, count=len(ids))
 

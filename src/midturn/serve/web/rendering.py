@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus
 from midturn.record.odd import stored
 from midturn.record.readable import visible
 from midturn.serve.paths import segment
+from midturn.serve.replies import reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ async def page(request: Request, template: str, *, data: Any = None, status: int
     """
     if request.scope["path"].endswith(".json"):
         found = data() if callable(data) else data
-        return JSONResponse(stored(found, "$"), status, {"Cache-Control": "no-store"})
+        return reply(found, status)
     given = page_values(request)
     if "waiting" not in values:
         values["waiting"] = await _waiting(request.state.cases) if hasattr(request.state, "cases") else 0

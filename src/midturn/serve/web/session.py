@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from midturn.errors import NotFound, StateInvalid, UnknownVersion
-from midturn.history.json_view import calls_json, questions_json, session_json, turn_json
+from midturn.history.json_view import session_json, whole_turn_json
 from midturn.serve.paths import SESSION, segment
 from midturn.serve.requests import Mine
 from midturn.serve.streams import EventStream
@@ -67,7 +67,7 @@ async def session_page(
     turns, problem = await read_turns(cases, info, before)
 
     def data() -> Any:
-        return session_json(info) | {"history": [_json(each) for each in turns]}
+        return session_json(info) | {"history": [whole_turn_json(each) for each in turns]}
 
     earlier = turns[0].number if turns and turns[0].number > info.first_turn else None
     return await page(
@@ -120,10 +120,6 @@ async def read_turns(
     return turns, problem
 
 
-def _json(turn: StoredTurn) -> dict[str, Any]:
-    return turn_json(turn) | {"calls": calls_json(turn.calls), "questions": questions_json(turn.questions)}
-
-
 def _later(before: int | None, info: SessionInfo) -> int | None:
     """Return the ``before`` of the page after this one; 0 for the latest page, ``None`` if this is the latest."""
     if before is None or before > info.turns:
@@ -150,7 +146,12 @@ async def one_turn(session: str, number: int, request: Request, cases: Mine) -> 
     if found.status == "waiting" and (opened := await reader.open_turn()) is not None and opened.number == number:
         found = opened
     return await page(
-        request, "turn.html", data=lambda: _json(found), info=info, view=turn_view(found, whole=True), runs=False
+        request,
+        "turn.html",
+        data=lambda: whole_turn_json(found),
+        info=info,
+        view=turn_view(found, whole=True),
+        runs=False,
     )
 
 
