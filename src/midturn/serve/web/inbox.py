@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from midturn.errors import MidturnError
-from midturn.history.json_view import calls_json, questions_json, session_json, turn_json
+from midturn.history.json_view import session_json, whole_turn_json
 from midturn.history.listing import Listing
 from midturn.serve.requests import Mine
 from midturn.serve.streams import EventStream
@@ -121,8 +121,8 @@ async def _asked(cases: Cases, info: SessionInfo) -> Asked:
 
 
 def _json(asked: Asked) -> dict[str, Any]:
-    found = session_json(asked.info) | {"problem": asked.problem or None}
+    found: dict[str, Any] = {**session_json(asked.info), "problem": asked.problem or None}
     if asked.turn is None:
         return found
-    questions, calls = questions_json(asked.turn.questions), calls_json(asked.turn.calls)
-    return found | {"questions": questions, "open_turn": turn_json(asked.turn) | {"calls": calls}}
+    turn = whole_turn_json(asked.turn)
+    return found | {"questions": turn["questions"], "open_turn": turn}
