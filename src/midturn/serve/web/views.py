@@ -174,14 +174,15 @@ def _bubbles(turn: StoredTurn, limit: int | None) -> Iterator[Bubble]:
 
 def _lines(turn: StoredTurn, calls: Iterable[Call], limit: int | None) -> Iterator[CallLine]:
     shown = [call for call in calls if call.kind != "memory" or call.effect != "read"]
-    before, spans = turn.started, list[float]()
+    spans, later = list[float](), list[bool]()
+    before, attempt = turn.started, 1
     for call in shown:
         spans.append(max((call.at - before).total_seconds(), 0.0))
-        before = max(before, call.at)
-    longest = max((span for span, call in zip(spans, shown, strict=True) if call.kind not in PEOPLE), default=0.0)
-    last = 1
-    for span, call in zip(spans, shown, strict=True):
-        people = call.kind in PEOPLE
+        later.append(call.attempt > attempt)
+        before, attempt = max(before, call.at), max(attempt, call.attempt)
+    timed = [call.kind not in PEOPLE and not over for call, over in zip(shown, later, strict=True)]
+    longest = max((span for span, is_timed in zip(spans, timed, strict=True) if is_timed), default=0.0)
+    for call, span, over, is_timed in zip(shown, spans, later, timed, strict=True):
         result, cut = _cut(result_text(call.kind, call.result), limit)
         yield CallLine(
             kind=call.kind,
@@ -192,16 +193,15 @@ def _lines(turn: StoredTurn, calls: Iterable[Call], limit: int | None) -> Iterat
             result=result,
             at=call.at,
             seconds=span,
-            share=0 if people or not longest else max(round(100 * span / longest), 1),
+            share=max(round(100 * span / longest), 1) if is_timed and longest else 0,
             recorded=0 < call.attempt < turn.attempts,
             earlier=call.attempt == 0,
             attempt=call.attempt,
-            takes_over=call.attempt > last,
+            takes_over=over,
             tokens=_tokens(call),
-            by_people=people,
+            by_people=call.kind in PEOPLE,
             cut=cut,
         )
-        last = max(last, call.attempt)
 
 
 def _tokens(call: Call) -> tuple[int, int] | None:
