@@ -34,7 +34,7 @@ def web(*, app: tuple[str, ...], session: str | None, url: str, **options: Any) 
 
 
 async def _check(url: str, session: str | None) -> None:
-    """See that there is such a store and such a session: a page without any would say nothing about a wrong address."""
+    """Check that the store and the session exist: on an empty page, nobody would notice a wrong URL."""
     async with existing(url) as store:
         if session is not None:
             await store.info(session)

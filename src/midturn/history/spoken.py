@@ -1,4 +1,4 @@
-"""Who says what in messages and in the results of calls, as plain text: for the command line and for the page."""
+"""Speakers and texts of messages and of the results of calls: for the command line and for the page."""
 
 from __future__ import annotations
 

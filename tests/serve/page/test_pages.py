@@ -29,7 +29,7 @@ async def asked(store, session="case-1", **options):
 
 
 def fields(html, **changed):
-    """What the browser would send of the form with changed arguments, with some fields typed anew."""
+    """Return what a browser sends of the form with changed arguments, with some fields typed anew."""
     form = html[html.rindex("<form", 0, html.index('name="change"')) :]
     form = form[: form.index("</form>")]
     found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form))

@@ -1,4 +1,4 @@
-"""What people do to a session: each act has a page that says what it does, and asks."""
+"""Acts of people on a session. Each has a page that describes it and asks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Act:
     about: str
     button: str
     done: str = ""
-    """What the page of the session says afterwards."""
+    """The words on the page of the session afterwards."""
     danger: bool = False
     why: bool = False
     at: Literal["checkpoint", "turn"] | None = None

@@ -60,7 +60,7 @@ def _answer(form: FormData) -> str:
     if word == "say":
         return text_of(form, "text")
     if word == "done" and not text:
-        raise InvalidArgument("say what the call returned, so that the agent can go on with it", path="text")
+        raise InvalidArgument("say what the call returned, for the agent to use", path="text")
     return f"{word}: {text}" if text and word in ("deny", "done") else word
 
 

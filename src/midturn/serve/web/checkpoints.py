@@ -1,4 +1,4 @@
-"""What a session is made of: checkpoints, the differences between two, and the sessions that it is related to."""
+"""Checkpoints of a session, the differences between two, and the sessions that it is related to."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from midturn.errors import StoreUnavailable
+from midturn.errors import MidturnError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -26,6 +26,8 @@ async def looked(look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[int, None
             found = await look()
         except StoreUnavailable:
             found = before  # the next look may work
+        except MidturnError:
+            return  # the session is gone, or not this reader's any more
         if found is not NONE and (before is NONE or found != before):
             before = found
             yield number

@@ -101,7 +101,7 @@ class Row:
     info: SessionInfo
     who: str = ""
     words: str = ""
-    """What was said or asked last."""
+    """The last message, or the question that is open."""
 
 
 @router.get("/")

@@ -237,7 +237,7 @@ def _pictures(content: Any) -> Iterator[str]:
 
 
 def _kind(data: str) -> str | None:
-    """Return the kind of a picture; ``None`` if it is none, or none that the page shows."""
+    """Return the kind of a picture; ``None`` if the page does not show it."""
     try:
         found = base64.b64decode(data, validate=True)
     except ValueError:
