@@ -11,11 +11,11 @@ import httpx
 def test_it_makes_no_store_and_finds_no_session_that_is_not_there(cli, place):
     path = place / "none.db"
     done = cli("web", "--store", f"sqlite:///{path}", code=3)
-    assert "there is no store" in done.stderr
+    assert "there is no store" in done.err
     assert not path.exists()
     cli("chat", "app:desk", "case-1", "hello")
     done = cli("web", "--session", "case-2", code=3)
-    assert "there is no session 'case-2'" in done.stderr
+    assert "there is no session 'case-2'" in done.err
 
 
 def test_it_prints_the_address_of_a_sessions_page_which_shows_it_without_its_agents(cli, place):
