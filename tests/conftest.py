@@ -118,6 +118,7 @@ TOGETHER = (
     "tests/golden/test_midturn.py",
     "tests/stores/test_postgres.py",
     "tests/stores/test_transactions.py",
+    "tests/serve/page/test_browser.py",
 )
 """Files that begin with one of these share something that takes seconds to set up: they run in one process."""
 

@@ -328,7 +328,7 @@ def test_a_time_long_ago_is_a_date():
 
 def test_messages_of_every_kind_can_be_shown(cli, place):
     contents = ["text", ["a", {"data": "aGk="}], {"answer": 1}, [], None, [{"name": "f", "arguments": "{}", "id": "1"}]]
-    from midturn.cli.messages import said
+    from midturn.history.spoken import said
 
     texts = [said({"type": "XMessage", "source": "a", "content": content}).text for content in contents]
     assert texts == ["text", "a\n[image]", '{"answer": 1}', "[]", "null", "f({})"]

@@ -44,3 +44,16 @@ async def test_its_json_has_the_turns_with_the_keys_of_every_command(monkeypatch
         (1, "done", 1),
         (2, "done", 1),
     ]
+
+
+async def test_it_ends_with_the_line_that_opens_the_page_on_its_case_and_keeps_the_store(monkeypatch, tmp_path):
+    async def demo(out, folder):
+        out.page(f"midturn web --store sqlite:///{folder}/demo.db --session case-42")
+        return SimpleNamespace(remembered=True)
+
+    monkeypatch.setattr(walkthrough.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(walkthrough, "_demo", demo)
+    out = io.StringIO()
+    assert await walkthrough.run_demo(Console(file=out, width=10_000), as_json=False) == 0
+    [folder] = tmp_path.iterdir()
+    assert out.getvalue().splitlines()[-1] == f"midturn web --store sqlite:///{folder}/demo.db --session case-42"

@@ -36,6 +36,7 @@ from midturn.cli.rewind import rewind
 from midturn.cli.rm import rm
 from midturn.cli.serve import serve
 from midturn.cli.show import show
+from midturn.cli.web import web
 from midturn.stores.privacy import security
 from midturn.stores.retrying import durability
 
@@ -119,6 +120,7 @@ for _command in (
     migrate,
     rollback,
     serve,
+    web,
     db,
 ):
     main.add_command(_command)

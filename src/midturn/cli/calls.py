@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from midturn.cli.messages import Said, text_of
+from midturn.cli.messages import as_line
 from midturn.cli.output import say
-from midturn.questions import decided
-from midturn.record.codec import is_object
+from midturn.history.spoken import Said, result_text
 
 if TYPE_CHECKING:
     from midturn.history.calls import Call
@@ -30,28 +29,5 @@ def print_calls(turn: StoredTurn) -> None:
 
 def _line(call: Call) -> Text:
     who = call.kind if call.kind in PEOPLE else call.path or call.kind
-    result = _result(call.kind, call.result)
-    return Said(who, f"{call.name}: {result}" if call.name else result, aside=True).as_line()
-
-
-def who_and_what(call: Call) -> tuple[str, str]:
-    """Return who made a call, and what was called with its result, as text."""
-    called = f"{call.name}({call.arguments})\n" if call.name else ""
-    return call.agent or call.kind, called + _result(call.kind, call.result)
-
-
-def _result(kind: str, value: Any) -> str:
-    match kind, value:
-        case _, {"decision": _}:
-            return decided(value)
-        case "model", {"content": content}:
-            return text_of(content)
-        case "code", {"exit_code": code, "output": output}:
-            return f"exit code {code}, {text_of(output)}"
-        case "tool", {"result": {"result": [*parts]} as found} if all(map(is_object, parts)):
-            failed = "failed: " if found.get("is_error") else ""
-            return f"{failed}{text_of([part.get('content') for part in parts])}"
-        case "memory", _:
-            return "changed"
-        case _:
-            return text_of(value)
+    result = result_text(call.kind, call.result)
+    return as_line(Said(who, f"{call.name}: {result}" if call.name else result, aside=True))

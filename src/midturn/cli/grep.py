@@ -13,9 +13,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from midturn.cli import times
-from midturn.cli.calls import who_and_what
 from midturn.cli.copy import heard
-from midturn.cli.messages import said
 from midturn.cli.options import common, label_option
 from midturn.cli.output import clean, console, note, print_json, say
 from midturn.cli.session_argument import existing
@@ -23,6 +21,7 @@ from midturn.cli.signals import run
 from midturn.history.listing import Listing
 from midturn.history.search import Match, Search, Where, read_place
 from midturn.history.session_info import SessionStatus
+from midturn.history.spoken import said, who_and_what
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -4,64 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from midturn.cli.output import clean, console, line, say
+from midturn.history.spoken import Said, said
 from midturn.record.odd import stored
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A speaker and a text. ``aside`` marks a text that is not for the reader: a tool call, its result, a thought."""
-
-    who: str
-    text: str
-    aside: bool
-
-    def as_text(self) -> Text:
-        """Return the whole text."""
-        return self._styled(clean(self.text))
-
-    def as_line(self) -> Text:
-        """Return the text as one line, shortened."""
-        return self._styled(line(self.text))
-
-    def _styled(self, text: str) -> Text:
-        name, style = ("dim cyan", "dim") if self.aside else ("bold cyan", "")
-        return Text.assemble((f"{line(self.who)}: ", name), (text, style))
+def as_text(spoken: Said) -> Text:
+    """Return who says what, whole."""
+    return _styled(spoken, clean(spoken.text))
 
 
-def said(message: Any) -> Said:
-    """Return who says what in a dumped message."""
-    match message:
-        case {"type": str(kind), "source": str(who), "content": content}:
-            return Said(who, text_of(content), kind.endswith("Event"))
-        case _:
-            return Said("?", text_of(message), aside=False)
+def as_line(spoken: Said) -> Text:
+    """Return who says what as one line, shortened."""
+    return _styled(spoken, line(spoken.text))
 
 
-def text_of(content: Any) -> str:
-    """Return the content of a message, of any kind, as text."""
-    match content:
-        case str():
-            return content
-        case {"name": name, "arguments": arguments}:
-            return f"{name}({arguments})"
-        case {"name": name, "content": result, "call_id": _}:
-            return f"{name} returned {result}"
-        case {"data": str(), **rest} if not rest:
-            return "[image]"
-        case [*parts] if parts:
-            return "\n".join(text_of(part) for part in parts)
-        case _:
-            return json.dumps(stored(content, "$"), ensure_ascii=False)
+def _styled(spoken: Said, text: str) -> Text:
+    name, style = ("dim cyan", "dim") if spoken.aside else ("bold cyan", "")
+    return Text.assemble((f"{line(spoken.who)}: ", name), (text, style))
 
 
 def _same(message: Any) -> str:
@@ -197,15 +165,15 @@ class Live:
 
     def _print(self, found: Said) -> None:
         if found.aside:
-            self._console.print(found.as_line(), soft_wrap=True)
+            self._console.print(as_line(found), soft_wrap=True)
         else:
-            self._words.print(found.as_text())
+            self._words.print(as_text(found))
             self._words.end()
 
     def _add(self, chunk: Said) -> None:
         if chunk.who != self._speaker:
             self.end()
-            self._words.print(Said(chunk.who, "", aside=False).as_text())
+            self._words.print(as_text(Said(chunk.who, "", aside=False)))
             self._speaker = chunk.who
         self._streamed += chunk.text
         self._words.print(Text(clean(chunk.text)))

@@ -73,6 +73,8 @@ class Serving:
     by: str | None = None
     drain: float = DRAIN
     as_json: bool = False
+    session: str | None = None
+    """The session whose page is printed, instead of the list."""
     blueprints: Sequence[Blueprint] = ()
     authenticate: Any = None
     authorize: Any = None
@@ -129,6 +131,7 @@ def serve(*, app: tuple[str, ...], auth: str | None, authorize: str | None, url:
 async def _serve(what: Serving) -> int:
     make = midturn.asgi  # it says so if the extra is not installed
     from midturn.serve.gate import LOOPBACK
+    from midturn.serve.paths import segment
     from midturn.serve.server import listen, serve
 
     token, made = what.token, None
@@ -155,7 +158,8 @@ async def _serve(what: Serving) -> int:
         except OSError as error:
             raise click.ClickException(f"cannot listen on {shown}:{what.port}: {error.strerror}") from None
         port = listening.getsockname()[1]
-        address = f"http://{shown}:{port}/" + ("" if made is None else f"?token={quote(made)}")
+        path = "" if what.session is None else f"s/{segment(what.session)}"
+        address = f"http://{shown}:{port}/{path}" + ("" if made is None else f"?token={quote(made)}")
         if what.as_json:
             print_json({"url": address, "host": what.host, "port": port, "token": made})
         else:

@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from midturn.cli.calls import print_calls
-from midturn.cli.messages import said
+from midturn.cli.messages import as_line, as_text
 from midturn.cli.options import common
 from midturn.cli.output import cell, line, moment, note, print_json, print_table, say, status_text, table_of
 from midturn.cli.questions import print_questions, print_ways
@@ -16,6 +16,7 @@ from midturn.cli.session_argument import existing, find, reader
 from midturn.cli.signals import run
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.history.json_view import calls_json, questions_json, session_json, turn_json
+from midturn.history.spoken import said
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -133,11 +134,11 @@ def print_history(turns: list[StoredTurn], *, hidden: int) -> None:
 
 def _summary(turn: StoredTurn) -> list[Text]:
     """Return the task and the end of a turn as lines."""
-    lines = [said(message).as_line() for message in turn.task or ()]
+    lines = [as_line(said(message)) for message in turn.task or ()]
     answers = [spoken for message in turn.messages[len(lines) :] if not (spoken := said(message)).aside]
     if len(answers) > 1:
         lines.append(Text(f"… {len(answers) - 1} more", style="dim"))
-    lines += [answer.as_line() for answer in answers[-1:]]
+    lines += [as_line(answer) for answer in answers[-1:]]
     lines += [Text(f"repaired: {line(repair)}", style="yellow") for repair in turn.repairs]
     lines += [Text(f"changed: {line(text)}", style="yellow") for text in (*turn.drift, *turn.notes)]
     lines += [Text(f"decided: {line(text)}", style="cyan") for text in _decided(turn)]
@@ -168,7 +169,7 @@ def _print_turn(session: str, turn: StoredTurn, beside: dict[str, Any]) -> None:
     for text in _decided(turn):
         say(f"decided: {text}", style="cyan")
     for message in turn.messages or turn.task or ():
-        say(said(message).as_text())
+        say(as_text(said(message)))
     if turn.error is not None and turn.status == "failed":
         say(turn.error, style="red")
     if beside:

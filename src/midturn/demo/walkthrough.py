@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -46,8 +48,12 @@ class Report:
 
 async def run_demo(console: Console, *, as_json: bool) -> int:
     """Run the demo, and return 0 if the answer came from memory. With ``as_json``, print only the report."""
-    report = await _demo(_Quiet() if as_json else _Aloud(console))
-    if as_json:
+    if not as_json:
+        # The store stays, so that the page can show the case.
+        report = await _demo(_Aloud(console), tempfile.mkdtemp(prefix="midturn-demo-"))
+    else:
+        with tempfile.TemporaryDirectory(prefix="midturn-demo-") as folder:
+            report = await _demo(_Quiet(), folder)
         console.print_json(json.dumps(asdict(report)))
     return 0 if report.remembered else 1
 
@@ -60,6 +66,8 @@ class _Quiet:
     def line(self, who: str, text: str, style: str = "") -> None: ...
 
     def history(self, turns: list[StoredTurn]) -> None: ...
+
+    def page(self, command: str) -> None: ...
 
 
 class _Aloud(_Quiet):
@@ -80,9 +88,12 @@ class _Aloud(_Quiet):
             table.add_row(str(turn.number), turn.status, _text(turn.task, 0), _text(turn.messages, -1))
         self._console.print(table)
 
+    def page(self, command: str) -> None:
+        self._console.print(Text.assemble("\nSee the case in a browser:\n", (command, "bold")), soft_wrap=True)
 
-async def _demo(out: _Quiet) -> Report:
-    with tempfile.TemporaryDirectory(prefix="midturn-demo-") as folder, ExitStack() as stack:
+
+async def _demo(out: _Quiet, folder: str) -> Report:
+    with ExitStack() as stack:
         choice = choose()
         out.line("model", choice.notice)
         environment = dict(os.environ)
@@ -122,6 +133,7 @@ async def _demo(out: _Quiet) -> Report:
         async with midturn.open(url) as store:
             turns = [turn async for turn in SessionReader(store.store, CASE).history()]
         out.history(turns)
+        out.page(shlex.join([*_program(), "web", "--store", url, "--session", CASE]))
     return Report(
         model=choice.model,
         answer=finished["answer"],
@@ -163,6 +175,13 @@ async def _answer(worker: asyncio.subprocess.Process) -> dict[str, Any]:
         pass
     await worker.wait()
     return said
+
+
+def _program() -> list[str]:
+    """Return the words that start the command line in this shell."""
+    if shutil.which("midturn") is not None:
+        return ["midturn"]
+    return [sys.argv[0]] if Path(sys.argv[0]).name == "midturn" else [sys.executable, "-m", "midturn"]
 
 
 def _text(messages: Any, index: int) -> str:

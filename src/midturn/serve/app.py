@@ -25,7 +25,7 @@ from midturn.serve.document import document, name_of
 from midturn.serve.gate import LOOPBACK, MAX_BODY, Gate, TokenLogin
 from midturn.serve.health import health
 from midturn.serve.principals import Principal
-from midturn.serve.problems import invalid, problem
+from midturn.serve.web.errors import error_page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterable
@@ -89,8 +89,8 @@ def asgi(
     )
     app.openapi = cache(partial(document, app, EXAMPLES))  # type: ignore[method-assign]  # as FastAPI's documentation does it
     for kind in (MidturnError, HTTPException, Forbidden, TooManyStreams, Exception):
-        app.add_exception_handler(kind, problem)
-    app.add_exception_handler(RequestValidationError, invalid)
+        app.add_exception_handler(kind, error_page)
+    app.add_exception_handler(RequestValidationError, error_page)
     app.mount("/static", StaticFiles(packages=[("midturn.serve.web", "static")]))
     app.include_router(api.router, prefix="/api")
     app.include_router(agui.router)

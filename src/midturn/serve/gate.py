@@ -22,7 +22,8 @@ from midturn.errors import InvalidArgument
 from midturn.serve.cases import Cases, Service
 from midturn.serve.paths import escaped
 from midturn.serve.principals import Principal
-from midturn.serve.problems import Problem, problem
+from midturn.serve.problems import Problem
+from midturn.serve.web.errors import error_page
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -125,10 +126,10 @@ class Gate:
         try:
             answer = await self._pass(request, given)
         except HTTPException as error:
-            answer = await problem(request, error)
+            answer = await error_page(request, error)
         except Exception as error:  # noqa: BLE001 - the hook is the application's
             _log.exception("a request could not be authenticated")
-            answer = await problem(request, error)
+            answer = await error_page(request, error)
         if answer is not None:
             await answer(request.scope, receive, send)
             return

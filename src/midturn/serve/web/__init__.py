@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
-from midturn.serve.web.pages import router as router
+from fastapi import APIRouter
+
+from midturn.serve.web import acts, answers, checkpoints, inbox, overview, session, sessions
+
+router = APIRouter()
+for _each in (sessions, inbox, overview, checkpoints, acts, answers, session):
+    router.include_router(_each.router)

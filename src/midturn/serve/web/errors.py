@@ -1,0 +1,52 @@
+"""Errors as pages, for browsers; everybody else gets problem+json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi.exceptions import RequestValidationError
+
+from midturn.serve.problems import invalid, problem, problem_of
+from midturn.serve.web.rendering import page
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+TITLES = {
+    401: "Who are you?",
+    403: "This is not allowed",
+    404: "It is not there",
+    409: "Somebody was faster",
+    410: "It was deleted",
+    421: "Another host name",
+    422: "This does not fit",
+    429: "Too much at once",
+    503: "The store cannot be reached",
+}
+
+
+async def error_page(request: Request, error: Exception) -> Response:
+    """Return the response to a request that failed: a page for a browser, else problem+json."""
+    answer = await (invalid if isinstance(error, RequestValidationError) else problem)(request, error)
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    wanted = "text/html" in request.headers.get("accept", "")
+    if not wanted or path.startswith(("/api/", "/static/")) or path.endswith(".json"):
+        return answer
+    found = problem_of(error)
+    status = answer.status_code
+    detail = found["detail"] if not isinstance(error, RequestValidationError) else "the address is not complete"
+    made = await page(
+        request,
+        "error.html",
+        status=status,
+        waiting=0,  # the store may be what failed
+        title=TITLES.get(status, "Something went wrong"),
+        kind=found["title"],
+        detail=detail,
+        code=status,
+    )
+    for name in ("WWW-Authenticate", "Retry-After", "Connection"):
+        if name in answer.headers:
+            made.headers[name] = answer.headers[name]
+    return made
