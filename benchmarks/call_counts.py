@@ -176,8 +176,15 @@ async def call_counts() -> list[CallFigures]:
                 await counter.count("resume() in a new process", counted, failed.resume),
                 await counter.count("the first turn in a new process", counted, lambda: reader.run(task="hello")),
                 await counter.count("turn(n)", counted, lambda: reader.turn(WARM)),
+                await counter.count("history(last=5)", counted, lambda: _last_turns(reader)),
             ]
     return figures
+
+
+async def _last_turns(session: midturn.Session) -> None:
+    found = [turn async for turn in session.history(last=5)]
+    if len(found) != 5:
+        raise AssertionError("the history has other turns")
 
 
 async def answer_counts() -> list[CallFigures]:
