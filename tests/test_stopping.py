@@ -197,8 +197,15 @@ def run(items, *stops):
     agent = SimpleNamespace(run_stream=lambda **_: items)
     calls = SimpleNamespace(replaying=False, quiet=lambda: asyncio.sleep(0))
     intercepted = SimpleNamespace(
-        **{"live": agent, "calls": calls, "installed": nullcontext, "handling": set(), "ended": False},
-        **{"mark": None, "resting": None, "resting_rivals": list, "forget_stand_ins": lambda: None},
+        live=agent,
+        calls=calls,
+        installed=nullcontext,
+        handling=set(),
+        ended=False,
+        mark=None,
+        resting=None,
+        resting_rivals=list,
+        forget_stand_ins=lambda: None,
     )
     return run_stream.stream(intercepted, Input(streamed=True), None, stops)
 
