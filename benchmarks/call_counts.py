@@ -181,7 +181,7 @@ async def call_counts() -> list[CallFigures]:
     return figures
 
 
-async def _last_turns(session: midturn.Session[Any]) -> None:
+async def _last_turns(session: midturn.Session[Any, Any]) -> None:
     found = [turn async for turn in session.history(last=5)]
     if len(found) != 5:
         raise AssertionError("the history has other turns")
