@@ -37,7 +37,7 @@ OUTSIDE = (str(Path(PACKAGE) / "testing"), str(Path(PACKAGE) / "stores" / "wrapp
 WARM = 20
 """Turns before the one that is counted."""
 ANSWERS = (1, 150, 300)
-"""The answers inside one turn that are counted."""
+"""The answers inside one turn that are counted, if no others are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +176,18 @@ async def call_counts() -> list[CallFigures]:
                 await counter.count("resume() in a new process", counted, failed.resume),
                 await counter.count("the first turn in a new process", counted, lambda: reader.run(task="hello")),
                 await counter.count("turn(n)", counted, lambda: reader.turn(WARM)),
+                await counter.count("history(last=5)", counted, lambda: _last_turns(reader)),
             ]
     return figures
 
 
-async def answer_counts() -> list[CallFigures]:
+async def _last_turns(session: midturn.Session[Any, Any]) -> None:
+    found = [turn async for turn in session.history(last=5)]
+    if len(found) != 5:
+        raise AssertionError("the history has other turns")
+
+
+async def answer_counts(answers: Sequence[int] = ANSWERS) -> list[CallFigures]:
     """Return the work of answers to one long turn: in the process that the turn rests in, and in a new one."""
     profile = _Profile()
     figures: list[CallFigures] = []
@@ -189,8 +196,8 @@ async def answer_counts() -> list[CallFigures]:
         async with counter.opened() as (store, counted):
             case = store.session("talk", _talk)
             await case.run(task="hello")
-            for number in range(1, ANSWERS[-1] + 1):
-                if number not in ANSWERS:
+            for number in range(1, answers[-1] + 1):
+                if number not in answers:
                     await case.answer("and then?")
                     continue
                 what = f"answer {number} of one turn"

@@ -185,18 +185,43 @@ async def test_work_that_fails_while_unless_is_cancelled_is_a_cancellation():
         await running
 
 
+class Said:
+    """A message, as far as a run looks at it. It is equal to what is said, and as true."""
+
+    def __init__(self, what):
+        self.what, self.source, self.id = what, "ann", f"{what}"
+
+    def __eq__(self, other):
+        return self.what == other
+
+    __hash__ = None
+
+    def __bool__(self):
+        return bool(self.what)
+
+
 async def stream(work, *, first=("a", "b")):
     """Some items, and what the work gives."""
     for item in first:
-        yield item
-    yield await work()
+        yield Said(item)
+    yield Said(await work())
 
 
 def run(items, *stops):
     """The run of an agent that yields these items."""
     agent = SimpleNamespace(run_stream=lambda **_: items)
     calls = SimpleNamespace(replaying=False, quiet=lambda: asyncio.sleep(0))
-    intercepted = SimpleNamespace(live=agent, installed=nullcontext, calls=calls, handling=set(), ended=False)
+    intercepted = SimpleNamespace(
+        live=agent,
+        calls=calls,
+        installed=nullcontext,
+        handling=set(),
+        ended=False,
+        mark=None,
+        resting=None,
+        resting_rivals=list,
+        forget_stand_ins=lambda: None,
+    )
     return run_stream.stream(intercepted, Input(streamed=True), None, stops)
 
 
@@ -231,7 +256,7 @@ async def test_a_run_gives_the_items_before_its_error():
 async def test_a_run_gives_what_is_false_and_what_is_nothing():
     async def nothing():
         for item in (None, 0, ""):
-            yield item
+            yield Said(item)
 
     seen = []
     await read(run(nothing(), new_stop()), seen)
@@ -285,7 +310,7 @@ async def test_closing_a_run_ends_it_and_leaves_the_stops_alone(on_stop):
 
     async def talking():
         try:
-            yield "a"
+            yield Said("a")
         finally:
             await asyncio.sleep(0.01)
             ended.set()

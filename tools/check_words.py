@@ -45,6 +45,8 @@ IDIOM = {
     "on the strength of": "because of",
     "what (?:was|is) built": "the agent or team that was built",
     "comes? of it": "the result, the outcome",
+    "(?:be|is|was|were|been|created|asked|begins?|used|runs?) anew": "again",
+    "all that is left of": "say what stays",
 }
 PATTERNS = {re.compile(rf"\b(?:{words})\b".replace(" ", r"\s+"), re.IGNORECASE): say for words, say in IDIOM.items()}
 

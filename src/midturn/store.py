@@ -107,7 +107,7 @@ class Store(Protocol):
         ...
 
     async def forget(self, session: str) -> bool:
-        """Remove the head of a deleted session, so that its id can be used anew; return whether there was one.
+        """Remove the head of a deleted session, so that its id can be used again; return whether there was one.
 
         Raises:
             Conflict: the session is not deleted. Nothing changed.

@@ -13,8 +13,8 @@ from kinds import TASKS
 
 import midturn
 
-MUTATIONS = None if os.environ.get("MIDTURN_LONG") else 8 if os.environ.get("MIDTURN_AUTOGEN") else 20
-"""Number of mutations of each kind: all of them in a long run, and fewer with another AutoGen."""
+MUTATIONS = None if os.environ.get("MIDTURN_LONG") else 14
+"""Number of mutations of each kind: all of them in a long run."""
 
 SESSIONS = 2
 

@@ -1,14 +1,20 @@
-"""The command line in a process that is forked from one which has AutoGen imported: that is what takes a second."""
+"""Commands and scripts in a process that is forked from one which has AutoGen imported: that is what takes a second."""
 
 import fcntl
 import multiprocessing
 import os
+import runpy
+import subprocess
 import sys
+import tempfile
 import termios
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", "midturn.autogen.adapter", "autogen_agentchat.teams"])
+AUTOGEN = ("midturn.autogen.adapter", "autogen_agentchat.teams", "autogen_ext.models.openai")
+STORES = ("midturn.stores.sqlite.store", "midturn.stores.files.store", "midturn.maintenance.pruning")
+FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", *AUTOGEN, *STORES])
 
 
 class Forked:
@@ -31,6 +37,37 @@ class Forked:
 
     def kill(self):
         self._process.kill()
+
+
+def run_script(path, *words, cwd, env, timeout=120):
+    """Run a Python file to its end, as ``subprocess.run`` does."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with Connection(os.dup(out.fileno())) as stdout, Connection(os.dup(err.fileno())) as stderr:
+            args = (str(path), list(map(str, words)), str(cwd), dict(env), (stdout, stderr))
+            process = FORKS.Process(target=_script, args=args)
+            process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            raise AssertionError(f"{path} does not end")
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+        return subprocess.CompletedProcess([path, *words], process.exitcode, *texts)
+
+
+def _script(path, words, place, env, outputs):
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(place)
+    for number, name, carried in zip((1, 2), ("stdout", "stderr"), outputs, strict=True):
+        os.dup2(carried.fileno(), number)
+        setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - it is open until the end
+        carried.close()
+    sys.argv = [path, *words]
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(path, run_name="__main__")
 
 
 def _main(words, env, carried):

@@ -30,3 +30,10 @@ def test_every_command_speaks_json_and_those_on_one_store_take_its_url():
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in options
         assert "--store" in options or name in {"demo", "copy", "check"}
+
+
+def test_no_help_shows_the_marks_that_format_it():
+    for name, command in TOOL["commands"](main):
+        shown = command.get_help(click.Context(command, info_name=name))
+        assert "\b" not in shown, name
+        assert "\\b" not in shown, name

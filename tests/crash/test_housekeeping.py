@@ -3,12 +3,16 @@
 import asyncio
 import os
 import signal
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tools.servers.shared import store_url
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+from forked import run_script
 
 import midturn
 from midturn.record.rows import progress_of
@@ -16,6 +20,7 @@ from midturn.record.rows import progress_of
 pytestmark = pytest.mark.fault("F1")
 
 HERE = Path(__file__).parent
+
 SCRIPT = """
 import asyncio, os, signal, sys
 import midturn
@@ -68,11 +73,13 @@ async def fill(store, sessions):
     return factory
 
 
-async def killed(what, url, archive, at):
+async def killed(folder, what, url, archive, at):
     """Run until so many moments before or after a write; return whether that many came."""
-    run = [sys.executable, "-c", SCRIPT, what, url, str(archive), str(at)]
-    done = await asyncio.to_thread(subprocess.run, run, check=False, timeout=120)
-    assert done.returncode in (0, -signal.SIGKILL)
+    script = folder / "housekeeping.py"
+    script.write_text(SCRIPT)
+    run = partial(run_script, script, what, url, archive, at, cwd=folder, env=os.environ)
+    done = await asyncio.to_thread(run)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
 
 
@@ -89,7 +96,7 @@ async def test_a_compaction_that_is_killed_is_finished_by_the_next(tmp_path, kin
             factory = await fill(store, 1)
             case = store.session("case-0", factory)
             expected = await trees(case, 5)
-            assert await killed("compact", url, "-", at) or at > 9
+            assert await killed(tmp_path, "compact", url, "-", at) or at > 9
             assert await trees(store.session("case-0"), 5) == expected
             await store.session("case-0").compact(before=5)
             progress = progress_of(await store.store.head("case-0"))
@@ -106,7 +113,7 @@ async def test_a_pruning_that_is_killed_is_finished_by_the_next(tmp_path, kind):
         async with midturn.open(url) as store:
             await fill(store, 2)
             expected = await trees(store.session("case-0"), 1)
-            assert await killed("prune", url, archive, at)
+            assert await killed(tmp_path, "prune", url, archive, at)
             left = [info.id async for info in store.sessions(status=["idle", "running"])]
             async with midturn.open(f"file://{archive}") as old:
                 there = [info.id async for info in old.sessions()]

@@ -171,9 +171,9 @@ class Play:
         check_lines(self.lines())
 
     def outcome(self):
-        """Return the outcome of the session, without ids and times."""
+        """Return the outcome of the session, without ids and times and its own name."""
         turns, state, complete = self._read()
-        told = [asdict(turn) | {"started": 0, "ended": 0} for turn in turns]
+        told = [asdict(turn) | {"session": "", "started": 0, "ended": 0} for turn in turns]
         for turn in told:  # whether a call took effect is asked only where something has happened
             turn["decisions"] = [made | {"at": 0} for made in turn["decisions"] if made["kind"] != "doubt"]
             turn["attempts"] = 0

@@ -17,7 +17,7 @@ import midturn
 
 HERE = Path(__file__).parent
 LONG = bool(os.environ.get("MIDTURN_LONG"))
-MANY = 10_000 if LONG else 300
+MANY = 10_000 if LONG else 150
 KILLS = 4 if LONG else 2
 PATIENCE = 1800 if LONG else 240
 """Seconds that no run takes."""

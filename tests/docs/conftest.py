@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+from forked import run_script
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +34,7 @@ def script(provider, tmp_path):
     """Run a Python file in a process of its own, in an empty directory that stays the same within a test."""
 
     def run(path, *args, **env):
-        done = subprocess.run(
-            [sys.executable, path, *args],
-            cwd=tmp_path,
-            env={**provider, **env},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run_script(path, *args, cwd=tmp_path, env={**provider, **env})
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -83,6 +83,8 @@ Y = 2
         "on the strength of it",
         "does not fit what was built",
         "what comes of it",
+        "can be used anew",
+        "that is all that is left of it",
     ],
 )
 def test_our_idiom_is_found_in_prose_and_in_strings(words):

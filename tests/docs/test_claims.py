@@ -2,11 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import run_script
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = ROOT / "examples" / "claims"
@@ -22,17 +21,8 @@ def claims(tmp_path):
 
     def run(command):
         name, *words = command.split()
-        done = subprocess.run(
-            [sys.executable, CLAIMS / name, *words],
-            cwd=tmp_path,
-            env={**kept, "MODEL_SECONDS": "0"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        done = run_script(CLAIMS / name, *words, cwd=tmp_path, env={**kept, "MODEL_SECONDS": "0"}, timeout=240)
+        return done.returncode, done.stdout + done.stderr
 
     return run
 

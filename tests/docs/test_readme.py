@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+COMMAND = ROOT / "src" / "midturn" / "__main__.py"
 README = (ROOT / "README.md").read_text()
 WITHOUT_KEY, WITH_KEY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 REMEMBER, ASK = re.findall(r'^python support\.py "(.*?)"', README, re.MULTILINE)
@@ -32,7 +33,7 @@ def test_the_example_remembers_in_the_next_process(support):
 
 def test_a_command_that_imports_the_example_runs_only_its_own_turn(script, tmp_path):
     (tmp_path / "support.py").write_text(WITHOUT_KEY)
-    assert script("-m", "midturn", "chat", "support:build", "case-42", "hello") == "Noted: hello.\n"
+    assert script(COMMAND, "chat", "support:build", "case-42", "hello") == "Noted: hello.\n"
 
 
 def test_without_the_first_process_it_does_not_know(support):

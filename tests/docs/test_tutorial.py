@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked import run_script
+
 TUTORIAL = Path(__file__).parents[2] / "examples" / "tutorial"
 
 
@@ -18,14 +20,7 @@ def test_steps_2_and_3_save_in_one_process_and_restore_in_another(script):
 
 
 def test_step_3_alone_says_what_is_missing(provider, tmp_path):
-    done = subprocess.run(
-        [sys.executable, TUTORIAL / "step3_restore.py"],
-        cwd=tmp_path,
-        env=provider,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_script(TUTORIAL / "step3_restore.py", cwd=tmp_path, env=provider)
     assert done.returncode == 1
     assert "run step2_save.py first" in done.stderr
 

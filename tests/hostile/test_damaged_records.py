@@ -16,7 +16,7 @@ from midturn.record.head import Kind
 
 LONG_RUN = bool(os.environ.get("MIDTURN_LONG"))
 MANY = {"memory": 6_000, "file": 800, "sqlite": 1_500, "postgres": 1_000, "redis": 1_000}
-FEW = {"memory": 200, "file": 30, "sqlite": 30, "postgres": 30, "redis": 30}
+FEW = {"memory": 120, "file": 15, "sqlite": 15, "postgres": 15, "redis": 15}
 COUNTS = MANY if LONG_RUN else FEW
 
 pytestmark = [

@@ -189,7 +189,7 @@ def branches(chance, done):
 @pytest.mark.parametrize("kind", [tools, branches])
 async def test_a_turn_of_agents_is_finished_alike_whatever_came_first(memory, kind):
     said = set()
-    for seed in range(1000 if LONG else 100):
+    for seed in range(1000 if LONG else 50):
         chance, done, name = Chance(seed, 0.004), [], f"{seed}"
         mortal = Mortal(memory.store, chance.random.randrange(2, 5), after=chance.random.random() < 0.5)
         with pytest.raises(StoreUnavailable):

@@ -201,6 +201,14 @@ def outcome_of_plain(place, shape, error):
     return "hangs" if lost else "raises"
 
 
+@pytest.fixture(scope="module")
+def frozen():
+    """Leave what was there before these tests out of the garbage collection after each of them."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize(("place", "shape", "error"), [case for case in CASES if case[2] != "SystemExit"])
 async def test_plain_autogen_tells_the_model_or_raises_or_hangs(place, shape, error):
     before = asyncio.all_tasks()

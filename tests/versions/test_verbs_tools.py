@@ -124,7 +124,7 @@ every_kind = pytest.mark.parametrize(("build", "options"), KINDS)
 
 
 def task(build):
-    """An orchestrator begins anew with a task, and continues without one."""
+    """An orchestrator begins again with a task, and continues without one."""
     return None if build is _magentic else "And now?"
 
 

@@ -98,7 +98,7 @@ class PgBouncer(Server):
             "listen_addr": HOST,
             "listen_port": self.port,
             "unix_socket_dir": "",
-            "auth_type": "scram-sha-256",
+            "auth_type": "md5",
             "auth_file": self.folder / "users",
             "pool_mode": "transaction",
             "default_pool_size": pool_size,

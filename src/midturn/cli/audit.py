@@ -37,10 +37,10 @@ def audit(
     url: str,
     as_json: bool,
 ) -> None:
-    """Show who did what: answers, discards, rewinds, edits, resets, forks, migrations and deletions.
+    """Show who did what: answers, discards, rewinds, edits, resets, forks, migrations, compactions and deletions.
 
-    What was done to a session comes in its order, and the session that changed last comes first. Of a deleted session
-    only the deletion is left.
+    The session that changed last comes first. The entries of one session are in the order in which they happened. For a
+    deleted session, only the deletion is left.
 
     For example: midturn audit --since 2d --by ann@desk
     """

@@ -39,9 +39,9 @@ def compact(
 ) -> int:
     """Remove the turns, checkpoints and calls before turn N of a session.
 
-    What is kept does not change: the checkpoints from N on, their turns, the decisions of people, and the state from
-    which the next turn continues. A key of a removed turn is an error, and the turn does not run again. Run an
-    interrupted command again to continue it.
+    The turns and checkpoints from N on stay as they are. So do the decisions of people, and the state from which the
+    next turn continues. If the key of a removed turn is delivered again, that is an error, and the turn does not run
+    again. Run an interrupted command again to continue it.
 
     For example: midturn compact case-42 --before 100
     """

@@ -45,8 +45,8 @@ def status(*, url: str, as_json: bool) -> None:
 def upgrade(*, url: str, as_json: bool) -> None:
     """Create or upgrade the tables in Postgres.
 
-    The role needs the right to create a schema. The roles of the workers need fewer rights, which the how-to on
-    Postgres lists. Stop workers of an older midturn first.
+    The role needs the right to create a schema. Workers need fewer rights: docs/how-to/postgres.md lists them. Stop
+    workers of an older midturn first.
     """
     before, after = run(_upgrade(url))
     if as_json:

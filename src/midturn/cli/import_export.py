@@ -25,7 +25,7 @@ from midturn.stores.privacy import create, report_if_shared
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.argument("session")
 @click.option("--force", is_flag=True, help="Add the state to an existing session as its next checkpoint.")
-@click.option("--app", metavar="APP", help="The Blueprint whose present version the state has; without it, version 1.")
+@click.option("--app", metavar="APP", help="The state has the version of this Blueprint. Without it: version 1.")
 @common
 def import_(*, file: str, session: str, force: bool, app: str | None, url: str, as_json: bool) -> None:
     """Start a session from AutoGen's own JSON.
@@ -72,10 +72,13 @@ def export(*, session: str, to: str, output: str, url: str, as_json: bool) -> No
 
     For AutoGen, it is exactly what save_state() returned after the last turn, or after turn N. load_state() reads it.
 
-    For others, it has a document for each agent, one for the thread of each team, and a list of what has no place
-    there, such as memories and whose turn it is. `midturn export case-42 --to agent-framework` makes sessions of
-    Microsoft Agent Framework, `--to responses` input items of OpenAI's Responses API, and `--to openai-chat` messages
-    of its chat completions.
+    For another library, it has a document for each agent, one for the thread of each team, and a list of what was left
+    out, such as memories and whose turn it is.
+
+    The documents for agent-framework are sessions of Microsoft Agent Framework, those for responses are input items of
+    OpenAI's Responses API, and those for openai-chat are messages of its chat completions.
+
+    For example: midturn export case-42 --to agent-framework
     """
 
     async def read() -> tuple[str, int, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def lineage(*, session: str, url: str, as_json: bool) -> None:
     """Show the sessions that SESSION was forked from, and those that were forked from it.
 
-    This reads the heads of all sessions of the store.
+    The command looks at every session of the store, so it takes longer in a large one.
 
     For example: midturn lineage case-42-b
     """

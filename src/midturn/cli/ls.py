@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The order: by id, or by the last change with the latest first.",
 )
-@click.option("--reverse", is_flag=True, help="Turn the order round.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N sessions.")
 @click.option("--after", default="", metavar="CURSOR", help="Continue after the session with this cursor in --json.")
 @common
@@ -72,8 +72,8 @@ def ls(
 ) -> None:
     """List the sessions of a store.
 
-    The 50 sessions that changed last: `midturn ls --sort updated --limit 50`. For the next page, give the same options
-    and `--after` with the "cursor" that the last session has with `--json`.
+    `midturn ls --sort updated --limit 50` shows the 50 sessions that changed last. For the next page, repeat the
+    options and add `--after` with the "cursor" of the last session, which `--json` prints.
 
     A session is "interrupted" if its worker died during a turn, or if a question was answered and nobody has continued
     the turn. The next turn finishes the interrupted one first, and so does `midturn resume`. A session is "waiting" if

@@ -31,7 +31,7 @@ SHOWN = 20
 
 @click.command()
 @click.argument("app", required=False)
-@click.option("--older-than", "older_than", metavar="AGE", help="Unchanged for so long: 90d, 12h, 4w.")
+@click.option("--older-than", "older_than", metavar="AGE", help="Only sessions unchanged for this long: 90d, 12h, 4w.")
 @click.option(
     "--status",
     "statuses",
@@ -41,7 +41,7 @@ SHOWN = 20
 )
 @label_option("Only sessions with this label; repeatable.")
 @click.option("--prefix", default="", help="Only sessions whose id begins with this.")
-@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the N that changed last.")
+@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the N sessions that changed last.")
 @click.option(
     "--archive",
     metavar="DIR",
@@ -69,10 +69,13 @@ def prune(
 ) -> int:
     """Delete all sessions that match, such as those that have not changed for 90 days.
 
-    A session must match every option. With APP, only sessions of this Blueprint match, and its retain= counts unless
-    there is an --older-than. Sessions that a worker holds stay, and so do sessions with an open turn unless --status
-    names their status. Each session is deleted as it was looked at: if somebody writes it meanwhile, it stays. Run an
-    interrupted command again to continue it. The archive is a store of its own: file:///absolute/DIR.
+    A session must match every option. With APP, only sessions of this Blueprint match; without --older-than, its
+    retain= is the age.
+
+    Three kinds of sessions stay: those that a worker holds, those with an open turn unless --status names their status,
+    and those that somebody writes in the meantime. Run an interrupted command again to continue it.
+
+    The archive is a store of its own: file:///absolute/DIR.
 
     For example: midturn prune --older-than 90d --status idle --dry-run
     """

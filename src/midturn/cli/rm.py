@@ -17,7 +17,7 @@ from midturn.record.head import check_id
 @click.command()
 @click.argument("session", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--forget", is_flag=True, help="Remove the last trace, too, so that the id can be used anew.")
+@click.option("--forget", is_flag=True, help="Remove the record of the deletion, too. The id can then be used again.")
 @by_option
 @why_option
 @common
@@ -26,12 +26,12 @@ def rm(
 ) -> int:
     """Delete sessions for good.
 
-    Who deleted a session, when and why is all that is left of it: `midturn audit`.
+    Only a record of the deletion is left: who deleted the session, when and why. `midturn audit` shows it.
 
-    A worker that runs a deleted session can no longer write it. A deleted id cannot be used again, unless --forget
-    removes the record of the deletion. It also does so for a session that was deleted before.
+    A worker that runs a deleted session can no longer write it. A deleted id cannot be used again while the record of
+    the deletion is there. --forget removes this record, also that of an earlier deletion.
 
-    For example: midturn rm case-42 --forget --yes
+    For example: midturn rm case-42 --why "the customer asked for it"
     """
     ids = list(dict.fromkeys(session))
     known = run(_known(ids, url, forget=forget))

@@ -86,7 +86,7 @@ async def _trails(store: Store, heads: AsyncIterable[Head]) -> AsyncGenerator[li
 
 
 async def _trail(store: Store, head: Head) -> list[AuditEntry]:
-    """Return the acts on a session, in order. After its deletion, only that is left."""
+    """Return the acts on a session, in order. For a deleted session, return only its deletion."""
     try:
         if (stone := tombstone_of(head)) is not None:
             return [_deleted(head, stone)]

@@ -22,9 +22,9 @@ ALIKE = 0.6
 COMPARED = 1_000
 """Characters of a text that are compared for that."""
 NEAR = 5
-"""Messages with which a message is compared, to find the one that it was."""
+"""Number of earlier messages with which a changed message is compared."""
 COMPARISONS = 200
-"""Comparisons for one conversation: two long ones may differ wholly, and a comparison can take a millisecond."""
+"""Largest number of comparisons for one conversation: each can take a millisecond."""
 AROUND = 2
 """Equal lines that a text diff shows before and after a changed line."""
 
@@ -274,7 +274,7 @@ def _partners(
     new: Sequence[int],
     comparisons: Iterator[int],
 ) -> dict[int, int]:
-    """Return for messages after which message before they were, by position: the one with the same id, or one alike."""
+    """Find the earlier form of changed messages, by id or by a similar text. Return positions: after to before."""
     partners: dict[int, int] = {}
     known = {before[at].id: at for at in old if before[at].id is not None}
     for at in new:

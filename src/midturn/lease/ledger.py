@@ -162,7 +162,7 @@ class Ledger:
         self._labels = labels
         self._seen: Seen = {} if seen is None else seen
         self._reuse = reuse
-        """True if the id may begin anew should its session be deleted, until this ledger has read the head once."""
+        """True if the id may be used again should its session be deleted, until this ledger has read the head once."""
         self._owner = new_owner()
         self._writing = asyncio.Lock()
         self._doubtful = False

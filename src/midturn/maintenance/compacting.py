@@ -1,9 +1,9 @@
-"""Compacting one session: what is before a turn goes, and what the later states need of it stays.
+"""Compacting one session: removing what is before a turn, except what the later states need.
 
 The first write removes the earlier turns and checkpoints, and adds a row in their place that has what they appended to
 the lists of the later states. From then on, the session begins with the first turn that is kept. The bodies follow, in
-writes of limited size: those that nothing refers to any more. The head says how far that has come, so an interrupted
-compaction is continued by the next one. All writes need the lease, and the session can be used between two of them.
+writes of limited size: those that nothing refers to any more. The head says how far that has come, so the next
+compaction continues an interrupted one. All writes need the lease, and the session can be used between two of them.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
     async def delete(self, *, by: str | None = None, why: str | None = None) -> bool:
         """Delete the session for good; return whether it existed.
 
-        ``by`` names the person who deletes it. That and the reason are all that is left of it.
+        ``by`` names the person who deletes it. Only the name, the reason and the time stay on record.
         """
         found = await bury(self._ledger.store, self.id, by=check_by(by), why=check_why(why))
         await notice_deletion(self._ledger.store, self.id, self._seen or {})

@@ -323,14 +323,14 @@ class OpenStore:
     async def delete(self, session: str, *, by: str | None = None, why: str | None = None) -> bool:
         """Delete a session for good; return whether it existed. Its id stays deleted, and late writes fail.
 
-        ``by`` names the person who deletes it. That and the reason are all that is left of it.
+        ``by`` names the person who deletes it. Only the name, the reason and the time stay on record.
         """
         found = await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
         await notice_deletion(self.store, session, self._seen)
         return found
 
     async def forget(self, session: str) -> bool:
-        """Remove the last trace of a deleted session, so that its id can be used anew; return whether there was one.
+        """Remove the record of a deletion, so that the id can be used again; return whether there was one.
 
         Another worker that used the session before its deletion and has not noticed the deletion gets
         :class:`~midturn.HistoryLost` when it uses the id again.

@@ -44,7 +44,8 @@ payloads = st.sampled_from([data for data in SAMPLE_BYTES if len(data) < 1_000])
 # Few kinds and numbers, so that rows collide.
 numbers = st.integers(0, 7) | st.sampled_from([2**53, 2**53 + 1, 2**62])
 rows = st.builds(Row, kind=st.sampled_from([Kind.BODY, Kind.DECISION, Kind.KEY, Kind.CALL]), n=numbers, data=payloads)
-removals = st.builds(Removal, kind=st.sampled_from([Kind.BODY, Kind.KEY, Kind.CALL]), start=numbers, stop=numbers)
+REMOVED = (Kind.BODY, Kind.KEY, Kind.CALL)
+removals = st.builds(Removal, kind=st.sampled_from(REMOVED), start=numbers, stop=numbers)
 plans = st.builds(
     Write,
     session=st.just(""),
@@ -119,6 +120,27 @@ class StoreMachine(Subject, RuleBasedStateMachine):
         """Write with the right seq or another one, and with new or existing rows."""
         self._race([self._planned(plan, which, off=off)], handle)
 
+    @rule(
+        which=anything,
+        handle=anything,
+        plan=plans,
+        row=anything,
+        start=st.integers(-1, 1),
+        stop=st.integers(0, 2),
+        again=st.none() | payloads,
+    )
+    def remove_near_a_row(
+        self, which: int, handle: int, plan: Write, row: int, *, start: int, stop: int, again: bytes | None
+    ) -> None:
+        """Remove a range that begins or ends next to a row. The same write may add the row ``again``."""
+        known = self._known.get(self._session(which))
+        there = [old for old in _in_order(known) if old.kind in REMOVED] if known else []
+        if there:
+            near = there[row % len(there)]
+            removes = (Removal(kind=near.kind, start=max(0, near.n + start), stop=near.n + stop),)
+            added = () if again is None else (replace(near, data=again),)
+            self._race([self._planned(replace(plan, rows=added, removes=removes), which)], handle)
+
     @rule(which=anything, handle=anything, rivals=st.lists(plans, min_size=2, max_size=4))
     def race(self, which: int, handle: int, rivals: list[Write]) -> None:
         """Write several times from the same seq, each on another handle if there are enough."""
@@ -143,6 +165,21 @@ class StoreMachine(Subject, RuleBasedStateMachine):
     @rule(which=anything, handle=anything, data=st.binary(max_size=9) | payloads)
     def delete(self, which: int, handle: int, data: bytes) -> None:
         """Delete a session, an unknown one or a deleted one."""
+        self._delete(which, handle, data)
+
+    @rule(which=anything, handle=anything)
+    def forget(self, which: int, handle: int) -> None:
+        """Forget a deleted session, an unknown one or one that is not deleted."""
+        self._forget(which, handle)
+
+    @rule(which=anything, handle=anything, plan=plans)
+    def begin_again(self, which: int, handle: int, plan: Write) -> None:
+        """Delete and forget a session, and write another one with its id."""
+        self._delete(which, handle, b"")
+        self._forget(which, handle)
+        self._race([self._planned(plan, which)], handle)
+
+    def _delete(self, which: int, handle: int, data: bytes) -> None:
         session = self._session(which)
         known = self._known.get(session)
         found = known is not None and known.head.status != "deleted"
@@ -154,9 +191,7 @@ class StoreMachine(Subject, RuleBasedStateMachine):
             assert timeless(head) == timeless(known.head.deleted(now=head.updated, data=data))
             self._known[session] = Known(timeless(head), {})
 
-    @rule(which=anything, handle=anything)
-    def forget(self, which: int, handle: int) -> None:
-        """Forget a deleted session, an unknown one or one that is not deleted."""
+    def _forget(self, which: int, handle: int) -> None:
         session = self._session(which)
         known = self._known.get(session)
         if known is not None and known.head.status != "deleted":

@@ -47,7 +47,7 @@ SHORTEST, LONGEST = 0.02, 0.5
 """Seconds between two reads of a session that does not change."""
 SLOWER = 1.5
 ACTS = ("tool", "code", "memory")
-"""Kinds of calls that today's code has to make again. A model may have been asked anew, and a question answered."""
+"""Kinds of calls that today's code has to make again. A model may have been asked again, and a question answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

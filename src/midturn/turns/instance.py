@@ -137,7 +137,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.archive = Archive()
         self._known = False
         self._kept = (0, 0, 0)
-        """Marks of what was read: they change when bodies are removed, and when the id begins anew."""
+        """Marks of what was read: they change when bodies are removed, and when the id is used again."""
 
     @property
     def version(self) -> int:

@@ -138,7 +138,7 @@ class RecordedCalls:
         return entry
 
     async def _miss(self, what: str) -> NoReturn:
-        """End the run, because a call is not recorded; if it may be missing, the other calls come first."""
+        """End the run, because a call is not recorded. If the record may be incomplete, make the other calls first."""
         if self._whole:
             await self._stop(UnknownCall(what))
         self._stuck += 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import ClassVar
 
 from faulty_stores.kept import Kept, mutant
 from midturn.errors import Conflict
@@ -37,6 +38,8 @@ class AnIdleSessionIsNotThere(Kept):
 
 @mutant("test_a_forgotten_id_begins_anew")
 class TheRowsOfTheEarlierLifeComeBack(Kept):
+    rows_before: ClassVar = {}  # another handle may have deleted the session
+
     async def delete(self, session, *, data=b""):
         rows = dict(self._rows.get(session, {}))
         found = await super().delete(session, data=data)
@@ -46,7 +49,7 @@ class TheRowsOfTheEarlierLifeComeBack(Kept):
     async def forget(self, session):
         found = await super().forget(session)
         if found:
-            self._rows[session] = self.rows_before
+            self._rows[session] = dict(self.rows_before)
         return found
 
 
