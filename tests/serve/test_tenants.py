@@ -135,6 +135,28 @@ async def test_a_session_stays_with_its_tenant(store, bob):
     assert (await store.info("his")).labels == {"tenant": "bob", "team": "claims"}
 
 
+async def test_the_pages_of_a_tenant_are_full_of_its_own_sessions(store, clerks, bob):
+    for session, tenant in (("b1", "bob"), ("b2", "bob"), ("a1", "ann"), ("a2", "ann")):
+        await store.session(session, clerks.support, labels={"tenant": tenant}).run("hello")
+    first = (await bob.get("/api/sessions?limit=1")).json()
+    second = (await bob.get("/api/sessions", params={"limit": 1, "after": first["next"]})).json()
+    assert [each["session"] for page in (first, second) for each in page["sessions"]] == ["b2", "b1"]
+
+
+async def test_nobody_labels_a_session_out_of_what_they_may_label(store, clerks):
+    def authorize(principal, action, session):
+        return session.labels.get("team") == "claims"
+
+    app = midturn.asgi(store, authenticate=login, authorize=authorize)
+    await store.session("case", clerks.support, labels={"team": "claims"}).run("hello")
+    async with client_of(app, {}) as client:
+        for team in ("sales", None):
+            answer = await client.patch("/api/sessions/case", json={"labels": {"team": team}})
+            assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden")
+        assert (await client.patch("/api/sessions/case", json={"labels": {"a": "b"}})).status_code == 200
+    assert (await store.info("case")).labels == {"team": "claims", "a": "b"}
+
+
 async def test_a_lineage_over_tenants_shows_each_their_own_part(store, clerks, hers, bob):
     await store.session("hers").fork("his", labels={"tenant": "bob"})  # an operator gives him a copy
     await bob.post("/api/sessions/his/fork", json={"session": "his-b"})
