@@ -12,10 +12,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "see-and-answer.md").rea
 
 
 @pytest.fixture
-def case(script, tmp_path):
+def case(provider, tmp_path):
     (tmp_path / "app.py").write_text(re.search(r"```python\n(# app\.py\n.*?)```", PAGE, re.DOTALL)[1])
     words = re.search(r'^midturn (chat \S+ \S+) "(.*)"$', PAGE, re.MULTILINE)
-    script("-m", "midturn", *words[1].split(), words[2])
+    chat = [sys.executable, "-m", "midturn", *words[1].split(), words[2]]
+    subprocess.run(chat, cwd=tmp_path, env=provider, check=True, capture_output=True)
     return tmp_path
 
 

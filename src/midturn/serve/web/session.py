@@ -182,6 +182,7 @@ async def live(session: str, request: Request, cases: Mine) -> Response:
 @router.post(f"/s/{SESSION}/say")
 async def say(session: str, request: Request, cases: Mine, form: Form) -> Response:
     """Take what somebody says to a session: a new turn, or the answer that an agent waits for."""
+    await cases.info(session, "run")  # a session is begun on the list, and not by a wrong address
     case = await cases.runnable(session)
     run = await case.start_say(text_of(form, "text"), key=text_of(form, "key") or None, by=cases.principal.name)
     root = request.scope.get("root_path", "")
