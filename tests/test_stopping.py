@@ -186,7 +186,7 @@ async def test_work_that_fails_while_unless_is_cancelled_is_a_cancellation():
 
 
 class Said:
-    """A message, as far as a run looks at it. It is equal to what is said, and as true."""
+    """A message, as far as a run looks at it. It equals the words in it, and is as true."""
 
     def __init__(self, what):
         self.what, self.source, self.id = what, "ann", f"{what}"

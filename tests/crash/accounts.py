@@ -41,7 +41,7 @@ async def completed(store, session):
     progress = ledger.progress
     bodies = await read_bodies(ledger, progress.bodies)
     found = []
-    for entry in (await read(ledger, progress.journal, progress.calls, bodies)).entries:
+    for entry in (await read(ledger, progress.journal, progress.calls, bodies, born=0.0)).entries:
         row, value = entry.row, entry.value
         if row.what == "model":
             found.append(("model", value["usage"]["prompt_tokens"]))

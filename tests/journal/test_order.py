@@ -75,7 +75,7 @@ class Attempt:
         archive = Archive()
         bodies = await read_bodies(ledger, ledger.progress.bodies)
         archive.learn_bodies(bodies, ledger.progress.bodies)
-        known = await recorded.read(ledger, 0, ledger.progress.calls, bodies)
+        known = await recorded.read(ledger, 0, ledger.progress.calls, bodies, born=0.0)
         self.known = [entry.row.key for entry in known.entries]
         self.halt = asyncio.get_running_loop().create_future()
         delivery, divergence = Delivery(born=1.0), Divergence(ledger, known)
@@ -199,7 +199,7 @@ async def test_a_turn_of_agents_is_finished_alike_whatever_came_first(memory, ki
         known = Recorded([])
         if ledger.progress.calls:
             known = await recorded.read(
-                ledger, 0, ledger.progress.calls, await read_bodies(ledger, ledger.progress.bodies)
+                ledger, 0, ledger.progress.calls, await read_bodies(ledger, ledger.progress.bodies), born=0.0
             )
         before = len(done)
         case = Session(memory.store, name, kind(chance, done), AutoGen())

@@ -66,7 +66,7 @@ def call_key_of(ledger: Ledger, delivery: Delivery, path: str, key: str, nth: in
 
 
 def name_of(ledger: Ledger) -> str:
-    """Return a name of the last turn that no other turn of any session has, unless an id was used anew."""
+    """Return a name of the last turn that no other turn of any session has, unless an id was used again."""
     return f"{ledger.progress.turn} {ledger.session}"
 
 

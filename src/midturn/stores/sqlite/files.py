@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOG_HEADER, FRAME_HEADER = 32, 24
 """Bytes before the first page in the log, and before each page."""
 LOG_NAME, WRITTEN, BEGUN = slice(32, 40), slice(96, 100), slice(128, 132)
-"""Places in the index: two numbers that change when the log begins anew, and how much of the log was written into the
+"""Places in the index: two numbers that change when the log begins again, and how much of the log was written into the
 database, and was to be written. They are part of SQLite's file format."""
 
 SETTLED = 2.0
