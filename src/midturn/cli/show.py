@@ -16,7 +16,7 @@ from midturn.cli.session_argument import existing, find, reader
 from midturn.cli.signals import run
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.history.json_view import calls_json, questions_json, session_json, turn_json
-from midturn.history.spoken import said
+from midturn.history.spoken import origin_of, said
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from midturn import SessionInfo
     from midturn.cli.session_argument import Found
     from midturn.history.turns import StoredTurn
-
-ORIGINS = {
-    "save": "saved by hand",
-    "reset": "reset",
-    "import": "imported",
-    "migration": "migrated",
-    "rollback": "rolled back",
-    "rewind": "rewound to checkpoint {turn.restores}",
-    "edit": "edited",
-    "fork": "forked from {turn.forked_from}",
-}
-"""The origin of a checkpoint that no turn made."""
 
 
 @click.command()
@@ -144,8 +132,8 @@ def _summary(turn: StoredTurn) -> list[Text]:
     lines += [Text(f"decided: {line(text)}", style="cyan") for text in _decided(turn)]
     if turn.error is not None and turn.status == "failed":
         lines.append(Text(line(turn.error), style="red"))
-    if turn.origin != "run":
-        lines.append(Text(line(ORIGINS[turn.origin].format(turn=turn)), style="dim"))
+    if origin := origin_of(turn):
+        lines.append(Text(line(origin), style="dim"))
     if turn.left_behind_by is not None:
         lines.append(Text(f"left behind by turn {turn.left_behind_by}", style="dim"))
     return lines
@@ -158,7 +146,7 @@ def _print_turn(session: str, turn: StoredTurn, beside: dict[str, Any]) -> None:
     facts += [f"{tokens} tokens"] if (tokens := _tokens(turn)) else []
     facts += [f"key {line(turn.key)}"] if turn.key is not None else []
     facts += [line(turn.stop_reason)] if turn.stop_reason else []
-    facts += [line(ORIGINS[turn.origin].format(turn=turn))] if turn.origin != "run" else []
+    facts += [line(origin)] if (origin := origin_of(turn)) else []
     facts += [f"left behind by turn {turn.left_behind_by}"] if turn.left_behind_by is not None else []
     title = Text.assemble((f"{line(session)} turn {turn.number}: ", "bold"), status_text(turn.status))
     say(title.append(", " + ", ".join(facts), style="dim"))

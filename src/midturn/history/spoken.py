@@ -12,6 +12,25 @@ from midturn.record.odd import stored
 
 if TYPE_CHECKING:
     from midturn.history.calls import Call
+    from midturn.history.turns import StoredTurn
+
+ORIGINS = {
+    "run": "",
+    "save": "saved by hand",
+    "reset": "reset",
+    "import": "imported",
+    "migration": "migrated",
+    "rollback": "rolled back",
+    "rewind": "rewound to checkpoint {turn.restores}",
+    "edit": "edited",
+    "fork": "forked from {turn.forked_from}",
+}
+"""The origin of a checkpoint, in words; empty for one that a turn made."""
+
+
+def origin_of(turn: StoredTurn) -> str:
+    """Return how a checkpoint came about that no turn made; an empty text for a turn."""
+    return ORIGINS[turn.origin].format(turn=turn)
 
 
 @dataclass(frozen=True, slots=True)

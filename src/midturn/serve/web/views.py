@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from midturn.history.spoken import result_text, said
+from midturn.history.spoken import origin_of, result_text, said
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
@@ -26,17 +26,6 @@ LONGEST = 20_000
 """Characters of a text in a list of turns. The rest is on the page of the turn."""
 SHORT = 60
 """Characters of arguments that are shown in one line."""
-ORIGINS = {
-    "save": "saved by hand",
-    "reset": "reset",
-    "import": "imported",
-    "migration": "migrated",
-    "rollback": "rolled back",
-    "rewind": "rewound",
-    "edit": "edited",
-    "fork": "forked",
-}
-"""The origin of a checkpoint that no turn made."""
 PEOPLE = ("human", "approval", "doubt")
 """Kinds of calls that people answer."""
 
@@ -110,16 +99,11 @@ def turn_view(turn: StoredTurn, *, whole: bool = False, latest: bool = False) ->
     total = (turn.usage.prompt_tokens, turn.usage.completion_tokens)
     if not any(total) and used:  # an open turn has no total
         total = (sum(each[0] for each in used), sum(each[1] for each in used))
-    origin = "" if turn.origin == "run" else ORIGINS[turn.origin]
-    if turn.restores is not None:
-        origin += f" to checkpoint {turn.restores}"
-    if turn.forked_from is not None:
-        origin += f" from {turn.forked_from}"
     return TurnView(
         turn=turn,
         bubbles=tuple(_bubbles(turn, limit)),
         calls=calls,
-        origin=origin,
+        origin=origin_of(turn),
         seconds=(turn.ended - turn.started).total_seconds() if turn.ended is not None else None,
         decisions=tuple(turn.decisions),
         questions=tuple(turn.questions),
