@@ -25,6 +25,8 @@ from benchmarks.load import ALONE, CALLS, LoadFigures, load
 from benchmarks.load import STORES as LOADED
 from benchmarks.long_session import KNOWN, SEED, WINDOW, Figures, long_session
 from benchmarks.migrating import MigrationFigures, migrating
+from benchmarks.pages import STORES as PAGED
+from benchmarks.pages import PageFigures, pages
 from benchmarks.remembering import RUNS as REMEMBERING_RUNS
 from benchmarks.remembering import MemoryFigures, remembering
 from benchmarks.servers import ServerFigures, servers
@@ -42,6 +44,7 @@ from benchmarks.tables import (
     long_table,
     memory_table,
     migration_table,
+    page_table,
     rate_table,
     replay_table,
     restore_table,
@@ -176,6 +179,20 @@ async def run_finding(console: Console, options: argparse.Namespace) -> list[Fin
     return figures
 
 
+async def run_pages(console: Console, options: argparse.Namespace) -> list[PageFigures]:
+    figures: list[PageFigures] = []
+    with Progress(console=console, transient=True) as progress:
+        for kind in PAGED:
+            bar = progress.add_task(f"{kind}: a session of {options.turns:,} turns", total=options.turns)
+            figures += await pages(kind, options.turns, options.many, partial(progress.advance, bar))
+    console.print(page_table(figures))
+    console.print(
+        "The HTML of a session's page with its last 50 turns, and of the list with its first 50 sessions and what was "
+        "said last in each. Heads, turns and bodies are those that the store returned. Without a network; medians.\n"
+    )
+    return figures
+
+
 async def run_remembering(console: Console, options: argparse.Namespace) -> list[MemoryFigures]:
     with Progress(console=console, transient=True) as progress:
         turns = min(options.turns, 5_000)
@@ -263,6 +280,7 @@ BENCHMARKS: dict[str, Any] = {
     "journal": run_journal,
     "migrating": run_migrating,
     "finding": run_finding,
+    "pages": run_pages,
 }
 
 
@@ -278,7 +296,7 @@ async def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
     parser.add_argument("--sessions", type=int, default=10_000, help="migrating: number of sessions")
-    parser.add_argument("--many", type=int, default=100_000, help="finding: number of sessions")
+    parser.add_argument("--many", type=int, default=100_000, help="finding, pages: number of sessions")
     parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
     parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
     parser.add_argument("--embedded", action="store_true", help="load: leave Postgres and Redis out")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.load import LoadFigures
     from benchmarks.long_session import Figures
     from benchmarks.migrating import MigrationFigures
+    from benchmarks.pages import PageFigures
     from benchmarks.remembering import MemoryFigures
     from benchmarks.servers import ServerFigures
     from benchmarks.team_state import TeamFigures
@@ -244,6 +245,20 @@ def finding_table(figures: list[FindingFigures]) -> Table:
         _text("query"),
         _number("found"),
         ("heads read", lambda row: "" if row["heads"] is None else f"{row['heads']:,}"),
+        _ms("median", "ms", 1),
+    )
+
+
+def page_table(figures: list[PageFigures]) -> Table:
+    return _table(
+        "Opening a page",
+        figures,
+        _text("store"),
+        _text("page"),
+        _number("heads"),
+        _number("turns"),
+        _number("bodies"),
+        ("size", lambda row: f"{row['kilobytes']:,.0f} KB"),
         _ms("median", "ms", 1),
     )
 

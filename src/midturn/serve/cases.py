@@ -133,7 +133,12 @@ class Cases:
 
     async def look(self, session: str) -> tuple[SessionInfo, SessionReader]:
         """Return the facts of a session, and a reader of it. It raises what :meth:`info` raises."""
-        return await self.info(session), SessionReader(self._store.store, session)
+        info = await self.info(session)
+        return info, self.reader_of(info)
+
+    def reader_of(self, info: SessionInfo) -> SessionReader:
+        """Return a reader of a session that the principal has seen: in a list of its own, or one by one."""
+        return SessionReader(self._store.store, info.id)
 
     async def case(self, session: str, action: Action) -> Case:
         """Return an existing session to act on, with its agents if this server runs its blueprint.
@@ -216,7 +221,7 @@ class Cases:
                 if left == 0:
                     return
                 try:
-                    turn = None if info.problem else await SessionReader(self._store.store, info.id).open_turn()
+                    turn = None if info.problem else await self.reader_of(info).open_turn()
                 except (NotFound, SessionDeleted):
                     continue
                 if turn is not None and turn.questions:

@@ -196,7 +196,7 @@ async def _row(cases: Cases, info: SessionInfo) -> Row:
         return Row(info=info, words=info.problem)
     if info.deleted is not None:
         return Row(info=info, who=info.deleted.by or "", words=info.deleted.why or "deleted")
-    who, words = await _last_words(await cases.reader(info.id), info) if info.turns else ("", "")
+    who, words = await _last_words(cases.reader_of(info), info) if info.turns else ("", "")
     return Row(info=info, who=who, words=_short(words))
 
 
