@@ -57,6 +57,7 @@ bench-quick: .venv/.installed ## see that the benchmarks work, without servers a
 	$(BIN)/python -m benchmarks --only long_session --turns 100
 	$(BIN)/python -m benchmarks --only remembering --turns 100
 	$(BIN)/python -m benchmarks --only load --parallel 100 --megabytes 1 --embedded
+	$(BIN)/python -m benchmarks --only pages --turns 60 --many 1000 --embedded
 	$(BIN)/python -m benchmarks --only team_state --messages 100
 	$(BIN)/python -m benchmarks.compare --quick --out build/bench-quick
 

@@ -182,7 +182,7 @@ async def run_finding(console: Console, options: argparse.Namespace) -> list[Fin
 async def run_pages(console: Console, options: argparse.Namespace) -> list[PageFigures]:
     figures: list[PageFigures] = []
     with Progress(console=console, transient=True) as progress:
-        for kind in PAGED:
+        for kind in PAGED[:1] if options.embedded else PAGED:
             bar = progress.add_task(f"{kind}: a session of {options.turns:,} turns", total=options.turns)
             figures += await pages(kind, options.turns, options.many, partial(progress.advance, bar))
     console.print(page_table(figures))
@@ -299,7 +299,7 @@ async def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="finding, pages: number of sessions")
     parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
     parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
-    parser.add_argument("--embedded", action="store_true", help="load: leave Postgres and Redis out")
+    parser.add_argument("--embedded", action="store_true", help="load, pages: leave Postgres and Redis out")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:
