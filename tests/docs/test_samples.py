@@ -30,7 +30,7 @@ def environment(tmp_path):
 
 
 def game(environment, *args, **options):
-    command = [sys.executable, str(SAMPLES / "pawns.py"), *args]
+    command = [sys.executable, str(SAMPLES / "chess_game.py"), *args]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -58,18 +58,18 @@ def test_a_game_whose_process_is_killed_again_and_again_is_played_to_its_end(env
 
 def test_a_human_plays_and_comes_back_after_the_process_was_killed(environment):
     with game(environment, "human", stdin=subprocess.PIPE) as process:
-        process.stdin.write("a1a2\n")
+        process.stdin.write("d2d4\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "Your move: white moved a1a2.\n"
-        assert process.stdout.readline().startswith("black moved ")
+        assert process.stdout.readline() == "Your move: white moved d2d4.\n"
+        assert process.stdout.readline() == "black moved e7e5.\n"
         process.kill()
         process.stdin.close()
     with game(environment, "human", stdin=subprocess.PIPE) as process:
-        shown, _ = process.communicate("x9\nb1b2\n")
+        shown, _ = process.communicate("d4d6\nd4e5\n")
     assert process.returncode == 0
-    assert "white x9 is not legal. white to move: a2a3 b1b2" in shown
-    assert "white moved b1b2.\nblack moved " in shown
-    assert [move for move in moves(environment) if move[1] < move[3]] == ["a1a2", "b1b2"]
+    assert "white d4d6 is not legal: move 3, white to move: a2a3 a2a4 " in shown
+    assert "white moved d4e5.\nblack moved d7d6.\n" in shown
+    assert moves(environment) == ["d2d4", "e7e5", "d4e5", "d7d6"]
 
 
 # The team with a human.

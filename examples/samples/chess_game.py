@@ -1,10 +1,8 @@
 """AutoGen's chess game, made durable: two players, a board, and a process that may be killed after any move.
 
-The board has four files and five ranks, and nothing but pawns, so that the rules fit on a page. White begins. The
-side that reaches the last rank wins, and so does the side that leaves the other without a move.
-
-    python pawns.py          two scripted players
-    python pawns.py human    you are white; type moves such as a1a2
+pip install chess
+python chess_game.py          two scripted players
+python chess_game.py human    you are white; type moves such as e2e4
 """
 
 import asyncio
@@ -12,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import chess
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.base import ChatAgent, Team  # noqa: TC002 - an example reads better without a block for types
 from autogen_agentchat.conditions import TextMentionTermination
@@ -23,41 +22,26 @@ import midturn
 from midturn.testing import ScriptedModel, ToolCall
 from midturn.testing.scripted_model import text_of
 
-FILES, RANKS = "abcd", 5
-STEP = {"white": 1, "black": -1}
+SIDES = {chess.WHITE: "white", chess.BLACK: "black"}
+# A game of the Sire de Légal, around 1750.
+SCRIPT = ["e2e4", "e7e5", "g1f3", "d7d6", "f1c4", "c8g4", "b1c3", "g7g6", "f3e5", "g4d1", "c4f7", "e8e7", "c3d5"]
 
 
-# 1. The rules.
+# 1. The board after some moves, and what can be said about it.
 
 
-def board(moves: Sequence[str]) -> dict[str, str]:
-    """Return the owners of the squares after these moves."""
-    squares = {f"{file}{rank}": side for rank, side in ((1, "white"), (RANKS, "black")) for file in FILES}
+def board_after(moves: Sequence[str]) -> chess.Board:
+    board = chess.Board()
     for move in moves:
-        squares[move[2:]] = squares.pop(move[:2])
-    return squares
+        board.push_uci(move)
+    return board
 
 
-def turn(moves: Sequence[str]) -> str:
-    return "white" if len(moves) % 2 == 0 else "black"
-
-
-def legal(moves: Sequence[str]) -> list[str]:
-    """Return the moves of the side whose turn it is."""
-    squares, side, found = board(moves), turn(moves), []
-    for square in sorted(square for square, owner in squares.items() if owner == side):
-        file, rank = FILES.index(square[0]), int(square[1]) + STEP[side]
-        for aside in (-1, 0, 1):
-            if 0 <= file + aside < len(FILES) and 1 <= rank <= RANKS:
-                to = f"{FILES[file + aside]}{rank}"
-                if (squares.get(to) not in (None, side)) if aside else to not in squares:
-                    found.append(square + to)
-    return found
-
-
-def winner(moves: Sequence[str]) -> str | None:
-    last = "black" if turn(moves) == "white" else "white"
-    return last if not legal(moves) or (moves and moves[-1][3] in (f"{RANKS}", "1")) else None
+def state_of(board: chess.Board) -> str:
+    if (outcome := board.outcome()) is not None:
+        return "nobody wins" if outcome.winner is None else f"{SIDES[outcome.winner]} wins"
+    legal = " ".join(sorted(move.uci() for move in board.legal_moves))
+    return f"move {len(board.move_stack) + 1}, {SIDES[board.turn]} to move: {legal}"
 
 
 # 2. The tools. The moves are rows in the store's own database: a move and the record of its call are one transaction.
@@ -71,19 +55,21 @@ async def played() -> list[str]:
 @midturn.tool(effect="transactional")
 async def look() -> str:
     """Look at the board."""
-    moves = await played()
-    return f"{turn(moves)} to move: {' '.join(legal(moves))}"
+    board = board_after(await played())
+    return f"{board}\n{state_of(board)}"
 
 
 @midturn.tool(effect="transactional")
 async def move(move: str) -> str:
-    """Make a move, such as a1a2."""
+    """Make a move, such as e2e4."""
     moves = await played()
-    if move not in legal(moves):
-        return f"{move} is not legal. {turn(moves)} to move: {' '.join(legal(moves))}"
+    board = board_after(moves)
+    try:
+        board.push_uci(move)
+    except ValueError:
+        return f"{move} is not legal: {state_of(board)}"
     await midturn.transaction().execute("INSERT INTO moves VALUES (?, ?)", (len(moves) + 1, move))
-    won = winner([*moves, move])
-    return f"moved {move}" + (f", and {won} wins" if won else "")
+    return f"moved {move}" + (f", and {state_of(board)}" if board.is_game_over() else "")
 
 
 # 3. The players. A script stands for the models; put your own there.
@@ -94,9 +80,13 @@ def scripted(side: str) -> ScriptedModel:
         last = text_of(messages[-1])
         if last.startswith("moved"):
             return f"{side} {last}."
-        if "to move" in last:
-            return ToolCall("move", {"move": last.split()[-1]}) if f"{side} to move" in last else f"{side} waits."
-        return ToolCall("look")
+        if "to move" not in last:
+            return ToolCall("look")
+        if f"{side} to move" not in last:
+            return f"{side} waits."
+        number, legal = int(last.partition("move ")[2].partition(",")[0]), last.rpartition(": ")[2].split()
+        planned = SCRIPT[number - 1] if number <= len(SCRIPT) else ""
+        return ToolCall("move", {"move": planned if planned in legal else legal[-1]})
 
     return ScriptedModel(play, delay=float(os.environ.get("MODEL_SECONDS", "0")))
 
@@ -135,7 +125,7 @@ async def main() -> None:
             following = None
             async for item in stream:
                 if not isinstance(item, midturn.TurnResult):
-                    if isinstance(item, TextMessage) and item.source in STEP and not midturn.replayed(item):
+                    if isinstance(item, TextMessage) and item.source in SIDES.values() and not midturn.replayed(item):
                         print(item.to_text(), flush=True)
                 elif item.waiting:
                     print("Your move: ", end="", flush=True)
