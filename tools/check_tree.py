@@ -1,4 +1,7 @@
-"""Check the tracked files: no long source files, no marks of a merge, and no trace of the machine of their author."""
+"""Check the tracked files: no long source files, no marks of a merge, and no trace of the machine of their author.
+
+Modules that tests share have names of their own, since tests import them by name alone.
+"""
 
 import re
 import subprocess
@@ -61,10 +64,21 @@ def problems(name: str) -> Iterator[str]:
                 yield f"{name}:{number}: names {what}: {match.group()}"
 
 
+def shared_names(names: list[str]) -> Iterator[str]:
+    """Yield a sentence for each module of the tests that has the name of another: a test would import the wrong one."""
+    known: dict[str, str] = {}
+    for path in map(Path, names):
+        if path.parts[0] != "tests" or path.suffix != ".py" or path.name.startswith(("test_", "conftest", "__init__")):
+            continue
+        if (other := known.setdefault(path.name, path.as_posix())) != path.as_posix():
+            yield f"{path.as_posix()}: has the name of {other}"
+
+
 def main() -> int:
     """Print every problem. Return 1 if there is any."""
     names = tracked()
     found = [problem for name in names for problem in problems(name)]
+    found += shared_names(names)
     found += [f"{name}: listed in LONG_FILES but gone" for name in LONG_FILES if name not in names]
     for problem in found:
         print(problem)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import desk
+import front_desk
 import httpx
 
 HERE = Path(__file__).parent
@@ -142,7 +142,17 @@ class Server:
         self._process = None
 
     def start(self):
-        words = ["-m", "uvicorn", "desk:app", "--port", str(self.port), "--log-level", "warning", "--lifespan", "on"]
+        words = [
+            "-m",
+            "uvicorn",
+            "front_desk:app",
+            "--port",
+            str(self.port),
+            "--log-level",
+            "warning",
+            "--lifespan",
+            "on",
+        ]
         self._process = subprocess.Popen(
             [sys.executable, *words, "--timeout-graceful-shutdown", "1"], cwd=HERE, env=self._environment
         )
@@ -169,7 +179,7 @@ class Server:
 @contextmanager
 def serving(folder, **environment):
     server = Server(folder, **environment)
-    asyncio.run(desk.fill(server.store))
+    asyncio.run(front_desk.fill(server.store))
     server.start()
     try:
         yield server

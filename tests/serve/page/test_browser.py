@@ -4,7 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 
-import desk
+import front_desk
 import pytest
 from browser import browsing
 from playwright.async_api import expect
@@ -39,7 +39,7 @@ PAGES = (
 
 @browsing
 async def test_a_case_goes_on_after_its_call_was_approved_with_changed_arguments(tabs):
-    await desk.ask(tabs.server.store, "pay-1")
+    await front_desk.ask(tabs.server.store, "pay-1")
     page = await tabs.open("/")
     await page.locator("#chips").get_by_role("link", name="waiting").click()
     await page.get_by_role("link", name="pay-1", exact=True).click()
@@ -56,7 +56,7 @@ async def test_a_case_goes_on_after_its_call_was_approved_with_changed_arguments
 
 @browsing
 async def test_of_two_tabs_one_wins_and_the_other_sees_who_was_faster(tabs):
-    await desk.ask(tabs.server.store, "two-1")
+    await front_desk.ask(tabs.server.store, "two-1")
     one, other = await tabs.open("/inbox"), await tabs.open("/s/two-1")
     # This tab looks away: else the answer of the other one takes the buttons from it.
     await other.evaluate("document.querySelector('[hx-sse\\\\:connect]').remove()")
@@ -101,8 +101,8 @@ async def test_tabs_come_back_when_the_server_was_killed_and_started_again(tabs)
 
 @browsing
 async def test_everything_can_be_read_and_answered_without_javascript(tabs):
-    await desk.ask(tabs.server.store, "plain-1")
-    await desk.ask(tabs.server.store, "plain-2", desk.claims)
+    await front_desk.ask(tabs.server.store, "plain-1")
+    await front_desk.ask(tabs.server.store, "plain-2", front_desk.claims)
     page = await tabs.open("/", java_script_enabled=False)
     await page.get_by_role("link", name="Inbox").click()
     claim = page.locator("#asked-plain-2")
@@ -126,7 +126,7 @@ async def test_everything_can_be_read_and_answered_without_javascript(tabs):
 
 @browsing
 async def test_a_keyboard_is_enough_to_answer(tabs):
-    await desk.ask(tabs.server.store, "keys-1")
+    await front_desk.ask(tabs.server.store, "keys-1")
     page = await tabs.open("/s/keys-1")
     await page.locator("#live[data-state=on]").wait_for()
     where = "[...document.querySelectorAll(':focus')].map(e => e.innerText || e.value || e.name)[0] ?? ''"
@@ -153,7 +153,7 @@ async def test_a_keyboard_is_enough_to_answer(tabs):
 
 @browsing
 async def test_a_live_update_keeps_what_somebody_types_and_unfolds(tabs):
-    await desk.ask(tabs.server.store, "typed-1")
+    await front_desk.ask(tabs.server.store, "typed-1")
     page = await tabs.open("/s/typed-1", viewport={"width": 1280, "height": 700})
     await expect(page.locator("#live")).to_have_text("live")
     await page.get_by_text("Approve with changes…").click()
@@ -170,7 +170,7 @@ async def test_a_live_update_keeps_what_somebody_types_and_unfolds(tabs):
 
 @browsing
 async def test_a_turn_that_somebody_begins_comes_to_those_who_look(tabs):
-    await desk.ask(tabs.server.store, "live-1", desk.claims)
+    await front_desk.ask(tabs.server.store, "live-1", front_desk.claims)
     listed, case = await tabs.open("/"), await tabs.open("/s/live-1")
     await expect(listed.locator("#live")).to_have_text("live")
     watching = await tabs.open("/s/live-1")
@@ -192,7 +192,7 @@ HOSTILE = '<img src="https://evil.example/x.png" onerror="alert(1)"><script>aler
 async def test_what_agents_and_users_say_is_text(tabs):
     session = f"../{HOSTILE}%2e.json\u202e"
     async with midturn.open(tabs.server.store) as store:
-        case = store.session(session, desk.support, labels={HOSTILE[:60]: HOSTILE})
+        case = store.session(session, front_desk.support, labels={HOSTILE[:60]: HOSTILE})
         await case.run(task=f"{HOSTILE}\n<hx-partial id=main>x</hx-partial> data: \n\n event: x")
         await case.run(task=f"Please refund {HOSTILE}")
     page = await tabs.open("/")

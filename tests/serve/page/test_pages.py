@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from html import unescape
 
-import desk
+import front_desk
 import httpx
 import pytest
 from autogen_agentchat.agents import AssistantAgent
@@ -24,7 +24,7 @@ HERE = {"Authorization": "Bearer secret", "Accept": "text/html"}
 
 
 async def asked(store, session="case-1", **options):
-    case = store.session(session, desk.support, **options)
+    case = store.session(session, front_desk.support, **options)
     return (await case.run(task="Please refund order A1.")).waiting.questions[0]
 
 
@@ -50,10 +50,10 @@ async def csrf_of(client):
 
 
 async def test_every_filter_of_the_list_is_in_its_address(store, make):
-    client = make([desk.support])
+    client = make([front_desk.support])
     for number in range(60):
         labels = {"team": "claims"} if number % 2 else {"team": "legal", "odd": "a&b=c"}
-        await store.session(f"case-{number:02}", desk.support, labels=labels).run(task="hello")
+        await store.session(f"case-{number:02}", front_desk.support, labels=labels).run(task="hello")
     first = (await client.get("/?label=team%3Dclaims&prefix=case-")).text
     assert len(re.findall(r'<tr id="row-', first)) == 30
     assert "Older" not in first
@@ -69,7 +69,7 @@ async def test_every_filter_of_the_list_is_in_its_address(store, make):
 
 
 async def test_the_list_counts_by_status_and_shows_the_last_words(store, make):
-    client = make([desk.support])
+    client = make([front_desk.support])
     await asked(store)
     html = (await client.get("/?status=waiting")).text
     assert re.search(r'aria-current="true">waiting <b>1</b>', html)
@@ -94,7 +94,7 @@ async def test_an_empty_page_says_why_and_what_to_do(make, path, text):
 
 
 async def test_a_form_needs_the_value_that_this_page_gave_it(store, make):
-    question, client = await asked(store), make([desk.support])
+    question, client = await asked(store), make([front_desk.support])
     given = {"question": question.id, "turn": "1", "answer": "approve"}
     for csrf in ({}, {"csrf": ""}, {"csrf": "guessed"}):
         answer = await client.post("/s/case-1/answer", data=given | csrf)
@@ -115,7 +115,7 @@ async def test_only_arguments_that_somebody_changed_are_recorded_as_changed(stor
     [decision] = (await store.session("case-1").turn(1)).decisions
     assert decision.changed == {"amount": 12.5, "urgent": True}
     assert decision.by == "ann@desk"
-    await store.session("case-1", desk.support).resume()
+    await store.session("case-1", front_desk.support).resume()
     assert "paid 12.50 EUR" in (await client.get("/s/case-1")).text
 
 
@@ -124,7 +124,7 @@ async def test_arguments_that_cannot_be_seen_are_not_changed_by_a_form(store, ma
 
     def build():
         model = ScriptedModel({"paid": "Done.", "": call})
-        return AssistantAgent("clerk", model, tools=[desk.pay], max_tool_iterations=2)
+        return AssistantAgent("clerk", model, tools=[front_desk.pay], max_tool_iterations=2)
 
     other = midturn.Blueprint("other", build)
     await store.session("case-1", other).run(task="go")
@@ -147,7 +147,7 @@ async def test_arguments_that_cannot_be_seen_are_not_changed_by_a_form(store, ma
 )
 async def test_arguments_that_do_not_fit_the_tool_are_shown_again_with_what_is_wrong(store, make, name, text, why):
     await asked(store)
-    client = make([desk.support])
+    client = make([front_desk.support])
     data = fields((await client.get("/inbox")).text, iban="typed by hand", **{name: text})
     answer = await client.post("/s/case-1/answer", data=data)
     assert answer.status_code == 422
@@ -180,7 +180,7 @@ async def doubt(store):
         return "sent to nobody"
 
     def build():
-        return AssistantAgent("clerk", ScriptedModel(desk.answers), tools=[send_mail], max_tool_iterations=4)
+        return AssistantAgent("clerk", ScriptedModel(front_desk.answers), tools=[send_mail], max_tool_iterations=4)
 
     running = asyncio.create_task(store.session("case-1", midturn.Blueprint("support", build)).run(task="write to me"))
     await begun.wait()
@@ -206,7 +206,7 @@ async def test_a_late_answer_says_who_was_faster_and_what_they_decided(store, ma
 
 async def test_a_server_that_only_reads_has_no_forms(store, make):
     question = await asked(store)
-    client = make([desk.support], token="secret", read_only=True)
+    client = make([front_desk.support], token="secret", read_only=True)
     for path in ("/", "/inbox", "/s/case-1"):
         assert 'method="post"' not in (await client.get(path)).text
     assert (await client.post("/s/case-1/answer", data={"question": question.id})).status_code == 403
@@ -220,7 +220,7 @@ async def test_people_see_and_answer_only_what_is_theirs(store, make):
     def who(request):
         return midturn.Principal(name="ann", labels={"tenant": "a"})
 
-    client = make([desk.support], authenticate=who)
+    client = make([front_desk.support], authenticate=who)
     for path in (
         "/",
         "/inbox",
@@ -242,10 +242,10 @@ async def test_people_see_and_answer_only_what_is_theirs(store, make):
 
 
 async def test_acts_ask_first_and_keep_the_reason(store, make):
-    case = store.session("case-1", desk.support)
+    case = store.session("case-1", front_desk.support)
     for task in ("one", "two"):
         await case.run(task=task)
-    client = make([desk.support])
+    client = make([front_desk.support])
     page = await client.get("/s/case-1/do/rewind?at=1")
     assert "marked as left behind" in page.text
     csrf = {"csrf": await csrf_of(client)}
@@ -273,10 +273,10 @@ async def test_acts_ask_first_and_keep_the_reason(store, make):
 
 
 async def test_a_failed_turn_can_be_resumed_or_given_up_on_its_page(store, make):
-    case = store.session("case-1", desk.support)
+    case = store.session("case-1", front_desk.support)
     with pytest.raises(midturn.TurnFailed):
         await case.run(task="fail")
-    client = make([desk.support])
+    client = make([front_desk.support])
     html = (await client.get("/s/case-1")).text
     assert "ZeroDivisionError" in html
     assert "/do/resume" in html
@@ -286,7 +286,7 @@ async def test_a_failed_turn_can_be_resumed_or_given_up_on_its_page(store, make)
 
 
 async def test_a_session_is_begun_and_spoken_to_once_however_often_a_form_is_sent(store, make):
-    client = make([desk.support, desk.claims])
+    client = make([front_desk.support, front_desk.claims])
     csrf = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/")).text)[1]
     given = {"csrf": csrf, "session": "new/1", "blueprint": "support", "text": "hello", "key": "k1"}
     for _ in range(2):
@@ -324,11 +324,11 @@ async def counted():
 
 async def test_a_page_of_a_long_session_reads_its_50_turns_and_the_list_its_50_heads(counted):
     rows, store = counted
-    case = store.session("case-1", desk.support)
+    case = store.session("case-1", front_desk.support)
     for number in range(130):
         await case.run(task=f"task {number}")
     for number in range(120):
-        await store.session("case-1", desk.support).fork(f"fork-{number}", at=1)
+        await store.session("case-1", front_desk.support).fork(f"fork-{number}", at=1)
     app = midturn.asgi(store, token="secret")
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://localhost", headers=HERE
@@ -349,8 +349,8 @@ async def test_a_page_of_a_long_session_reads_its_50_turns_and_the_list_its_50_h
 
 async def test_every_page_has_a_strict_policy_and_no_code_of_its_own(store, make):
     await asked(store)
-    await store.session("case-2", desk.support).run(task="hello")
-    client = make([desk.support])
+    await store.session("case-2", front_desk.support).run(task="hello")
+    client = make([front_desk.support])
     nonces = set()
     for path in ("/", "/inbox", "/s/case-1", "/s/case-2/at/1", "/s/case-2/lineage", "/audit", "/migrations", "/none"):
         answer = await client.get(path)
@@ -371,8 +371,8 @@ async def test_pictures_are_shown_only_if_they_are_pictures_and_small(store, mak
         assert bubble_of({"type": "M", "source": "user", "content": [{"data": data}]}).pictures == ()
     tiny = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
     message = MultiModalMessage(content=["look", Image.from_base64(tiny)], source="user")
-    await store.session("case-1", desk.support).run(task=message)
-    assert 'src="data:image/png;base64,' in (await make([desk.support]).get("/s/case-1")).text
+    await store.session("case-1", front_desk.support).run(task=message)
+    assert 'src="data:image/png;base64,' in (await make([front_desk.support]).get("/s/case-1")).text
 
 
 async def test_errors_are_pages_for_browsers_and_problems_for_programs(make):
@@ -390,8 +390,8 @@ async def test_errors_are_pages_for_browsers_and_problems_for_programs(make):
 
 @pytest.mark.parametrize("session", ["a/b", "..", ".", "~", "%2F", "a.json", "a b?c#d", "é\u202e", "<b>"])
 async def test_any_id_has_a_page_of_its_own(store, make, session):
-    await store.session(session, desk.support).run(task="hello")
-    client = make([desk.support])
+    await store.session(session, front_desk.support).run(task="hello")
+    client = make([front_desk.support])
     link = unescape(re.search(r'class="mono id" href="([^"]+)"', (await client.get("/")).text)[1])
     assert (await client.get(link)).status_code == 200
     assert (await client.get(f"{link}.json")).json()["session"] == session
@@ -399,7 +399,7 @@ async def test_any_id_has_a_page_of_its_own(store, make, session):
 
 async def test_pages_and_the_api_have_the_same_json(store, make):
     await asked(store)
-    client = make([desk.support])
+    client = make([front_desk.support])
     turn = (await client.get("/s/case-1/turns/1.json")).json()
     assert turn == (await client.get("/api/sessions/case-1/turns/1")).json()
     [waiting] = (await client.get("/inbox.json")).json()["waiting"]
@@ -407,10 +407,10 @@ async def test_pages_and_the_api_have_the_same_json(store, make):
 
 
 async def test_migrations_say_which_sessions_wait_for_one_and_which_cannot_be_migrated(store, make):
-    await store.session("case-1", midturn.Blueprint("support", desk.clerk, version=1)).run(task="hello")
-    client = make([desk.support])
+    await store.session("case-1", midturn.Blueprint("support", front_desk.clerk, version=1)).run(task="hello")
+    client = make([front_desk.support])
     assert "1 session needs a migration that is missing" in (await client.get("/migrations")).text
-    later = midturn.Blueprint("support", desk.clerk, version=2)
+    later = midturn.Blueprint("support", front_desk.clerk, version=2)
     later.migration(1, 2)(lambda state: state)
     html = (await make([later]).get("/migrations")).text
     assert "1 session waits for a migration" in html

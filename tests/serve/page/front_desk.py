@@ -1,4 +1,4 @@
-"""A support desk for the tests of the page. ``uvicorn desk:app`` serves it on the store ``MIDTURN_URL``."""
+"""A support desk for the tests of the page. ``uvicorn front_desk:app`` serves it on the store ``MIDTURN_URL``."""
 
 import os
 from contextlib import suppress
