@@ -353,11 +353,13 @@ STANDARD = {"os._exit", "sys._current_frames", "getattr(asyncio.get_running_loop
 
 
 def own_objects(function):
-    """The names that a function gives to new objects of its own class."""
+    """The names that a function gives to new objects of its own class, which ``_other()`` returns, too."""
     return {
         target.id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "cls"
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) in ("cls", "self._other")
         for target in node.targets
         if isinstance(target, ast.Name)
     }

@@ -199,7 +199,7 @@ async def _remove(ledger: Ledger, used: set[int]) -> int:
                 continue
             removed += gone
             if removes and removes[-1].stop == row.n:
-                removes[-1] = removes[-1]._replace(stop=row.n + 1)
+                removes[-1] = Removal(Kind.BODY, removes[-1].start, row.n + 1)
             else:
                 removes.append(Removal(Kind.BODY, row.n, row.n + 1))
             if left is not None:

@@ -68,7 +68,8 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             NotFound: this session has no such checkpoint.
             HistoryLost: the store has lost turns of this session that this worker has seen.
         """
-        other, who, reason = self._other(check_id(session), labels), check_by(by), check_why(why)
+        other = self._other(check_id(session), labels)
+        who, reason = check_by(by), check_why(why)
         if at is not None:
             check_number(at, "at")
 
