@@ -111,13 +111,24 @@ async def test_a_client_that_never_sends_a_request_is_cut_off_and_others_are_ser
 
 
 async def test_a_connection_that_has_sent_its_request_may_wait_for_the_answer(app, store, clerks, monkeypatch):
-    monkeypatch.setattr(server, "HEADER_TIME", 0.05)
+    timers = []
+    wait = server.Protocol._wait_for_head
+
+    def waiting(self):
+        wait(self)
+        timers.append(self._patience)
+
+    monkeypatch.setattr(server.Protocol, "_wait_for_head", waiting)
     async with served(app, store) as address, client_at(address) as client:
         body = {"task": "wait", "blueprint": "support"}
-        waiting = asyncio.create_task(client.post("/sessions/a/turns", json=body))
-        await asyncio.sleep(0.3)
+        asked = asyncio.create_task(client.post("/sessions/a/turns", json=body))
+        while not (await store.counts())["running"]:  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.01)
+        assert timers[0] is not None  # the client had a limited time for its request
+        assert timers[0].cancelled()
+        assert timers[-1] is None
         clerks.GO.set()
-        assert (await waiting).json()["status"] == "done"
+        assert (await asked).json()["status"] == "done"
 
 
 async def test_there_is_a_limit_on_connections(app, store, monkeypatch, raw):
