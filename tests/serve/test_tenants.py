@@ -206,6 +206,20 @@ async def test_two_tenants_who_begin_the_same_session_at_once_do_not_meet_in_it(
     assert (await store.info("new")).turns == 1
 
 
+async def test_a_session_that_another_request_of_the_tenant_has_just_begun_runs_the_turn(app, store, bob, monkeypatch):
+    exists = midturn.serve.cases.Cases._exists
+
+    async def late(self, session):
+        monkeypatch.undo()
+        async with client_of(app, {"X-Tenant": "bob"}) as other:
+            assert (await other.post("/api/sessions/new/turns", json={"task": "first"})).status_code == 200
+        return await exists(self, session)
+
+    monkeypatch.setattr("midturn.serve.cases.Cases._exists", late)
+    assert (await bob.post("/api/sessions/new/turns", json={"task": "second"})).status_code == 200
+    assert (await store.info("new")).turns == 2
+
+
 class Rules:
     """An ``authorize`` that allows what it is told, and notes what it was asked."""
 

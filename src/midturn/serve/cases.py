@@ -171,13 +171,13 @@ class Cases:
         try:
             info = await self.info(check_id(session), "run")
         except NotFound:
-            if await self._exists(session):
-                raise
-            served = self._blueprint(session, blueprint)
-            await self._demand("run", SessionName(id=session, labels=mine))
-            if mine or not self.sees_all:
-                await self._create(session, mine)
-            return self._service.case(session, served)
+            if not await self._exists(session):
+                served = self._blueprint(session, blueprint)
+                await self._demand("run", SessionName(id=session, labels=mine))
+                if mine or not self.sees_all:
+                    await self._create(session, mine)
+                return self._service.case(session, served)
+            info = await self.info(session, "run")  # another server may have begun it in this moment
         named = self._blueprint(session, info.blueprint or blueprint)
         if blueprint is not None and blueprint != named.name:
             raise InvalidArgument(
