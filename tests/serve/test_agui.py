@@ -345,7 +345,11 @@ async def test_another_instance_streams_the_same_run_with_the_same_ids(url, monk
         body = {"runId": "r", "messages": [user("Hello", "u1")]}
         found = await asyncio.gather(one.run(**body), other.run(**body))
     assert [text(events) for events in found] == ["How can I help you?"] * 2
-    assert found[0] == found[1]
+    # Whoever comes when the other instance has begun the turn may also get its messages at once.
+    snapshots = [event for events in found for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert all([each["id"] for each in snapshot["messages"]] == ["u1", "1.2"] for snapshot in snapshots)
+    streamed, again = ([event for event in events if event not in snapshots] for events in found)
+    assert streamed == again
 
 
 async def test_another_instance_answers_what_this_one_has_asked(url, paid):
