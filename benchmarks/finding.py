@@ -268,7 +268,7 @@ async def _fill_sqlite(_store: Store, url: str, sessions: int, advance: Callable
     database = sqlite3.connect(url.removeprefix("sqlite:///"))
     with database:
         database.executemany(
-            f"INSERT INTO sessions (id, {_COLUMNS}) VALUES (?, ?, 9, 3, ?, ?, 0, 'x', 1, ?, ?)",  # noqa: S608
+            f"INSERT INTO sessions (id, {_COLUMNS}) VALUES (?, ?, 9, 3, ?, ?, 0, 'x', 1, ?, ?)",  # noqa: S608 - our names
             heads,
         )
         database.executemany("INSERT INTO rows (session, kind, n, data) VALUES (?, ?, ?, ?)", rows)

@@ -22,6 +22,7 @@ from midturn.autogen.adapter import replayed
 from midturn.autogen.messages.conversion import of_user
 from midturn.errors import Conflict, Drifted, InvalidArgument, MidturnError, NotFound, ReplayDiverged
 from midturn.record.codec import is_array, is_object
+from midturn.record.head import MAX_ID
 from midturn.record.odd import stored
 from midturn.serve.answers import Given, answer_all, followed, is_number
 from midturn.serve.cases import Forbidden
@@ -453,7 +454,7 @@ def _task(messages: list[tuple[int, dict[str, Any]]]) -> list[Any]:
 
 def _id(message: dict[str, Any]) -> str | None:
     found = message.get("id")
-    return found if isinstance(found, str) and 0 < len(found) <= 200 else None  # noqa: PLR2004 - as long as an id
+    return found if isinstance(found, str) and 0 < len(found) <= MAX_ID else None
 
 
 def _parts(message: dict[str, Any], path: str) -> Generator[str | bytes, None, None]:
