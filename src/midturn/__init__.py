@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from midturn.errors import StateInvalid as StateInvalid
     from midturn.errors import StoreFull as StoreFull
     from midturn.errors import StoreUnavailable as StoreUnavailable
+    from midturn.errors import Tampered as Tampered
     from midturn.errors import TurnFailed as TurnFailed
     from midturn.errors import TurnTimeout as TurnTimeout
     from midturn.errors import UnknownVersion as UnknownVersion
+    from midturn.errors import WrongKey as WrongKey
     from midturn.history.audit import AuditEntry as AuditEntry
     from midturn.history.calls import Call as Call
     from midturn.history.checkpoints import Checkpoint as Checkpoint
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from midturn.sessions.runs import RunEvent as RunEvent
     from midturn.sessions.session import Session as Session
     from midturn.stores.registry import register_store as register_store
+    from midturn.stores.sealed.keys import Keys as Keys
+    from midturn.stores.sealed.keys import KeyService as KeyService
     from midturn.tools import CallInDoubt as CallInDoubt
     from midturn.tools import call_key as call_key
     from midturn.tools import human as human
@@ -83,7 +87,7 @@ _MODULES = {
     "errors": (
         "Conflict Drifted HistoryLost InDoubt InvalidArgument LeaseLost MidturnError MigrationFailed MissingExtra "
         "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted "
-        "StateInvalid StoreFull StoreUnavailable TurnFailed TurnTimeout UnknownVersion"
+        "StateInvalid StoreFull StoreUnavailable Tampered TurnFailed TurnTimeout UnknownVersion WrongKey"
     ),
     "history.audit": "AuditEntry",
     "history.calls": "Call",
@@ -101,6 +105,7 @@ _MODULES = {
     "sessions.runs": "Run RunEvent",
     "sessions.session": "Session",
     "stores.registry": "register_store",
+    "stores.sealed.keys": "KeyService Keys",
     "tools": "CallInDoubt call_key human tool transaction",
     "turns.replay": "Replay",
     "versions.blueprint": "Blueprint",

@@ -13,7 +13,9 @@
     ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
     ├── ReplayDiverged      an interrupted turn cannot continue: its recorded calls do not fit the changed code
     ├── StateInvalid        a state or record cannot be stored or restored (``path`` says which)
-    │   └── Drifted         a state belongs to another agent or team than the one that was built
+    │   ├── Drifted         a state belongs to another agent or team than the one that was built
+    │   ├── Tampered        a record in a sealed store was changed, moved or removed, or is not sealed
+    │   └── WrongKey        a session is sealed with a key that is not at hand
     ├── UnknownVersion      a record was written by a newer midturn, or a state by a newer version of the blueprint
     ├── MissingMigration    an older version of the blueprint wrote the state, and no migration leads to this version
     ├── MigrationFailed     a migration raised, or did what a migration must not do; the session is unchanged
@@ -43,6 +45,7 @@ EXTRAS = {
     "openai": "autogen-ext[openai]>=0.7.4,<0.8",
     "postgres": "psycopg[binary]>=3.2,<3.4",
     "redis": "redis>=6.2,<9",
+    "sealed": "cryptography>=43",
     "serve": "midturn[serve]",
 }
 """The package that each optional extra of midturn installs."""
@@ -254,6 +257,14 @@ class Drifted(StateInvalid):
         for note in getattr(error, "__notes__", ()):
             found.add_note(note)
         return found
+
+
+class Tampered(StateInvalid):
+    """A record in a sealed store is not as midturn sealed it for its place: changed, moved, removed or not sealed."""
+
+
+class WrongKey(StateInvalid):
+    """A session is sealed with a key that is not at hand; the message has the id of the key."""
 
 
 class NotKept(UserWarning):

@@ -97,6 +97,8 @@ def tombstone_of(head: Head) -> Tombstone | None:
     """
     if head.status != "deleted":
         return None
+    if head.problem is not None:
+        raise head.problem
     return decode_record(Tombstone, head.data, f"{head.session} tombstone") if head.data else Tombstone()
 
 

@@ -22,6 +22,7 @@ from midturn.errors import (
     SessionDeleted,
     StateInvalid,
     StoreUnavailable,
+    Tampered,
     UnknownVersion,
 )
 from midturn.lease.process import is_dead, new_owner
@@ -418,15 +419,23 @@ class Ledger:
 
     def missing(self, kind: Kind, n: int) -> StateInvalid:
         """Make the error for a record that the head counts and the store does not have."""
-        return StateInvalid("is missing; restore it from a backup", path=self.name(kind, n), session=self.session)
+        error = StateInvalid("is missing; restore it from a backup", path=self.name(kind, n), session=self.session)
+        return self._suspected(error)
 
     def uncounted(self) -> StateInvalid:
         """Make the error for a write that is rejected although nobody has written the session since."""
-        return StateInvalid(
+        error = StateInvalid(
             "the store has a row that the head does not count; restore the session from a backup",
             path=f"session {self.session!r}",
             session=self.session,
         )
+        return self._suspected(error)
+
+    def _suspected(self, error: StateInvalid) -> StateInvalid:
+        """Return the error as it is, or as a :class:`Tampered` if only somebody without the keys can be the cause."""
+        if type(error) is not StateInvalid or not getattr(self.store, "sealed", False):
+            return error
+        return Tampered(str(error), path=f"session {self.session!r}", session=self.session)
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
@@ -444,6 +453,8 @@ class Ledger:
                 raise SessionDeleted.of(self.session) from None
             if _name_of(found) != _name_of(self.head):
                 raise Changed.of(self.session) from error
+            if isinstance(error, StateInvalid) and (suspected := self._suspected(error)) is not error:
+                raise suspected from None
             raise
 
     async def steady(self, read: Callable[[], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast, get_args
 
-from midturn.errors import InvalidArgument, StateInvalid, UnknownVersion
+from midturn.errors import InvalidArgument, StateInvalid, UnknownVersion, WrongKey
 from midturn.record import codec
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version that every record written by this code carries."""
 
-ENCODINGS = {b"\x01": "compressed", b"\x02": "sealed"}
-"""Encodings of records by their first byte. A plain record is a JSON object, so it begins with a brace."""
+COMPRESSED, SEALED = b"\x01", b"\x02"
+"""First bytes of records in other encodings. A plain record is a JSON object, so it begins with a brace."""
 
 MAX_ID = 200
 NUMBERS = 2**62
@@ -83,6 +83,8 @@ class Head:
     now: float
     data: bytes
     """Data of the layers above the store, which the store does not read."""
+    problem: StateInvalid | None = None
+    """The reason why a sealed head could not be opened. Its data is then of no use, and nobody can write it."""
 
     def is_followed_by(self, other: Head | None) -> bool:
         """Return whether a store that had this head can have ``other`` now, without having lost a write."""
@@ -180,7 +182,8 @@ class Write:
     ``seq`` is the session's seq as the writer saw it, 0 for a session that does not exist yet.
 
     Raises:
-        InvalidArgument: it would remove decisions. They are the audit trail, which only a deletion of the session ends.
+        InvalidArgument: it would remove decisions without adding others of the same numbers. They are the audit trail,
+            which only a deletion of the session ends.
     """
 
     session: str
@@ -200,8 +203,12 @@ class Write:
     """Rows that the write removes before it adds its own, so that it can also replace a row."""
 
     def __post_init__(self) -> None:
-        if self.removes and any(removal.kind is Kind.DECISION for removal in self.removes):
+        if self.removes and not all(map(self._keeps_decisions, self.removes)):
             raise InvalidArgument("has decisions, which are never removed", path="removes", session=self.session)
+
+    def _keeps_decisions(self, removal: Removal) -> bool:
+        added = {row.n for row in self.rows if row.kind is Kind.DECISION}
+        return removal.kind is not Kind.DECISION or all(n in added for n in range(removal.start, removal.stop))
 
     def follows(self, head: Head | None) -> bool:
         """Return whether ``head`` is the one that the writer saw."""
@@ -300,8 +307,10 @@ def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
 
 def versioned(data: bytes, what: str) -> dict[str, Any]:
     """Return the object in a record's bytes, if this code can read its version."""
-    if encoding := ENCODINGS.get(data[:1]):
-        raise UnknownVersion(f"{what} is {encoding}, and this midturn reads only plain records: upgrade midturn")
+    if data[:1] == SEALED:
+        raise WrongKey("is sealed, and the store was opened without keys: set MIDTURN_KEYS", path=what)
+    if data[:1] == COMPRESSED:
+        raise UnknownVersion(f"{what} is compressed, and this midturn reads only plain records: upgrade midturn")
     raw = codec.decode(data, what)
     if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
         raise StateInvalid("not a record of midturn", path=what)

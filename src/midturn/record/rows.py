@@ -324,7 +324,10 @@ def progress_of(head: Head) -> Progress:
     Raises:
         UnknownVersion: a newer midturn wrote the head.
         StateInvalid: the head is damaged, or the session is only half copied or half deleted.
+        Tampered, WrongKey: the head is sealed and cannot be opened.
     """
+    if head.problem is not None:
+        raise head.problem
     if head.data in (COPYING, BURYING):
         id_ = shlex.quote(head.session)
         raise StateInvalid(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
@@ -20,7 +21,9 @@ from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
 from midturn.stopping import stop_of
 from midturn.stores.registry import check_store, open_store, split_lease, with_options
+from midturn.stores.sealed.keys import Keys, check_keys
 from midturn.stores.secrets import Secret, scheme_of
+from midturn.stores.wrapper import wrap
 from midturn.turns.acts import bury
 from midturn.turns.session_options import JOURNALS, Options
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from midturn.lease.ledger import Seen
     from midturn.record.head import Head
     from midturn.store import ListOrder, Store
+    from midturn.stores.sealed.keys import KeyService
     from midturn.turns.session_options import Busy, Durability
     from midturn.versions.blueprint import Blueprint
     from midturn.versions.loading import OnDrift
@@ -55,6 +59,8 @@ def open(
     store: Store | None = None,
     lease: float | None = None,
     drain: float = DRAIN,
+    keys: KeyService | None = None,
+    allow_plain: bool = False,
     **options: str | int | bool,
 ) -> OpenStore:
     """Open the store at a URL, or a store of your own. Use it with ``async with``, which closes the store at its end.
@@ -70,33 +76,58 @@ def open(
     life, from 3 to 3600, or 30 without the option.
     ``drain`` is the number of seconds for which closing the store waits for the turns that :meth:`Session.start` began.
     Then it interrupts them: ``resume()`` continues them in any process.
+    ``keys`` seals everything that is stored, so that nobody can read or change it without them. By default, the keys
+    are those of ``$MIDTURN_KEYS`` or ``$MIDTURN_KEYS_FILE``, if one of these is set. Sessions that are not sealed are
+    refused then, unless ``allow_plain`` is set.
 
     Raises:
-        InvalidArgument: the URL is wrong; ``store`` came with a URL or with options, or does not keep the contract; the
-            lease is too short or too long.
+        InvalidArgument: the URL or a key is wrong; ``store`` came with a URL or with options, or does not keep the
+            contract; the lease is too short or too long.
     """
     drain = check_drain(drain)
+    door = Door(keys=Keys.in_env() if keys is None else check_keys(keys), allow_plain=allow_plain)
     if store is not None:
         if url is not None:
             raise InvalidArgument("give a URL or a store, not both", path="store")
         if options:
             names = ", ".join(options)
             raise InvalidArgument(f"a store of your own takes no option {names}; set it on the store", path="store")
-        return OpenStore(check_store(store), lease=None if lease is None else check_lease(lease), drain=drain)
+        checked = check_store(store)
+        return OpenStore(checked, lease=None if lease is None else check_lease(lease), drain=drain, door=door)
     if not isinstance(url, str | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise InvalidArgument(f"must be a string, not {type(url).__name__}", path="url")
     if url is None:
         url = os.environ.get("MIDTURN_URL") or DEFAULT_URL
     url, given = split_lease(with_options(url, options) if options else url)
     wanted = given if lease is None else lease
-    return OpenStore(Secret(url), lease=None if wanted is None else check_lease(wanted), drain=drain)
+    found = None if wanted is None else check_lease(wanted)
+    return OpenStore(Secret(url), lease=found, drain=drain, door=door)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """The wrappers that records pass on their way into a store and out of it."""
+
+    keys: KeyService | None = None
+    allow_plain: bool = False
+
+    def before(self, store: Store) -> Store:
+        """Return the store with this door before it."""
+        if self.keys is None:
+            return store
+        from midturn.stores.sealed.store import Sealed  # with the package that seals, which not everybody has
+
+        return wrap(Sealed, store, keys=self.keys, allow_plain=self.allow_plain)
 
 
 class OpenStore:
     """An open store, with its sessions by id."""
 
-    def __init__(self, opens: Secret | Store, *, lease: float | None = None, drain: float = DRAIN) -> None:
+    def __init__(
+        self, opens: Secret | Store, *, lease: float | None = None, drain: float = DRAIN, door: Door | None = None
+    ) -> None:
         self._opens = opens
+        self._door = door or Door()
         self._lease = lease
         self._store: Store | None = None
         self._by_hand: dict[str, tuple[Any, Session[Event, TurnResult]]] = {}
@@ -115,7 +146,8 @@ class OpenStore:
     async def __aenter__(self) -> Self:
         if self._store is None:  # else it was awaited before
             opens = self._opens
-            self._store = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
+            opened = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
+            self._store = self._door.before(opened)
             self._runs = Runs(self._drain)
             self._seen = {}
         return self
@@ -395,7 +427,7 @@ class OpenStore:
         async with AsyncExitStack() as stack:
             copies = None
             if archive is not None:
-                copies = await stack.enter_async_context(open_archive(archive))
+                copies = self._door.before(await stack.enter_async_context(open_archive(archive)))
             pruning = prune(self.store, chosen, copies, by=by, why=f"prune: {rule}")
             async for session, why in await stack.enter_async_context(aclosing(pruning)):
                 if why is None:

@@ -76,20 +76,25 @@ def report_if_shared(path: Path, found: os.stat_result | None = None) -> bool:
 
     ``found`` is its status, if that is known. Its mode stays as it is, because somebody may have chosen it.
     """
-    if sys.platform == "win32":
-        return False
     with suppress(FileNotFoundError):
         found = found or path.stat()
-        mode = stat.S_IMODE(found.st_mode)
-        if not mode & _OTHERS or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        if not is_shared(path, found):
             return False
-        right = _DIRECTORY if stat.S_ISDIR(found.st_mode) else _FILE
+        mode, right = stat.S_IMODE(found.st_mode), _DIRECTORY if stat.S_ISDIR(found.st_mode) else _FILE
         _report(
             f"mode {path}",
             f"{path} has mode {mode:o}, so it is open to other users of this machine; type: chmod {right:o} {path}",
         )
         return True
     return False
+
+
+def is_shared(path: Path, found: os.stat_result | None = None) -> bool:
+    """Return whether a path is a file or directory that others can read, write or enter."""
+    if sys.platform == "win32":
+        return False
+    mode = (found or path.stat()).st_mode
+    return bool(mode & _OTHERS) and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def report_without_tls(hosts: Iterable[str], how: str) -> None:

@@ -40,6 +40,11 @@ class StoreWrapper:
         self.inner = inner
         self.profile: Profile = inner.profile
 
+    @property
+    def sealed(self) -> bool:
+        """Return whether nobody can change or remove a record unnoticed."""
+        return getattr(self.inner, "sealed", False)
+
     async def head(self, session: str) -> Head | None:
         return await self.inner.head(session)
 
