@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from midturn.maintenance.compacting import Compacted as Compacted
     from midturn.maintenance.pruning import PruneReport as PruneReport
     from midturn.maintenance.pruning import Skipped as Skipped
+    from midturn.maintenance.rekeying import KeyCounts as KeyCounts
+    from midturn.maintenance.rekeying import NotRekeyed as NotRekeyed
+    from midturn.maintenance.rekeying import RekeyReport as RekeyReport
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
@@ -97,6 +100,7 @@ _MODULES = {
     "history.session_info": "Deletion Fork SessionInfo",
     "maintenance.compacting": "Compacted",
     "maintenance.pruning": "PruneReport Skipped",
+    "maintenance.rekeying": "KeyCounts NotRekeyed RekeyReport",
     "questions": "Decision Question Waiting",
     "serve.app": "asgi",
     "serve.principals": "Principal SessionName",

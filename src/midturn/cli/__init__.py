@@ -23,6 +23,7 @@ from midturn.cli.diff import diff
 from midturn.cli.fork import fork
 from midturn.cli.grep import grep
 from midturn.cli.import_export import export, import_
+from midturn.cli.keys import keys, rekey
 from midturn.cli.label import label
 from midturn.cli.lineage import lineage
 from midturn.cli.ls import ls
@@ -121,6 +122,8 @@ for _command in (
     rollback,
     serve,
     web,
+    keys,
+    rekey,
     db,
 ):
     main.add_command(_command)

@@ -23,8 +23,10 @@ _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
 
 
 @asynccontextmanager
-async def existing(url: str) -> AsyncGenerator[midturn.OpenStore]:
+async def existing(url: str, *, allow_plain: bool = False) -> AsyncGenerator[midturn.OpenStore]:
     """Open a store that exists. A command that only reads must not create an empty one.
+
+    ``allow_plain`` is that of :func:`midturn.open`.
 
     Raises:
         NotFound: there is no store.
@@ -34,7 +36,7 @@ async def existing(url: str) -> AsyncGenerator[midturn.OpenStore]:
         error = NotFound(f"there is no store at {path}" if path else "the schema has no midturn tables yet")
         error.add_note(f"name another --store, or start one: {command_line('chat', 'APP', 'SESSION', url=url)}")
         raise error
-    async with midturn.open(url) as store:
+    async with midturn.open(url, allow_plain=allow_plain) as store:
         yield store
 
 

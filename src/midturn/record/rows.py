@@ -39,7 +39,7 @@ Stage: TypeAlias = Literal["started", "asked", "done"]
 Asked: TypeAlias = Literal["human", "approval", "doubt"]
 """The kind of a question. ``human``: an agent that stands for a person asks for an answer. ``approval``: may this tool
 act? ``doubt``: did this tool act before the crash?"""
-ActKind: TypeAlias = Literal["rewind", "edit", "fork", "reset", "migration", "rollback", "compact"]
+ActKind: TypeAlias = Literal["rewind", "edit", "fork", "reset", "migration", "rollback", "compact", "rekey"]
 """The kind of a decision about the session itself."""
 Decided: TypeAlias = Literal["human", "approval", "doubt", "discard", "diverged"] | ActKind
 """The kind of a decision: the answer to a question, giving a turn up, continuing a turn although its recorded calls

@@ -15,6 +15,15 @@ from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus, info_of
 from midturn.lease.ledger import Ledger, check_lease, holder, notice_deletion
 from midturn.maintenance.pruning import PruneReport, Rule, Skipped, choose, open_archive, prune
+from midturn.maintenance.rekeying import (
+    KeyCounts,
+    NotRekeyed,
+    Outcome,
+    Rekeying,
+    RekeyReport,
+    count_keys,
+    sealed_store,
+)
 from midturn.questions import check_by, check_why
 from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
@@ -28,7 +37,7 @@ from midturn.turns.acts import bury
 from midturn.turns.session_options import JOURNALS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Generator
+    from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
     from types import TracebackType
@@ -438,6 +447,58 @@ class OpenStore:
                 if on_session is not None:
                     on_session(session, why)
         return PruneReport(deleted=deleted, skipped=skipped, dry_run=False)
+
+    async def rekey(
+        self,
+        sessions: Sequence[str] | None = None,
+        *,
+        deep: bool = False,
+        dry_run: bool = False,
+        jobs: int = 4,
+        by: str | None = None,
+        why: str | None = None,
+        on_session: Callable[[str, Outcome], None] | None = None,
+    ) -> RekeyReport:
+        """Move sessions to the current key, by default all of them, and report which; afterwards, drop the old key.
+
+        Each session takes one small write. One that a living worker holds stays, because its next turn moves it. So a
+        second call finds little to do. ``deep`` also makes a new data key for each session, and seals its whole history
+        again; only this seals sessions that are not sealed yet. ``jobs`` is the number of sessions at a time.
+        ``on_session`` is called after each session. An interrupted call has
+        moved some of the sessions; the next one continues.
+
+        Raises:
+            InvalidArgument: the store was opened without keys.
+            NotFound: there is no such session.
+        """
+        if type(jobs) is not int or jobs < 1:
+            raise InvalidArgument(f"must be a number from 1, not {jobs!r}", path="jobs")
+        ids = None if sessions is None else [check_id(session) for session in sessions]
+        rekeying = Rekeying(
+            self.store, deep=deep, dry_run=dry_run, by=check_by(by), why=check_why(why), seen=self._seen
+        )
+        current = await sealed_store(self.store).current_key()
+        rekeyed: list[str] = []
+        skipped: list[NotRekeyed] = []
+        unchanged = 0
+        async with aclosing(rekeying.run(await rekeying.heads(ids), current, jobs)) as results:
+            async for session, result in results:
+                if isinstance(result, NotRekeyed):
+                    skipped.append(result)
+                else:
+                    rekeyed += [session] if result == "moved" else []
+                    unchanged += result == "current"
+                if on_session is not None:
+                    on_session(session, result)
+        return RekeyReport(key=current, rekeyed=rekeyed, current=unchanged, skipped=skipped, dry_run=dry_run)
+
+    async def key_counts(self) -> KeyCounts:
+        """Return the number of sessions by key. This reads the heads of all sessions.
+
+        Raises:
+            InvalidArgument: the store was opened without keys.
+        """
+        return await count_keys(self.store)
 
     async def lineage(self, session: str) -> Lineage:
         """Return the sessions that a session was forked from, and those that were forked from it, as a tree.

@@ -182,10 +182,15 @@ class Sealed(StoreWrapper):
 
         return sealing()
 
-    async def reseal(self, session: str, on_write: Callable[[int], None] | None = None) -> None:
-        """Make a new data key, and seal all rows of a session again with it. The session must be at rest.
+    async def current_key(self) -> str:
+        """Return the id of the key that wraps new data keys."""
+        await self._wrap(secrets.token_bytes(KEY_BYTES), "", 1)
+        return self._current[0]
 
-        An interrupted call is continued by the next one. ``on_write`` gets the number of bytes of each write.
+    async def reseal(self, session: str) -> None:
+        """Make a new data key, seal all rows of a session again with it, and release the session.
+
+        The caller holds the session's lease. The next call continues an interrupted one.
 
         Raises:
             Conflict: somebody else has written the session.
@@ -206,9 +211,10 @@ class Sealed(StoreWrapper):
                     continue  # an earlier call was interrupted after this row
                 chunk.append(_open_row(found, session, row))
                 if len(chunk) == MOST_ROWS or sum(len(each.data) for each in chunk) > CHUNK:
-                    found, chunk = await self._seal_again(found, chunk, on_write), []
-        found = await self._seal_again(found, chunk, on_write)
-        await self._seal_again(replace(found, keys=found.keys[-1:]), [])
+                    found = await self._seal_again(found, chunk)
+                    chunk = []
+        found = await self._seal_again(found, chunk)
+        await self._seal_again(replace(found, keys=found.keys[-1:]), [], release=True)
 
     async def close(self) -> None:
         self._sessions.clear()
@@ -321,24 +327,16 @@ class Sealed(StoreWrapper):
         self._remember(session, found)
         if times.at is not None and abs(raw.updated - times.at) > CLOCKS:
             # A clock was set, or this process stood still meanwhile. Readers would take the time for a forged one.
-            return await self._apply(found, _same_again(found, write), self.inner.write)
+            return await self._apply(found, _same_again(found), self.inner.write)
         return replace(raw, data=write.data)
 
-    async def _seal_again(
-        self, found: _Session, rows: Sequence[Row], on_write: Callable[[int], None] | None = None
-    ) -> _Session:
+    async def _seal_again(self, found: _Session, rows: Sequence[Row], *, release: bool = False) -> _Session:
         """Replace rows by the same rows, sealed with the last data key, and return the session after that."""
-        if found.head is None:
-            raise AssertionError("a session without a head has no rows")
-        write = replace(
-            _same_again(found, None),
-            rows=tuple(rows),
-            removes=tuple(Removal(row.kind, row.n, row.n + 1) for row in rows),
-        )
+        write = _same_again(found, release=release)
+        removes = tuple(Removal(row.kind, row.n, row.n + 1) for row in rows)
+        write = replace(write, rows=tuple(rows), removes=removes)
         manifest, key_rows = found.manifest.resealed(write, found.key_rows)
         await self._apply(replace(found, manifest=manifest, key_rows=key_rows), write, self.inner.write)
-        if on_write is not None:
-            on_write(sum(len(row.data) for row in rows))
         return self._sessions[write.session]
 
     async def _manifest_of_plain(self, session: str, found: _Session) -> Manifest:
@@ -435,11 +433,16 @@ def sealed_part(store: Store) -> Sealed | None:
 
 
 def key_id_of(head: Head) -> str:
-    """Return the id of the key that wraps the data key of a head as the inner store has it; empty if it is plain."""
+    """Return the id of the key that a head of the inner store needs; an empty text if the head is not sealed.
+
+    Raises:
+        Tampered: the head is damaged.
+    """
     if not is_sealed(head.data):
         return ""
     try:
-        return wrapped_keys(head.data)[-1].key_id
+        # There are two data keys only while the session is sealed again; the first one is on its way out.
+        return next(key.key_id for key in wrapped_keys(head.data) if key.generation)
     except Unsealable as problem:
         raise _tampered(head.session, f"head: {problem}") from None
 
@@ -466,11 +469,11 @@ def _open_row(found: _Session, session: str, row: Row) -> Row:
         raise Unsealable(f"{where}{problem}") from None
 
 
-def _same_again(found: _Session, write: Write | None) -> Write:
-    """Return a write that changes nothing in a session, and keeps the lease of the ``write`` before it."""
+def _same_again(found: _Session, *, release: bool = False) -> Write:
+    """Return a write that changes nothing in a session, and renews its lease or releases it."""
     head = found.head
-    if head is None:
-        raise AssertionError("there is a head after a write")
+    assert head is not None  # noqa: S101 - for the type checker: only what was written is written again
+    owner = None if release else head.owner
     return Write(
         session=head.session,
         seq=head.seq,
@@ -478,8 +481,8 @@ def _same_again(found: _Session, write: Write | None) -> Write:
         epoch=head.epoch,
         status=head.status,
         labels=head.labels,
-        owner=write.owner if write is not None else None,
-        lease=write.lease if write is not None else 0.0,
+        owner=owner,
+        lease=0.0 if owner is None else head.expires - head.updated,
         token=secrets.token_hex(6),
         data=head.data,
     )
