@@ -301,7 +301,7 @@ def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
 def versioned(data: bytes, what: str) -> dict[str, Any]:
     """Return the object in a record's bytes, if this code can read its version."""
     if encoding := ENCODINGS.get(data[:1]):
-        raise UnknownVersion(f"{what} is {encoding}, and this midturn reads only plain records: upgrade midturn")
+        raise UnknownVersion(f"{what} is {encoding}: open the store by its URL, and upgrade midturn if that fails")
     raw = codec.decode(data, what)
     if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
         raise StateInvalid("not a record of midturn", path=what)
