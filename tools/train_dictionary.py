@@ -81,7 +81,9 @@ class Talk:
                     [
                         ToolCall("look_up_order", {"order_id": order}),
                         ToolCall("refund", {"order_id": order, "amount": 40.0, "reason": next(self._said)}),
-                        ToolCall("send_email", {"to": "m@example.com", "subject": "Your order", "body": next(self._said)}),
+                        ToolCall(
+                            "send_email", {"to": "m@example.com", "subject": "Your order", "body": next(self._said)}
+                        ),
                     ]
                 )
             return next(self._said)

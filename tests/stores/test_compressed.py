@@ -7,7 +7,6 @@ import random
 import sqlite3
 import sys
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from midturn.stores.compressed import encoding
 from midturn.stores.compressed.encoding import LARGE, MARK, NEWEST, Encoder, decode, encode_large
 from midturn.stores.compressed.library import zstd
 from midturn.stores.compressed.store import COMPRESSED, CompressedStore, DecompressingStore
-from midturn.stores.files.store import FileStore
 from midturn.stores.memory import MemoryStore
 from midturn.stores.registry import compressed, open_backend, open_store, split_compress
 from midturn.stores.wrapper import innermost
@@ -161,9 +159,9 @@ def test_a_dictionary_of_a_newer_midturn_says_to_upgrade():
 
 
 async def test_bodies_checkpoints_and_calls_are_compressed_and_the_rest_is_plain():
-    rows = tuple(replace(a_row(kind, 0), data=TEXT) for kind in Kind)
+    rows = tuple(a_row(0, TEXT, kind=kind) for kind in Kind)
     async with opened("memory://?compress=zstd") as store:
-        await store.write(replace(a_write("case", rows=rows), data=TEXT))
+        await store.write(a_write("case", rows=rows, data=TEXT))
         kept = {kind: (await raw(store).rows("case", kind))[0].data for kind in Kind}
         assert {kind for kind, data in kept.items() if data[:1] == MARK} == COMPRESSED
         assert {data for kind, data in kept.items() if kind not in COMPRESSED} == {TEXT}
@@ -175,8 +173,8 @@ async def test_a_store_can_begin_and_cease_to_compress_at_any_time(tmp_path):
     turned = ["none", "zstd", "none", "zstd"]
     for number, compress in enumerate(turned):
         async with opened(with_option("sqlite", tmp_path / "store", compress)) as store:
-            row = replace(a_row(Kind.BODY, number), data=TEXT)
-            await store.write(a_write("case", seq=number, rows=(row,)))
+            row = a_row(number, TEXT)
+            await store.write(a_write("case", number, rows=(row,)))
             assert [row.data for row in await store.rows("case", Kind.BODY)] == [TEXT] * (number + 1)
             kept = [row.data[:1] == MARK for row in await raw(store).rows("case", Kind.BODY)]
             assert kept == [each == "zstd" for each in turned[: number + 1]]
@@ -223,7 +221,7 @@ async def test_postgres_compresses_if_asked_and_redis_unless_asked_not_to(tmp_pa
 
 
 async def test_the_option_may_be_given_by_name(tmp_path):
-    async with midturn.open(tmp_path / "x" if False else f"{tmp_path}/x.db", compress="none") as store:
+    async with midturn.open(f"{tmp_path}/x.db", compress="none") as store:
         assert type(store.store).__name__ == DecompressingStore.__name__
 
 
@@ -247,7 +245,10 @@ async def test_a_wrong_option_is_refused_before_anything_is_opened(scheme, optio
 
 
 def test_the_option_is_taken_out_of_a_url():
-    assert split_compress("redis://h?strict=true&compress=none&replicas=1") == ("redis://h?strict=true&replicas=1", "none")
+    assert split_compress("redis://h?strict=true&compress=none&replicas=1") == (
+        "redis://h?strict=true&replicas=1",
+        "none",
+    )
     assert split_compress("sqlite:///a?compress=zstd") == ("sqlite:///a", "zstd")
     assert split_compress("drawer://x?decompress=1") == ("drawer://x?decompress=1", None)
 
@@ -289,7 +290,7 @@ async def test_a_session_takes_less_space_and_is_the_same(kind, tmp_path):
             for number in range(5):
                 await store.session("case", chatting).run(task=f"{SAID} {number}")
             turn = await store.session("case").turn(3)
-            told.append((turn.task, [message.content for message in turn.messages]))
+            told.append([message.content for message in (*turn.task, *turn.messages)])
             rows = [row for each in Kind for row in await raw(store.store).rows("case", each)]
             sizes.append(sum(len(row.data) for row in rows))
     assert sizes[1] < 0.65 * sizes[0]
@@ -333,7 +334,7 @@ async def test_a_transactional_tool_writes_a_compressed_record(tmp_path):
     async with midturn.open(f"sqlite:///{tmp_path}/store.db") as store:
         async with store.store.transaction() as transaction:
             await transaction.execute("CREATE TABLE bookings (number TEXT)")
-            await transaction.write(a_write("first", rows=(replace(a_row(Kind.CALL, 0), data=TEXT),)))
+            await transaction.write(a_write("first", rows=(a_row(0, TEXT, kind=Kind.CALL),)))
         assert (await raw(store.store).rows("first", Kind.CALL))[0].data[:1] == MARK
         await store.session("case", booking).run(task="Book A1.")
         async with store.store.transaction() as transaction:
@@ -346,7 +347,8 @@ async def test_damage_to_a_compressed_row_names_the_session_and_the_record(tmp_p
         await store.session("case-43", chatting).run(task=SAID)
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as db:
         changed = db.execute(
-            "UPDATE rows SET data = substr(data, 1, 20) || x'ff' || substr(data, 22) WHERE kind = 1 AND session = 1"
+            "UPDATE rows SET data = CAST(substr(data, 1, 20) || x'ff' || substr(data, 22) AS BLOB)"
+            " WHERE kind = 1 AND session = 1"
         )
         assert changed.rowcount
     async with midturn.open(f"sqlite:///{tmp_path}/store.db") as store:
@@ -359,7 +361,7 @@ async def test_damage_to_a_compressed_row_names_the_session_and_the_record(tmp_p
 
 async def test_a_large_record_is_compressed_while_others_have_their_turn():
     text = json.dumps({"v": 1, "bodies": [" ".join(map(str, range(600_000)))]}).encode()
-    row = replace(a_row(Kind.BODY, 0), data=text)
+    row = a_row(0, text)
     async with opened("memory://?compress=zstd") as store:
         for work in (store.write(a_write("case", rows=(row,))), store.rows("case", Kind.BODY)):
             task = asyncio.ensure_future(work)
@@ -370,3 +372,13 @@ async def test_a_large_record_is_compressed_while_others_have_their_turn():
             assert beats > 3
         assert (await task)[0].data == text
         assert len((await raw(store).rows("case", Kind.BODY))[0].data) < len(text) / 2
+
+
+async def test_compressed_lines_of_a_file_are_json(tmp_path):
+    async with opened(f"file://{tmp_path}/store?compress=zstd") as store:
+        for number in range(20):
+            await store.write(a_write("case", number, rows=(a_row(number, TEXT + b" " * number),)))
+        [path] = (tmp_path / "store" / "sessions").iterdir()
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        assert {type(data) for line in lines[1:] for data in line["data"]} == {str}
+        assert [row.data for row in await store.rows("case", Kind.BODY)] == [TEXT + b" " * n for n in range(20)]

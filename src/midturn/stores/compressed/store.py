@@ -51,15 +51,11 @@ class CompressedStore(DecompressingStore):
         return self._transaction(transaction)
 
     @asynccontextmanager
-    async def _transaction(
-        self, transaction: AbstractAsyncContextManager[Transaction]
-    ) -> AsyncGenerator[Transaction]:
+    async def _transaction(self, transaction: AbstractAsyncContextManager[Transaction]) -> AsyncGenerator[Transaction]:
         async with transaction as inner:
             yield _CompressedTransaction(inner, self._write)
 
-    def _write(
-        self, apply: Callable[[Write], Coroutine[Any, Any, Head]], write: Write
-    ) -> Coroutine[Any, Any, Head]:
+    def _write(self, apply: Callable[[Write], Coroutine[Any, Any, Head]], write: Write) -> Coroutine[Any, Any, Head]:
         rows: list[Row] = []
         changed = False
         for row in write.rows:
