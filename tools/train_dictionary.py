@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
+from autogen_core.models import UserMessage
 
 import midturn
 from midturn.record.head import Kind
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from autogen_core.models import LLMMessage
 
-    from midturn.sessions.opening import OpenStore
     from midturn.testing.scripted_model import Reply
 
 HERE = Path(__file__).parent / "dictionary"
@@ -64,7 +64,7 @@ async def refund(order_id: str, amount: float, reason: str = "") -> str:
 @midturn.tool(approval=True)
 async def send_email(to: str, subject: str, body: str) -> str:
     """Send an email to a customer."""
-    return f"sent to {to}"
+    return f"sent to {to}: {subject}, {len(body)} characters"
 
 
 class Talk:
@@ -73,9 +73,9 @@ class Talk:
     def __init__(self, said: Iterator[str], chance: random.Random) -> None:
         self._said, self._chance = said, chance
 
-    def model(self, calls: bool = False) -> ScriptedModel:
+    def model(self, calls: float = 0.0) -> ScriptedModel:
         def reply(messages: Sequence[LLMMessage]) -> Reply:
-            if calls and type(messages[-1]).__name__ == "UserMessage" and self._chance.random() < 0.7:
+            if isinstance(messages[-1], UserMessage) and self._chance.random() < calls:
                 order = f"A-{self._chance.randint(10_000, 99_999)}"
                 return self._chance.choice(
                     [
@@ -96,8 +96,8 @@ class Talk:
         )
 
     def clerk(self) -> Any:
-        tools = [look_up_order, refund, send_email]
-        return AssistantAgent("support_agent", self.model(calls=True), tools=tools, max_tool_iterations=3)
+        tools: list[Any] = [look_up_order, refund, send_email]
+        return AssistantAgent("support_agent", self.model(calls=0.7), tools=tools, max_tool_iterations=3)
 
     def team(self) -> Any:
         members = [AssistantAgent(name, self.model()) for name in ("planner", "researcher", "writer", "reviewer")]
@@ -116,7 +116,10 @@ class Talk:
         return Swarm(list(members), termination_condition=MaxMessageTermination(3))
 
     def proxy(self) -> Any:
-        members = [AssistantAgent("assistant", self.model()), UserProxyAgent("user_proxy", input_func=midturn.human)]
+        members: list[Any] = [
+            AssistantAgent("assistant", self.model()),
+            UserProxyAgent("user_proxy", input_func=midturn.human),
+        ]
         return RoundRobinGroupChat(members, termination_condition=MaxMessageTermination(4))
 
 
@@ -133,7 +136,11 @@ async def records(said: Sequence[str], turns: int = TURNS) -> list[bytes]:
     async with midturn.open("memory://") as store:
         for number, kind in enumerate(KINDS):
             name = f"case-{number}"
-            await _converse(store, name, getattr(talk, kind), turns, order, chance)
+            case = store.session(name, midturn.Blueprint("support", getattr(talk, kind)))
+            for turn in range(turns):
+                result: Any = await case.run(chance.choice(order), key=f"mail-{turn}")
+                while result.waiting is not None:
+                    result = await case.answer("approve" if turn % 3 else "deny", by="ann@desk")
             found += [row.data for kind in Kind for row in await store.store.rows(name, kind)]
     found = [_TIME.sub(lambda _: b"%.3f" % chance.uniform(*TIMES), data) for data in found]
     return [_DATE.sub(lambda _: _date(chance.uniform(*TIMES)), data) for data in found]
@@ -141,16 +148,6 @@ async def records(said: Sequence[str], turns: int = TURNS) -> list[bytes]:
 
 def _date(time: float) -> bytes:
     return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z").encode()
-
-
-async def _converse(
-    store: OpenStore, name: str, build: Any, turns: int, said: Sequence[str], chance: random.Random
-) -> None:
-    case = store.session(name, midturn.Blueprint("support", build))
-    for number in range(turns):
-        result = await case.run(chance.choice(said), key=f"mail-{number}")
-        while result.waiting is not None:
-            result = await case.answer("approve" if number % 3 else "deny", by="ann@desk")
 
 
 def main() -> int:

@@ -7,9 +7,9 @@
 (The second is one line, too.) ``crc`` is the CRC-32 of the bytes from ``"v"`` to the newline. Each line has the whole
 head, without the fields that have their default, so a reader of the head needs only the last line. ``rows`` lists the
 kind, the number and the size in bytes of each item of ``data``. So a reader finds a row without parsing those before
-it, and gets exactly the bytes that were written. Bytes that are not JSON in one line, such as those of a compressed record,
-become a string in base64. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``, marks such a
-string.
+it, and gets exactly the bytes that were written. Bytes that are not JSON in one line, such as those of a compressed
+record, become a string in base64. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``,
+marks such a string.
 
 ``"removes":[["CALL",0,7]]`` in a line removes the ``CALL`` rows from 0 to 6, before the rows of the line are added.
 When much of the file is no longer needed, it is rewritten: after the header come lines with ``"kept":true``, which have
