@@ -17,6 +17,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import zstandard
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
@@ -24,7 +25,6 @@ from autogen_core.models import UserMessage
 
 import midturn
 from midturn.record.head import Kind
-from midturn.stores.compressed.library import zstd
 from midturn.testing import ScriptedModel, ToolCall
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def _date(time: float) -> bytes:
 def main() -> int:
     """Write the dictionary to the file."""
     [target] = sys.argv[1:]
-    samples = asyncio.run(records(texts()))
-    made = zstd.train_dict(samples, SIZE).dict_content
+    samples: list[Any] = asyncio.run(records(texts()))
+    made = zstandard.train_dictionary(SIZE, samples).as_bytes()
     Path(target).write_bytes(made)
     print(f"{len(samples):,} records with {sum(map(len, samples)):,} bytes gave a dictionary of {len(made):,}")
     return 0

@@ -29,9 +29,9 @@ POSTGRES = ("postgresql", "postgres")
 REDIS = tuple(f"{scheme}{layout}" for scheme in ("redis", "rediss") for layout in ("", "+cluster", "+sentinel"))
 WITHOUT_OPTIONS = ("memory", "file", "sqlite")
 """The stores on this machine. They have no options but ``lease`` and ``compress``, which are those of every store."""
-COMPRESSING = frozenset({"sqlite", *REDIS})
-"""The stores that compress unless the URL says otherwise: nobody reads their rows with an editor or with views."""
-READING = frozenset({"file", *POSTGRES})
+COMPRESSING = frozenset(REDIS)
+"""The stores that compress unless the URL says otherwise. They keep all in memory, and nobody reads rows there."""
+READING = frozenset({"file", "sqlite", *POSTGRES})
 """The stores that write plain records, and read compressed ones, which another worker may have been told to write."""
 SCHEMES = (
     f"memory://, {path_urls.FILE}, {path_urls.SQLITE}, postgresql://user@host/database, redis://host, "

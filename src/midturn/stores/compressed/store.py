@@ -13,12 +13,13 @@ from dataclasses import replace
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+import zstandard
 
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record.codec import MAX_BYTES
 from midturn.record.head import Kind, Row
-from midturn.stores.compressed.library import zstd
 from midturn.stores.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from midturn.store import Store, Transaction
 
     Apply = Callable[[Write], Coroutine[Any, Any, Head]]
-    Compress = Callable[[bytes, Literal[0, 1, 2]], bytes]
+    Compress = Callable[[bytes], bytes]
 
 COMPRESSED = frozenset({Kind.BODY, Kind.CHECKPOINT, Kind.CALL})
 """The kinds of rows that are compressed. The others are few or short, and say who did what: people may look for them in
@@ -45,24 +46,22 @@ LEVEL = 3
 MAX_RECORD = MAX_BYTES + 1024
 """Size limit of a record: a value, and what stands around it in its row."""
 
-_MAGIC = b"\x28\xb5\x2f\xfd"
 _NEWEST = MARK + bytes((NEWEST,))
 _PREFIX = len(_NEWEST)
-_MAX_HEADER = 18
 _PIECE = 1024 * 1024
+_FORMAT = zstandard.FORMAT_ZSTD1_MAGICLESS
+_WRITING = zstandard.ZstdCompressionParameters.from_level(  # pyright: ignore[reportUnknownMemberType]
+    LEVEL, format=_FORMAT, write_content_size=True, write_checksum=True, write_dict_id=False
+)
 _DICTIONARIES = Path(__file__).parent / "dictionaries"
-_FLUSH: Literal[2] = zstd.ZstdCompressor.FLUSH_FRAME
-_WRITING: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: LEVEL,
-    zstd.CompressionParameter.checksum_flag: 1,
-    zstd.CompressionParameter.content_size_flag: 1,
-    zstd.CompressionParameter.dict_id_flag: 0,
-}
-_READING: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_RECORD.bit_length()}
 
 
 class DecompressingStore(StoreWrapper):
     """Reads compressed and plain records, and writes plain ones."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._decoder = Decoder()
 
     async def rows(self, session: str, kind: Kind, *, start: int = 0, stop: int | None = None) -> Sequence[Row]:
         found = await self.inner.rows(session, kind, start=start, stop=stop)
@@ -71,8 +70,8 @@ class DecompressingStore(StoreWrapper):
             if row.data[:1] == MARK:
                 size += len(row.data)
         if size < LARGE:
-            return _decoded(found, session) if size else found
-        return await asyncio.to_thread(_decoded, found, session)
+            return self._decoder.rows(found, session) if size else found
+        return await asyncio.to_thread(Decoder().rows, found, session)
 
 
 class _Compressing:
@@ -91,7 +90,7 @@ class _Compressing:
                 if len(row.data) >= LARGE:
                     large = True
                 else:
-                    data = _NEWEST + self._compress(row.data, _FLUSH)[len(_MAGIC) :]
+                    data = _NEWEST + self._compress(row.data)
                     if len(data) < len(row.data):
                         row = Row(kind=row.kind, n=row.n, data=data)  # noqa: PLW2901
                         shorter = True
@@ -115,9 +114,7 @@ class CompressedStore(_Compressing, DecompressingStore):  # pyright: ignore[repo
 
     def __init__(self, inner: Store) -> None:
         DecompressingStore.__init__(self, inner)
-        _Compressing.__init__(
-            self, inner.write, zstd.ZstdCompressor(options=_WRITING, zstd_dict=dictionary(NEWEST)).compress
-        )
+        _Compressing.__init__(self, inner.write, _compressor(NEWEST).compress)
 
     def wrap_transaction(
         self, transaction: AbstractAsyncContextManager[Transaction]
@@ -146,83 +143,73 @@ def encode_large(data: bytes) -> bytes:
     """
     if len(data) > MAX_RECORD:
         return data
-    compressor = zstd.ZstdCompressor(options=_WRITING)
-    compressor.set_pledged_input_size(len(data))
+    pieces = _compressor(0).compressobj(size=len(data))
     found = BytesIO()
     found.write(MARK + b"\0")
     view = memoryview(data)
     for start in range(0, len(data), _PIECE):
-        piece = compressor.compress(view[start : start + _PIECE], compressor.FLUSH_BLOCK)
-        found.write(piece if start else piece[len(_MAGIC) :])
-        if found.tell() > start + min(_PIECE, len(data) - start):
+        found.write(pieces.compress(view[start : start + _PIECE]))
+        found.write(pieces.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+        if found.tell() > min(start + _PIECE, len(data)):
             return data
-    found.write(compressor.flush())
+    found.write(pieces.flush())
     return found.getvalue() if found.tell() < len(data) else data
 
 
-def decode(data: bytes, what: str, session: str) -> bytes:
-    """Return a record from its compressed form; ``what`` and ``session`` name it in errors.
+class Decoder:
+    """Reads compressed records. Two threads must not use the same one at the same time."""
 
-    Raises:
-        StateInvalid: it is damaged, or would be larger than any record.
-        UnknownVersion: a newer midturn wrote it, with a dictionary that this one does not have.
-    """
-    number = data[1] if len(data) > 1 else 0
-    if number > NEWEST:
-        raise UnknownVersion(
-            f"{what} of session {session!r} is compressed with the dictionary {number}, and this midturn has those up "
-            f"to {NEWEST}: upgrade midturn",
-            session=session,
-        )
-    try:
-        size = zstd.get_frame_info(_MAGIC + data[_PREFIX : _PREFIX + _MAX_HEADER]).decompressed_size
-        if size is None or size > MAX_RECORD:  # pyright: ignore[reportUnnecessaryComparison] - the stubs omit None
-            raise _damaged(f"would be larger than the {MAX_RECORD:,} bytes of any record", what, session)
-        decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary(number), options=_READING)
-        decompressor.decompress(_MAGIC)
-        if len(data) < LARGE and size < LARGE:
-            found = decompressor.decompress(data[_PREFIX:], size + 1)
-        else:
-            found = _in_pieces(decompressor, data, size)
-        if len(found) == size and decompressor.eof and not decompressor.unused_data:
-            return found
-    except zstd.ZstdError as error:
-        raise _damaged(f"is damaged: {error}", what, session) from None
-    raise _damaged("is damaged: its size is not the one that it names", what, session)
+    def __init__(self) -> None:
+        self._decompressors: dict[int, zstandard.ZstdDecompressor] = {}
 
+    def rows(self, rows: Sequence[Row], session: str) -> list[Row]:
+        """Return the rows of a session with plain records. It raises what :meth:`decode` raises."""
+        found: list[Row] = []
+        for row in rows:
+            if row.data[:1] == MARK:
+                data = self.decode(row.data, f"{row.kind.name.lower()} {row.n}", session)
+                row = Row(kind=row.kind, n=row.n, data=data)  # noqa: PLW2901
+            found.append(row)
+        return found
 
-def _in_pieces(decompressor: zstd.ZstdDecompressor, data: bytes, size: int) -> bytes:
-    """Return the content of a frame, which needs little more memory than that."""
-    found = BytesIO()
-    view = memoryview(data)
-    for start in range(_PREFIX, len(data), LARGE):
-        piece: bytes | memoryview = view[start : start + LARGE]
-        while not decompressor.eof and (piece or not decompressor.needs_input):
-            found.write(decompressor.decompress(piece, _PIECE))
-            piece = b""
-            if found.tell() > size:
-                return b""
-        if decompressor.eof:
-            return b"" if start + LARGE < len(data) else found.getvalue()
-    return b""
+    def decode(self, data: bytes, what: str, session: str) -> bytes:
+        """Return a record from its compressed form; ``what`` and ``session`` name it in errors.
+
+        Raises:
+            StateInvalid: it is damaged, or would be larger than any record.
+            UnknownVersion: a newer midturn wrote it, with a dictionary that this one does not have.
+        """
+        number = data[1] if len(data) > 1 else 0
+        if number > NEWEST:
+            raise UnknownVersion(
+                f"{what} of session {session!r} is compressed with the dictionary {number}, and this midturn has those "
+                f"up to {NEWEST}: upgrade midturn",
+                session=session,
+            )
+        decompressor = self._decompressors.get(number)
+        if decompressor is None:
+            decompressor = zstandard.ZstdDecompressor(dict_data=dictionary(number), format=_FORMAT)
+            self._decompressors[number] = decompressor
+        frame = memoryview(data)[_PREFIX:]
+        try:
+            size = zstandard.get_frame_parameters(frame, format=_FORMAT).content_size
+            if size > MAX_RECORD:  # also if the frame does not name its size: that is a greater number
+                raise _damaged(f"would be larger than the {MAX_RECORD:,} bytes of any record", what, session)
+            return decompressor.decompress(frame, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise _damaged(f"is damaged: {error}", what, session) from None
 
 
 @cache
-def dictionary(number: int) -> zstd.ZstdDict | None:
-    """Return the shipped dictionary of this number."""
-    return zstd.ZstdDict((_DICTIONARIES / f"{number}.dict").read_bytes()) if number else None
+def dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
+    """Return the shipped dictionary of this number; 0 is none."""
+    return zstandard.ZstdCompressionDict((_DICTIONARIES / f"{number}.dict").read_bytes()) if number else None
+
+
+def _compressor(number: int) -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(compression_params=_WRITING, dict_data=dictionary(number))
 
 
 def _damaged(problem: str, what: str, session: str) -> StateInvalid:
     message = f"the compressed record {problem}; restore it from a backup"
     return StateInvalid(message, path=f"{what} of {session!r}", session=session)
-
-
-def _decoded(rows: Sequence[Row], session: str) -> list[Row]:
-    found: list[Row] = []
-    for row in rows:
-        if row.data[:1] == MARK:
-            data = decode(row.data, f"{row.kind.name.lower()} {row.n}", session)
-            row = Row(kind=row.kind, n=row.n, data=data)  # noqa: PLW2901
-        found.append(row)
-    return found
