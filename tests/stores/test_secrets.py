@@ -18,8 +18,8 @@ from midturn.cli import main
 from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.redis.store import RedisStore
 from midturn.stores.registry import open_store, without_secrets
-from midturn.stores.wrapper import innermost
 from midturn.stores.secrets import Secret, unchained
+from midturn.stores.wrapper import innermost
 
 CANARY = "kanari"
 

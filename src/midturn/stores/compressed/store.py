@@ -41,8 +41,10 @@ NEWEST = 1
 """The shipped dictionary with which records are written. Those before it are only read."""
 LARGE = 128 * 1024
 """Bytes from which on a record goes through zstd in pieces and in a thread. A dictionary is of no use to so many."""
-LEVEL = 3
-"""By measurement, the next levels save less than they cost: level 9 saves 4 % and takes four times as long."""
+LEVEL = 6
+"""By measurement, level 3 leaves 5 % to 8 % more bytes and saves 0.1 ms in a turn; levels above 6 save less than 1 %."""
+LARGE_LEVEL = 3
+"""Level 6 takes three times as long, which is noticed here."""
 MAX_RECORD = MAX_BYTES + 1024
 """Size limit of a record: a value, and what stands around it in its row."""
 
@@ -50,9 +52,6 @@ _NEWEST = MARK + bytes((NEWEST,))
 _PREFIX = len(_NEWEST)
 _PIECE = 1024 * 1024
 _FORMAT = zstandard.FORMAT_ZSTD1_MAGICLESS
-_WRITING = zstandard.ZstdCompressionParameters.from_level(  # pyright: ignore[reportUnknownMemberType]
-    LEVEL, format=_FORMAT, write_content_size=True, write_checksum=True, write_dict_id=False
-)
 _DICTIONARIES = Path(__file__).parent / "dictionaries"
 
 
@@ -114,7 +113,7 @@ class CompressedStore(_Compressing, DecompressingStore):  # pyright: ignore[repo
 
     def __init__(self, inner: Store) -> None:
         DecompressingStore.__init__(self, inner)
-        _Compressing.__init__(self, inner.write, _compressor(NEWEST).compress)
+        _Compressing.__init__(self, inner.write, _compressor(LEVEL, NEWEST).compress)
 
     def wrap_transaction(
         self, transaction: AbstractAsyncContextManager[Transaction]
@@ -143,7 +142,7 @@ def encode_large(data: bytes) -> bytes:
     """
     if len(data) > MAX_RECORD:
         return data
-    pieces = _compressor(0).compressobj(size=len(data))
+    pieces = _compressor(LARGE_LEVEL, 0).compressobj(size=len(data))
     found = BytesIO()
     found.write(MARK + b"\0")
     view = memoryview(data)
@@ -206,8 +205,11 @@ def dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
     return zstandard.ZstdCompressionDict((_DICTIONARIES / f"{number}.dict").read_bytes()) if number else None
 
 
-def _compressor(number: int) -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(compression_params=_WRITING, dict_data=dictionary(number))
+def _compressor(level: int, number: int) -> zstandard.ZstdCompressor:
+    parameters = zstandard.ZstdCompressionParameters.from_level(  # pyright: ignore[reportUnknownMemberType]
+        level, format=_FORMAT, write_content_size=True, write_checksum=True, write_dict_id=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters, dict_data=dictionary(number))
 
 
 def _damaged(problem: str, what: str, session: str) -> StateInvalid:
