@@ -15,6 +15,8 @@ from rich.progress import Progress
 
 from benchmarks import journal
 from benchmarks.call_counts import CallFigures, answer_counts, call_counts
+from benchmarks.compressing import STORES as COMPRESSING
+from benchmarks.compressing import TEXTS, CompressingFigures, compressing
 from benchmarks.finding import FILL, PAGE, FindingFigures, finding
 from benchmarks.growing import EARLY as EARLY_TURN
 from benchmarks.growing import GrowthFigures, growing
@@ -35,6 +37,7 @@ from benchmarks.tables import (
     call_table,
     capture_table,
     commit_table,
+    compressing_table,
     context_table,
     finding_table,
     growth_table,
@@ -231,6 +234,25 @@ async def run_keeping(console: Console, options: argparse.Namespace) -> list[Kee
     return figures
 
 
+async def run_compressing(console: Console, options: argparse.Namespace) -> list[CompressingFigures]:
+    figures: list[CompressingFigures] = []
+    turns = min(options.turns, 1_000)
+    with Progress(console=console, transient=True) as progress:
+        for kind in COMPRESSING:
+            if options.embedded and kind in ("postgres", "redis"):
+                continue
+            for texts in TEXTS:
+                bar = progress.add_task(f"{kind}, {texts}: {turns:,} turns", total=turns)
+                figures.append(await compressing(kind, texts, turns, partial(progress.advance, bar)))
+    console.print(compressing_table(figures))
+    console.print(
+        "Bytes at rest for each byte of text, whole files and tables; on Redis, memory. Adds: in the second half of "
+        "the turns. A turn has a question and an answer, whose lengths are as in mail, and is timed with AutoGen's own "
+        "work. A restore is timed by the processor's clock. Medians.\n"
+    )
+    return figures
+
+
 async def run_load(console: Console, options: argparse.Namespace) -> list[LoadFigures]:
     counts = [count for count in CALLS if count <= options.parallel]
     stores = [store for store in LOADED if not options.embedded or store not in ("postgres", "redis")]
@@ -273,6 +295,7 @@ BENCHMARKS: dict[str, Any] = {
     "remembering": run_remembering,
     "growing": run_growing,
     "keeping": run_keeping,
+    "compressing": run_compressing,
     "load": run_load,
     "long_session": run_long_session,
     "team_state": run_team_state,
@@ -291,7 +314,7 @@ async def main() -> None:
         "--turns",
         type=int,
         default=10_000,
-        help="length of the conversation (remembering: at most 5,000; servers: 2,000; keeping: 500)",
+        help="length of the conversation (at most: remembering 5,000, servers 2,000, compressing 1,000, keeping 500)",
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
@@ -299,7 +322,7 @@ async def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="finding, pages: number of sessions")
     parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
     parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
-    parser.add_argument("--embedded", action="store_true", help="load, pages: leave Postgres and Redis out")
+    parser.add_argument("--embedded", action="store_true", help="load, pages, compressing: without Postgres and Redis")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

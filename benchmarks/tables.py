@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from benchmarks.call_counts import CallFigures
+    from benchmarks.compressing import CompressingFigures
     from benchmarks.finding import FindingFigures
     from benchmarks.growing import GrowthFigures
     from benchmarks.importing import ImportFigures
@@ -36,6 +37,8 @@ OVERHEAD_BUDGET_MS = 5.0
 MEMORY_BUDGET = 3.0
 GROWTH_BUDGET = 1.3
 KEEPING_BUDGET = 1.8
+COMPRESSED_BUDGET = 0.8
+COMPRESSING_BUDGET = 1.1
 STALL_BUDGET_MS = 300.0
 MESSAGE_BUDGET = 4.0
 """The limit for the memory that a large message takes, against its size."""
@@ -284,6 +287,22 @@ def keeping_table(figures: list[KeepingFigures]) -> Table:
         _ms("keeping a turn", "keeping_ms"),
         _ms("three transactions", "bare_ms"),
         _ratio("ratio", "ratio", KEEPING_BUDGET),
+    )
+
+
+def compressing_table(figures: list[CompressingFigures]) -> Table:
+    return _table(
+        f"Compressed against plain stores (budgets {COMPRESSED_BUDGET}x the text, {COMPRESSING_BUDGET}x the time)",
+        figures,
+        _text("store"),
+        _text("texts"),
+        _number("turns"),
+        _ratio("plain", "plain_bytes"),
+        _ratio("compressed", "bytes", COMPRESSED_BUDGET),
+        _ratio("adds", "adds", COMPRESSED_BUDGET),
+        _ms("a turn", "turn_ms"),
+        _ratio("/ plain", "turn_ratio", COMPRESSING_BUDGET),
+        _ratio("restore / plain", "restore_ratio"),
     )
 
 

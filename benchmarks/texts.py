@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import random
 
+LETTERS = Path(__file__).parent / "letters.txt"
 WORDS = """
 customer order invoice refund parcel address delivery email phone account ticket agent policy claim damage receipt
 payment card bank transfer morning evening urgent please thanks regarding attached photo number reference warranty
@@ -14,6 +17,14 @@ replacement broken missing late early second third again never always prefers wa
 confirmed cancelled returned shipped the a an and or but with without before after because since until for from to of
 in on at by is was has been will can could should must about our your their
 """.split()  # noqa: SIM905 - easier to read than a list of quoted words
+
+
+def sentences() -> list[str]:
+    """Return sentences of letters that people could have written to a support desk, an insurance or a hospital."""
+    found: list[str] = []
+    for letter in LETTERS.read_text().split("\n\n"):
+        found += re.split(r"(?<=[.?!]) +", letter.strip())
+    return found
 
 
 def text(size: int, chance: random.Random) -> str:

@@ -41,6 +41,7 @@ from midturn.record.head import Kind
 from midturn.record.rows import CallRow, decode_record
 from midturn.stores.postgres.pool import Pool
 from midturn.stores.redis.server import Server
+from midturn.stores.wrapper import innermost
 
 real_write = os.write
 REPEATED = ("write", "pwrite", "fsync", "fdatasync", "ftruncate", "rename", "replace", "link", "unlink", "mkdir")
@@ -312,7 +313,7 @@ async def serve(channel, spec):
             await take(channel, case, step, faults, settles)
         while spec.get("listens") and (step := await asyncio.to_thread(channel.hear)) is not None:
             if "deadline" in step:
-                opened.store._deadline = step["deadline"]
+                innermost(opened.store)._deadline = step["deadline"]
                 continue
             if "open again" in step:
                 await stack.aclose()

@@ -13,6 +13,7 @@ from scripted import Scripted
 import midturn
 from midturn.errors import InvalidArgument
 from midturn.record.head import Kind, Write
+from midturn.stores.wrapper import innermost
 
 
 class Bank(Desk):
@@ -49,7 +50,7 @@ class Bank(Desk):
 async def execute(store, sql):
     """Run a statement in the store's database, by itself."""
     if "sqlite" in repr(store):
-        with closing(sqlite3.connect(store.store._path, isolation_level=None)) as db:
+        with closing(sqlite3.connect(innermost(store.store)._path, isolation_level=None)) as db:
             return db.execute(sql).fetchall()
     import psycopg
 

@@ -10,7 +10,7 @@ import pytest
 from tools.servers.shared import store_url
 
 from midturn.stores.files import store as files_store
-from midturn.stores.registry import open_store
+from midturn.stores.registry import open_backend
 from midturn.stores.retrying import Tries
 from midturn.stores.sqlite import store as sqlite_store
 from midturn.testing import a_write
@@ -35,7 +35,7 @@ def rows(count):
 @asynccontextmanager
 async def sqlite(folder, count, monkeypatch):
     url = store_url("sqlite", folder)
-    store = await open_store(url)
+    store = await open_backend(url)
     sql = _HEADS.format(table="sessions", values="?", labels="{}", data="x''")
     with closing(sqlite_store.sqlite3.connect(store._path)) as db, db:
         db.executemany(sql, rows(count))
@@ -60,7 +60,7 @@ async def sqlite(folder, count, monkeypatch):
 @asynccontextmanager
 async def postgres(folder, count, monkeypatch):
     url = store_url("postgres", folder)
-    store = await open_store(url)
+    store = await open_backend(url)
     sql = _HEADS.format(table=f"{store.schema}.heads", values="%s", labels="{}", data="''")
     read = SimpleNamespace(heads=0, work=0)
     run = store._pool.run
@@ -94,7 +94,7 @@ def _scanned(plan):
 @asynccontextmanager
 async def redis_(folder, count, monkeypatch):
     url = store_url("redis", folder)
-    store = await open_store(url)
+    store = await open_backend(url)
     for start in range(0, count, 100):
         await asyncio.gather(
             *(store.write(a_write(name, status=status)) for name, status, _ in rows(count)[start : start + 100])
@@ -146,7 +146,7 @@ async def test_a_page_by_id_reads_as_many_heads_as_it_has(opened, tmp_path, monk
 
 
 async def test_postgres_plans_each_page_for_its_status(tmp_path):
-    store = await open_store(store_url("postgres", tmp_path))
+    store = await open_backend(store_url("postgres", tmp_path))
     await store.write(a_write(status="waiting"))
     for _ in range(12):  # psycopg would have prepared the statement by then, and Postgres have one plan for any status
         await store.heads(order="updated", status="waiting")
@@ -157,7 +157,7 @@ async def test_postgres_plans_each_page_for_its_status(tmp_path):
 
 
 async def test_the_file_store_reads_every_file_for_a_page_by_change(tmp_path, monkeypatch):
-    store = await open_store(store_url("file", tmp_path / "store"))
+    store = await open_backend(store_url("file", tmp_path / "store"))
     for number in range(60):
         await store.write(a_write(f"case-{number}"))
     read = []

@@ -836,6 +836,43 @@ async def test_people_can_look_with_sql(server, url, schema):
     ]
 
 
+async def test_the_views_say_what_is_compressed(server, url, schema):
+    text = "Where is my order? The tracking number says that it was delivered yesterday. Please look into it."
+    answers = [text.upper(), "Delivered.", text.title()]
+
+    def build():
+        return AssistantAgent("helper", model_client=ReplayChatCompletionClient(list(answers)))
+
+    for compress, agent in (("none", live := build()), ("zstd", live)):
+        async with midturn.open(url, compress=compress) as store:
+            case = store.session("case-42", agent)
+            await case.run(task=text, key=f"key {compress}")
+    async with midturn.open(url, compress="zstd") as store:
+        with pytest.raises(TurnFailed):
+            await store.session("case-42", lambda: AssistantAgent("helper", ReplayChatCompletionClient([]))).run(
+                task="a"
+            )
+    [(status, turns, checkpoint)] = server.execute(f"SELECT status, turns, checkpoint FROM {schema}.sessions")
+    assert (status, turns, checkpoint) == ("failed", 3, 2)
+    found = server.execute(
+        f"SELECT turn, status, key, stop_reason, error IS NULL, started IS NULL, ended IS NULL FROM {schema}.turns"
+        " ORDER BY 1"
+    )
+    assert found == [
+        (1, "done", "key none", None, True, False, False),
+        (2, "done", "key zstd", "(compressed)", True, False, True),
+        (3, "failed", None, None, False, False, False),
+    ]
+    found = server.execute(
+        f"SELECT turn, position, source, content, message IS NULL FROM {schema}.messages ORDER BY turn, position"
+    )
+    assert found == [
+        (1, 1, "user", text, False),
+        (1, 2, "helper", text.upper(), False),
+        (2, None, None, "(compressed)", True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("status", "shown"), [("running", "interrupted"), ("waiting", "waiting"), ("failed", "interrupted")]
 )

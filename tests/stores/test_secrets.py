@@ -19,6 +19,7 @@ from midturn.stores.postgres.store import PostgresStore
 from midturn.stores.redis.store import RedisStore
 from midturn.stores.registry import open_store, without_secrets
 from midturn.stores.secrets import Secret, unchained
+from midturn.stores.wrapper import innermost
 
 CANARY = "kanari"
 
@@ -150,7 +151,7 @@ async def test_a_server_that_refuses_a_password_or_goes_away_does_not_make_it_se
         assert CANARY not in await attempt(wrong)
         store = await open_store(running.url)
         running.stop()
-        store._deadline = 1.0
+        innermost(store)._deadline = 1.0
         with pytest.raises(midturn.StoreUnavailable) as caught:
             await store.head("case-42")
         await store.close()

@@ -10,7 +10,8 @@ from midturn.cli.options import command_line, common
 from midturn.cli.output import note, print_json, say
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run
-from midturn.stores.registry import POSTGRES, connect_postgres, locate
+from midturn.stores.registry import POSTGRES, compression, connect_postgres, locate
+from midturn.stores.wrapper import innermost
 
 
 @click.group(invoke_without_command=True)
@@ -72,14 +73,16 @@ async def _facts(url: str) -> dict[str, Any]:
                 "version": store.version,
                 "newest": store.newest,
                 "upgrade": store.version < store.newest,
+                "compress": compression(url),
             }
         finally:
             await store.close()
     async with existing(url) as opened:
-        found = opened.store
+        found = innermost(opened.store)
         facts = {"store": scheme, "address": getattr(found, "address", path and str(path)), "server": None}
         facts |= {"profile": found.profile, "risks": getattr(found, "risks", [])}
-        return facts | {"schema": None, "version": None, "newest": None, "upgrade": False}
+        facts |= {"schema": None, "version": None, "newest": None, "upgrade": False}
+        return facts | {"compress": compression(url)}
 
 
 async def _upgrade(url: str) -> tuple[int, int]:

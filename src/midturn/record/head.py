@@ -19,6 +19,7 @@ FORMAT = 1
 """The version that every record written by this code carries."""
 
 COMPRESSED, SEALED = b"\x01", b"\x02"
+ENCODINGS = (COMPRESSED, SEALED)
 """First bytes of records in other encodings. A plain record is a JSON object, so it begins with a brace."""
 
 MAX_ID = 200
@@ -310,7 +311,7 @@ def versioned(data: bytes, what: str) -> dict[str, Any]:
     if data[:1] == SEALED:
         raise WrongKey("is sealed, and the store was opened without keys: set MIDTURN_KEYS", path=what)
     if data[:1] == COMPRESSED:
-        raise UnknownVersion(f"{what} is compressed, and this midturn reads only plain records: upgrade midturn")
+        raise UnknownVersion(f"{what} is compressed: open the store by its URL, and upgrade midturn if that fails")
     raw = codec.decode(data, what)
     if not codec.is_object(raw) or type(raw.get("v")) is not int or raw["v"] < 1:
         raise StateInvalid("not a record of midturn", path=what)

@@ -29,7 +29,15 @@ from midturn.record.head import NO_LABELS, check_id, check_labels
 from midturn.sessions.runs import DRAIN, Runs, check_drain
 from midturn.sessions.session import Session
 from midturn.stopping import stop_of
-from midturn.stores.registry import check_store, open_store, split_lease, with_options
+from midturn.stores.registry import (
+    check_store,
+    compressed,
+    open_backend,
+    open_store,
+    split_compress,
+    split_lease,
+    with_options,
+)
 from midturn.stores.sealed.keys import Keys, check_keys
 from midturn.stores.secrets import Secret, scheme_of
 from midturn.stores.wrapper import wrap
@@ -120,6 +128,13 @@ class Door:
     keys: KeyService | None = None
     allow_plain: bool = False
 
+    async def open(self, url: str) -> Store:
+        """Open the store behind a URL, with this door before it."""
+        if self.keys is None:
+            return await open_store(url)
+        # Compressed before it is sealed, and only if somebody asks for it: the size tells something about the content.
+        return compressed(self.before(await open_backend(url)), split_compress(url)[1] or "none")
+
     def before(self, store: Store) -> Store:
         """Return the store with this door before it."""
         if self.keys is None:
@@ -155,8 +170,8 @@ class OpenStore:
     async def __aenter__(self) -> Self:
         if self._store is None:  # else it was awaited before
             opens = self._opens
-            opened = await open_store(opens.reveal()) if isinstance(opens, Secret) else opens
-            self._store = self._door.before(opened)
+            door = self._door
+            self._store = await door.open(opens.reveal()) if isinstance(opens, Secret) else door.before(opens)
             self._runs = Runs(self._drain)
             self._seen = {}
         return self

@@ -12,7 +12,7 @@ SQLITE = "sqlite:///relative.db or sqlite:////absolute/path.db"
 FILE = "file:///absolute/directory or file://./relative"
 # The two differ: three slashes are relative in SQLite URLs everywhere, and absolute in file URLs everywhere.
 
-NO_OPTIONS = "it has lease=SECONDS; Postgres and Redis have more"
+NO_OPTIONS = "it has lease=SECONDS and compress=zstd or none; Postgres and Redis have more"
 _LOST_OPTION = re.compile("&[a-z_]+=")
 """Matches an option that no ? separates from the path."""
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from urllib.parse import quote, unquote, urlencode
 
 from midturn import store as contract
 from midturn.errors import InvalidArgument, MissingExtra, StoreUnavailable
 from midturn.stores import path_urls
 from midturn.stores.secrets import scheme_of
+from midturn.stores.wrapper import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,10 +22,17 @@ if TYPE_CHECKING:
 
     Opener: TypeAlias = Callable[[str], Awaitable[Store]]
 
+Compression: TypeAlias = Literal["zstd", "none"]
+"""The form in which records are written; both forms are always read."""
+
 POSTGRES = ("postgresql", "postgres")
 REDIS = tuple(f"{scheme}{layout}" for scheme in ("redis", "rediss") for layout in ("", "+cluster", "+sentinel"))
 WITHOUT_OPTIONS = ("memory", "file", "sqlite")
-"""The stores on this machine. They have no option but ``lease``."""
+"""The stores on this machine. They have no options but ``lease`` and ``compress``, which are those of every store."""
+COMPRESSING = frozenset(REDIS)
+"""The stores that compress unless the URL says otherwise. They keep all in memory, and nobody reads rows there."""
+READING = frozenset({"file", "sqlite", *POSTGRES})
+"""The stores that write plain records, and read compressed ones, which another worker may have been told to write."""
 SCHEMES = (
     f"memory://, {path_urls.FILE}, {path_urls.SQLITE}, postgresql://user@host/database, redis://host, "
     "redis+cluster://host1,host2, redis+sentinel://host1,host2/name"
@@ -67,15 +75,45 @@ def split_lease(url: str) -> tuple[str, str | None]:
     Raises:
         InvalidArgument: the URL has the option twice.
     """
+    return _split(url, "lease")
+
+
+def split_compress(url: str) -> tuple[str, Compression | None]:
+    """Return a URL without the option ``compress``, which is one of every store, and its value if the URL has it.
+
+    Raises:
+        InvalidArgument: the URL has the option twice, or there is no such value.
+    """
+    rest, value = _split(url, "compress")
+    match value:
+        case None | "zstd" | "none":
+            return rest, value
+        case _:
+            raise InvalidArgument("compress= must be zstd or none", path="url")
+
+
+def compression(url: str) -> Compression | None:
+    """Return the form in which the store of a URL writes records; ``None`` if it has nothing to do with compression."""
+    scheme, _ = locate(url)
+    _, given = split_compress(url)
+    return given or ("zstd" if scheme in COMPRESSING else "none" if scheme in READING else None)
+
+
+def _split(url: str, name: str) -> tuple[str, str | None]:
     place, mark, query = url.rpartition("?")
     options = query.split("&")
-    others = [option for option in options if option.partition("=")[0] != "lease"]
+    others = [option for option in options if option.partition("=")[0] != name]
     if "://" not in place or len(others) == len(options):
         return url, None
     value, *more = [option.partition("=")[2] for option in options if option not in others]
     if more:
-        raise InvalidArgument("the URL has the option lease more than once", path="url")
+        raise InvalidArgument(f"the URL has the option {name} more than once", path="url")
     return f"{place}{mark}{'&'.join(others)}" if others else place, value
+
+
+def _backend_url(url: str) -> str:
+    """Return a URL with the options of the store itself only."""
+    return split_compress(split_lease(url)[0])[0]
 
 
 def locate(url: str) -> tuple[str, Path | None]:
@@ -84,7 +122,7 @@ def locate(url: str) -> tuple[str, Path | None]:
     Raises:
         InvalidArgument: the URL is wrong, or no store is registered for the URL.
     """
-    scheme, sep, rest = split_lease(url)[0].partition("://")
+    scheme, sep, rest = _backend_url(url).partition("://")
     if not url.strip():
         raise InvalidArgument(f"the URL of the store is empty; use one of {_known()}", path="url")
     if not sep:
@@ -150,8 +188,13 @@ def without_secrets(url: str) -> str:
 
 async def open_store(url: str) -> Store:
     """Open the store behind a URL, and create it if it does not exist yet."""
+    return compressed(await open_backend(url), compression(url))
+
+
+async def open_backend(url: str) -> Store:
+    """Open the store behind a URL as :func:`open_store` does, without what the options of every store put around it."""
     scheme, _ = locate(url)
-    plain, _ = split_lease(url)
+    plain = _backend_url(url)
     if scheme not in _BUILT_IN:
         return check_store(await _openers[scheme](plain))
     try:
@@ -159,6 +202,18 @@ async def open_store(url: str) -> Store:
     except OSError as error:  # the first store of a kind imports its modules, which takes file descriptors
         message = f"the {scheme}:// store cannot be opened: {error.strerror or type(error).__name__}"
         raise StoreUnavailable(message) from error
+
+
+def compressed(store: Store, compress: Compression | None) -> Store:
+    """Return a store that reads compressed and plain records of another, and writes those that ``compress`` says.
+
+    With ``None``, it is the other store itself.
+    """
+    if compress is None:
+        return store
+    from midturn.stores.compressed.store import CompressedStore, DecompressingStore
+
+    return wrap(CompressedStore if compress == "zstd" else DecompressingStore, store)
 
 
 def check_store(store: Store) -> Store:
@@ -201,7 +256,7 @@ def postgres() -> type[PostgresStore]:
 
 async def connect_postgres(url: str) -> PostgresStore:
     """Connect to a Postgres store without a check or a change of its tables."""
-    return await postgres().connect(split_lease(url)[0])
+    return await postgres().connect(_backend_url(url))
 
 
 # Each opener imports its backend only when the first store of that kind is opened.

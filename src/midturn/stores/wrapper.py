@@ -97,6 +97,13 @@ def wrap(wrapper: type[Wrapper], inner: Store, **options: Any) -> Wrapper:
     return cast("Wrapper", cls(inner, **options))
 
 
+def innermost(store: Store) -> Store:
+    """Return the store inside all wrappers, which alone knows its address."""
+    while isinstance(store, StoreWrapper):
+        store = store.inner
+    return store
+
+
 def _with_transactions(wrapper: type[StoreWrapper]) -> type[StoreWrapper]:
     """Return a subclass with the method ``transaction``, whose presence makes a store ``Transactional``."""
 

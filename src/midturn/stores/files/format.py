@@ -7,8 +7,9 @@
 (The second is one line, too.) ``crc`` is the CRC-32 of the bytes from ``"v"`` to the newline. Each line has the whole
 head, without the fields that have their default, so a reader of the head needs only the last line. ``rows`` lists the
 kind, the number and the size in bytes of each item of ``data``. So a reader finds a row without parsing those before
-it, and gets exactly the bytes that were written. Bytes that are not JSON in one line become a string with one character
-for each byte. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``, marks such a string.
+it, and gets exactly the bytes that were written. Bytes that are not JSON in one line, such as those of a compressed
+record, become a string in base64. A fourth item ``"bytes"`` in ``rows``, or the key ``bytes`` in place of ``head``,
+marks such a string.
 
 ``"removes":[["CALL",0,7]]`` in a line removes the ``CALL`` rows from 0 to 6, before the rows of the line are added.
 When much of the file is no longer needed, it is rewritten: after the header come lines with ``"kept":true``, which have
@@ -23,6 +24,7 @@ import logging
 import os
 import re
 import zlib
+from binascii import a2b_base64, b2a_base64
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +33,7 @@ import orjson
 
 from midturn.errors import MidturnError, StateInvalid, UnknownVersion
 from midturn.record.codec import encode, is_array
-from midturn.record.head import FORMAT, Head, Kind, Removal, Row, is_count, is_time
+from midturn.record.head import ENCODINGS, FORMAT, Head, Kind, Removal, Row, is_count, is_time
 from midturn.stores.privacy import create
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def _line(members: dict[str, object], rows: Iterable[Row], rest: bytes, where: s
     data: list[bytes] = []
     for row in rows:
         # The contract says that rows are JSON; parsing large ones to be sure would cost more than writing them.
-        fits = row.data and b"\n" not in row.data
+        fits = row.data and row.data[:1] not in ENCODINGS and b"\n" not in row.data
         text = row.data if fits else _escaped(row.data)
         listed.append([row.kind.name, row.n, len(text), *([] if fits else ["bytes"])])
         data += (b",", text)
@@ -291,14 +293,14 @@ def _fits(data: bytes) -> bool:
 
 
 def _escaped(data: bytes) -> bytes:
-    return orjson.dumps(data.decode("latin-1"))
+    return b'"%b"' % b2a_base64(data, newline=False)
 
 
 def unescaped(text: bytes) -> bytes:
     """Return the bytes that a string stands for."""
     try:
-        return _string(orjson.loads(text)).encode("latin-1")
-    except ValueError:  # of JSON or of the character set
+        return a2b_base64(_string(orjson.loads(text)), strict_mode=True)
+    except ValueError:  # of JSON or of base64
         raise Damaged("its bytes are not in the form of a string") from None
 
 

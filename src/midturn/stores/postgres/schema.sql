@@ -139,6 +139,11 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+-- A word for a record whose bytes are not JSON but compressed or sealed, NULL for any other. Only midturn can read it.
+CREATE FUNCTION encoding(data bytea) RETURNS text LANGUAGE sql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
+    SELECT CASE substr(data, 1, 1) WHEN '\x01' THEN '(compressed)' WHEN '\x02' THEN '(sealed)' END
+$$;
+
 -- A number and a time in a record, also NULL if the value is not one.
 CREATE FUNCTION whole(value jsonb) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
@@ -163,7 +168,7 @@ $$;
 -- A body by its number: it is in the last row that begins at or before this number.
 CREATE FUNCTION body(a_session bigint, number bigint) RETURNS jsonb
 LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
-    SELECT record(data) -> 'bodies' -> least(number - n, 1000000)::int
+    SELECT coalesce(record(data) -> 'bodies' -> least(number - n, 1000000)::int, to_jsonb(encoding(data)))
     FROM rows
     WHERE series = a_session * 8 + 1 AND n <= number
     ORDER BY n DESC
@@ -250,7 +255,7 @@ SELECT
     END AS status,
     record(found.data) ->> 'key' AS key,
     record(failure.data) ->> 'error' AS error,
-    record(done.data) ->> 'stop_reason' AS stop_reason,
+    coalesce(record(done.data) ->> 'stop_reason', encoding(done.data)) AS stop_reason,
     whole(record(done.data) -> 'usage' -> 0) AS prompt_tokens,
     whole(record(done.data) -> 'usage' -> 1) AS completion_tokens,
     moment(record(found.data) -> 'at') AS started,
@@ -276,13 +281,20 @@ SELECT
     position,
     message ->> 'source' AS source,
     message ->> 'type' AS type,
-    CASE WHEN jsonb_typeof(message -> 'content') = 'string' THEN message ->> 'content'
+    CASE WHEN message IS NULL THEN encoded
+        WHEN jsonb_typeof(message -> 'content') = 'string' THEN message ->> 'content'
         ELSE (message -> 'content')::text END AS content,
     message
 FROM (
-    SELECT heads.name AS session, rows.n AS turn, position, keyed(heads.id, body(heads.id, whole(number))) AS message
+    SELECT heads.name AS session, rows.n AS turn, position, keyed(heads.id, stored_at) AS message,
+        coalesce(encoding(rows.data), CASE jsonb_typeof(stored_at) WHEN 'string' THEN stored_at #>> '{}' END) AS encoded
     FROM heads
     JOIN rows ON rows.series = heads.id * 8 + 4
-    CROSS JOIN LATERAL jsonb_array_elements(items(record(rows.data) -> 'messages'))
-        WITH ORDINALITY AS item (number, position)
+    -- A turn whose checkpoint cannot be read here has one row, which says so.
+    CROSS JOIN LATERAL (
+        SELECT position, body(heads.id, whole(number)) AS stored_at
+        FROM jsonb_array_elements(items(record(rows.data) -> 'messages')) WITH ORDINALITY AS item (number, position)
+        UNION ALL
+        SELECT NULL, NULL WHERE encoding(rows.data) IS NOT NULL
+    ) AS found
 ) AS stored;
