@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from midturn.journal.recorded import Entry, Recorded
     from midturn.lease.ledger import Ledger
     from midturn.record.rows import CallRow
+    from midturn.redaction import Redaction
     from midturn.stopping import Stop
     from midturn.versions.blueprint import Blueprint
 
@@ -44,8 +45,11 @@ class RecordedCalls:
 
     recording = True
 
-    def __init__(self, known: Recorded, halt: Stop, *, growing: bool = False) -> None:
+    def __init__(
+        self, known: Recorded, halt: Stop, *, growing: bool = False, redaction: Redaction | None = None
+    ) -> None:
         self._known = known
+        self.redaction = redaction
         self._halt = halt
         self._order = Order(known.entries, self._rest)
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -71,6 +75,8 @@ class RecordedCalls:
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         _ = make
         entry = await self._find(request)
+        if self.redaction is not None:
+            self.redaction.learn(entry.value)
         return Answer(value=entry.value, spent=entry.row.spent)
 
     async def ask(self, request: Request, question: str) -> str:
@@ -173,8 +179,16 @@ async def check_kept(ledger: Ledger, first: int, after: int, removed: str) -> No
         raise NotFound(removed, session=ledger.session, hint=hint)
 
 
-async def built_before(ledger: Ledger, checkpoint: int, blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
+async def built_before(
+    ledger: Ledger,
+    checkpoint: int,
+    blueprint: Blueprint,
+    framework: Framework[Any, Any],
+    redaction: Redaction | None = None,
+) -> Any:
     """Return a new agent or team with the state of a checkpoint; without a state if it is 0.
+
+    The ``redaction`` learns that the texts in that state are final.
 
     Raises:
         StateInvalid: the state does not fit.
@@ -182,6 +196,8 @@ async def built_before(ledger: Ledger, checkpoint: int, blueprint: Blueprint, fr
     live = await build(blueprint, framework)
     if checkpoint:
         stored = await read_checkpoint(ledger, checkpoint)
+        if redaction is not None:
+            redaction.learn(stored.tree)
         built = await fingerprint_of(live, framework)
         fitted = await fit_stored(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
         await framework.load(live, fitted.plan)
