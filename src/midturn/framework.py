@@ -94,6 +94,8 @@ class Request:
     name: str = ""
     """The tool's name."""
     arguments: Any = None
+    question: str = ""
+    """The question to a person."""
     schema: Mapping[str, Any] | None = None
     """The JSON schema of the arguments, if the tool has one."""
     effect: Effect = "read"

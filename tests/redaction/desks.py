@@ -71,7 +71,7 @@ def answer(content, thought=None):
 
 SCRIPT = {
     "was paid": answer(f"It was paid with {card(3)}.", thought=f"They mean {card(4)}."),
-    "order": ToolCall("look", {"order": f"order of {card(1)}"}),
+    "My order": ToolCall("look", {"order": f"order of {card(1)}"}),
     "": f"I know {card(5)}.",
 }
 
@@ -113,7 +113,7 @@ class Talker(BaseChatAgent):
 class Failing(Talker):
     async def on_messages(self, messages, cancellation_token):
         try:
-            raise ValueError(f"inner {card(10)}")
+            int(f"inner {card(10)}")
         except ValueError as error:
             raise LookupError(f"no such card: {card(11)}") from error
 

@@ -20,19 +20,10 @@ from desks import (
     team,
     with_memory,
 )
+from records import everything
 
 import midturn
-from midturn.record.head import Kind
 from midturn.testing import ToolCall, every_crash
-
-
-async def everything(store, session):
-    """Return all that a store has of a session, as one text."""
-    found = []
-    for kind in Kind:
-        found += [row.data for row in await store.store.rows(session, kind)]
-    head = await store.store.head(session)
-    return b"\n".join([*found, head.data]).decode()
 
 
 async def test_no_text_is_stored_before_it_is_redacted(store):
@@ -66,8 +57,8 @@ async def test_a_tool_gets_the_arguments_that_are_recorded(store):
         given.append(order)
         return "nothing was paid"
 
-    script = {"order": ToolCall("look", {"order": card(1)}), "": "Done."}
-    await store.session("case", blueprint(lambda: build(script, [look]))).run("my order")
+    script = {"My order": ToolCall("look", {"order": card(1)}), "": "Done."}
+    await store.session("case", blueprint(lambda: build(script, [look]))).run("My order")
     assert given == [HIDDEN]
     [_, call, _] = (await store.session("case").turn(1)).calls
     assert json.loads(call.arguments) == {"order": HIDDEN}
@@ -157,8 +148,9 @@ async def test_a_recorded_text_is_final_although_the_function_changes_its_mind(u
         state = json.dumps(await again.at(1).state())
         await again.run("hello")
         later = await again.at(2).state()
-        assert later["llm_context"]["messages"][: len(json.loads(state)["llm_context"]["messages"])] == (
-            json.loads(state)["llm_context"]["messages"]
+        assert (
+            later["llm_context"]["messages"][: len(json.loads(state)["llm_context"]["messages"])]
+            == (json.loads(state)["llm_context"]["messages"])
         )
 
 
@@ -176,7 +168,9 @@ async def test_a_turn_that_is_continued_does_not_redact_its_record_again(store):
     with pytest.raises(Killed):
         await case.run(f"My order with {card(0)}")
     task, asked = [(await case.open_turn()).task[0].content, (await case.open_turn()).calls[0].result]
-    result = await store.session("case", blueprint(lambda: build(tools=[look]), function, effects={"look": "read"})).resume()
+    result = await store.session(
+        "case", blueprint(lambda: build(tools=[look]), function, effects={"look": "read"})
+    ).resume()
     assert result.messages[0].content == task == f"My order with {HIDDEN}~1"
     assert "~2" in str(asked)
     assert "~2" in result.messages[1].to_text()

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from midturn.errors import MidturnError
 from midturn.framework import Answer
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     from midturn.questions import Question
     from midturn.record.packing import Archive
     from midturn.record.rows import Stage, What
-    from midturn.redaction import Clean, Redaction, Spoken
+    from midturn.redaction import Redaction, Spoken
     from midturn.stopping import Stop
-
-T = TypeVar("T")
 
 _KINDS: dict[str, Spoken] = {"model": "model", "human": "human", "memory": "memory"}
 
@@ -118,7 +116,7 @@ class Journal:
             return await make(request.arguments)
         await self._order.gate.enter()
         self._appender.check_open()
-        request = request if self.redaction is None else await self._with_redacted_arguments(request)
+        request = request if self.redaction is None else await self._as_recorded(request)
         nth = self._count(request)
         self._divergence.count(request)
         entry = self._recorded.find(request.path, request.what, request.key, nth) or self._divergence.kept(request)
@@ -148,8 +146,7 @@ class Journal:
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         self._appender.check_open()
-        if self.redaction is not None:
-            request = await self._with_redacted_arguments(request)
+        request = await self._as_recorded(request)
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
@@ -163,9 +160,8 @@ class Journal:
 
     async def ask(self, request: Request, question: str) -> str:
         self._appender.check_open()
-        if self.redaction is not None:
-            request, question = await self._with_redacted_question(request, question)
-        return str((await self._question(request, "human", self._count(request), question))["text"])
+        request = await self._as_recorded(replace(request, question=question))
+        return str((await self._question(request, "human", self._count(request), request.question))["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         self._appender.check_open()
@@ -398,29 +394,13 @@ class Journal:
             instead=self._divergence.instead(request.path) if request.what == "model" else (),
         )
 
-    # The texts of agents.
-
-    async def _with_redacted_arguments(self, request: Request) -> Request:
-        """Return a call as it is shown, recorded and made. Arguments that a model gave were redacted in its answer."""
-        if not request.arguments:
-            return request
-        where = Where(kind="agent", agent=request.who, tool=request.name)
-        arguments = await self._own(lambda clean: texts_in(request.arguments, clean), where)
-        if arguments == request.arguments:
-            return request
-        return replace(request, arguments=arguments, key=digest(request.agent, request.name, arguments))
-
-    async def _with_redacted_question(self, request: Request, question: str) -> tuple[Request, str]:
-        """Return a question to a person as it is shown and recorded."""
-        found = await self._own(lambda clean: text_in(question, clean), Where(kind="agent", agent=request.who))
-        return (request, question) if found == question else (replace(request, key=digest(found)), found)
-
-    async def _own(self, walk: Callable[[Clean], T], where: Where) -> T:
+    async def _as_recorded(self, request: Request) -> Request:
+        """Return a call as it is shown, recorded and made."""
         if self.redaction is None:
-            raise AssertionError
+            return request
         try:
             with self._running():
-                return await self.redaction.own(walk, where)
+                return await as_recorded(request, self.redaction)
         except MidturnError as error:
             await self._appender.stop(error)
 
@@ -528,6 +508,25 @@ class Unrecorded:
 
     async def _refuse(self, path: str) -> NoReturn:
         await self.fail(without_journal("needs a journal", path, self._ledger.session))
+
+
+async def as_recorded(request: Request, redaction: Redaction) -> Request:
+    """Return a call as it is shown, recorded and made. Arguments that a model gave were redacted in its answer.
+
+    Raises:
+        RedactionFailed: the function of the blueprint failed.
+    """
+    if not request.arguments and not request.question:
+        return request
+    where = Where(kind="agent", agent=request.who, tool=request.name)
+    [arguments, question] = await redaction.own(
+        lambda clean: [texts_in(request.arguments, clean), text_in(request.question, clean)], where
+    )
+    if question != request.question:
+        return replace(request, question=question, key=digest(question))
+    if arguments != request.arguments:
+        return replace(request, arguments=arguments, key=digest(request.agent, request.name, arguments))
+    return request
 
 
 async def redacted(answer: Answer, request: Request, redaction: Redaction) -> Answer:

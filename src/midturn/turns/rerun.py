@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from midturn.errors import NotFound
 from midturn.framework import Answer
 from midturn.history.checkpoints import read_checkpoint
+from midturn.journal.journal import as_recorded
 from midturn.journal.order import Order
 from midturn.questions import denied
 from midturn.record.head import Kind
@@ -74,13 +75,13 @@ class RecordedCalls:
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         _ = make
-        entry = await self._find(request)
+        entry = await self._find(await self._as_recorded(request))
         if self.redaction is not None:
             self.redaction.learn(entry.value)
         return Answer(value=entry.value, spent=entry.row.spent)
 
     async def ask(self, request: Request, question: str) -> str:
-        _ = question
+        request = await self._as_recorded(replace(request, question=question))
         return str((await self._find(request)).value["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
@@ -96,6 +97,7 @@ class RecordedCalls:
             await asyncio.shield(self._grown)
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
+        request = await self._as_recorded(request)
         entry = await self._find(replace(request, what="approval"))
         if entry.value["decision"] == "deny":
             return None, denied(entry.value["text"])
@@ -121,6 +123,9 @@ class RecordedCalls:
         await self._order.close()
         self._grown.cancel()
         self._ended.cancel()
+
+    async def _as_recorded(self, request: Request) -> Request:
+        return request if self.redaction is None else await as_recorded(request, self.redaction)
 
     async def _find(self, request: Request) -> Entry:
         await self.enter()

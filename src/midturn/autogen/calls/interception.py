@@ -44,7 +44,7 @@ from midturn.autogen.parts.kinds import traits
 from midturn.autogen.parts.proxy import ProxyType
 from midturn.autogen.parts.walk import Part, teams, walk
 from midturn.autogen.state.kept import kept
-from midturn.errors import InvalidArgument, NotRecorded
+from midturn.errors import InvalidArgument, NotRecorded, RedactionFailed
 from midturn.framework import Outcome
 from midturn.record.codec import class_of
 from midturn.record.readable import readable_call
@@ -210,23 +210,26 @@ class InterceptedRun:
                 task.add_done_callback(self.handling.discard)
             if self.redaction is None:
                 return await self._watch(real(message, ctx), ctx.cancellation_token)
-            return await self._watch(self._told(real(message, ctx), member), ctx.cancellation_token)
+            return await self._watch(self._told(real(message, ctx)), ctx.cancellation_token)
 
         return private.replace_method(member, "on_message_impl", on_message_impl)
 
-    async def _told(self, work: Awaitable[Any], member: Any) -> Any:
+    async def _told(self, work: Awaitable[Any]) -> Any:
         """Await the work of a member of a team. AutoGen logs its error, so the error gets its text redacted."""
         try:
             return await work
         except Exception as error:  # noqa: BLE001 - it is raised again
             caught: BaseException = error
-        raise await self.without_secrets(caught, str(getattr(member, "name", "")))
+        raise await self.without_secrets(caught)
 
-    async def without_secrets(self, error: BaseException, agent: str, tool: str = "") -> BaseException:
+    async def without_secrets(self, error: BaseException, agent: str = "") -> BaseException:
         """Return the error that an agent gets, and that others may see."""
         if self.redaction is None:
             return error
-        return await self.redaction.error(error, Where(kind="error", agent=agent, tool=tool))
+        try:
+            return await self.redaction.error(error, Where(kind="error", agent=agent))
+        except RedactionFailed as failed:
+            await self.calls.fail(failed)
 
     async def shown(self, told: Any) -> Any:
         """Return an event or the outcome of the run with its texts redacted. A text that agents got stays."""
@@ -248,8 +251,11 @@ class InterceptedRun:
             raise AssertionError
         return await self.redaction.own(walk, Where(kind="agent", agent=agent))
 
-    async def _arrive(self, member: Any) -> None:
-        """Wait until all that was said has arrived at the manager of the member's team."""
+    async def _arrive(self, member: Any, error: Any) -> None:
+        """Wait until all that was said has arrived at the manager of the member's team; redact the member's error."""
+        if self.redaction is not None:
+            error.error_message = await self.redaction.described(error.error_message)
+            error.traceback = await self.redaction.described(error.traceback or "")
         until = time.monotonic() + LONGEST
         while True:
             await self.calls.quiet()
