@@ -13,13 +13,13 @@ import traceback
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from midturn.errors import InvalidArgument, RedactionFailed
 from midturn.record.codec import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Redaction:
             if not any(each is known for known in chain):
                 chain.append(each)
                 left += [other for other in (each.__cause__, each.__context__) if other is not None]
-                left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+                left += cast("Sequence[BaseException]", getattr(each, "exceptions", ()))  # of a group
         texts = [[str(each), *map(str, getattr(each, "__notes__", ()))] for each in chain]
         shown = await self.own(lambda clean: [[clean(text) for text in each] for each in texts], where)
         if shown == texts:
@@ -141,8 +141,7 @@ class Redaction:
                 if given is not None:
                     given[text, tool] = redacted
                 else:
-                    self._own[text] = redacted
-                    self._final.add(redacted)
+                    self._final.add(self._own.setdefault(text, redacted))
 
     async def _call(self, text: str, where: Where) -> str:
         try:
@@ -151,7 +150,7 @@ class Redaction:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function
             failure = f"raised {type(error).__name__} ({_place(error)})"
         else:
-            if isinstance(found, str):
+            if isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance] - it may be untyped
                 return str(found)
             failure = f"returned a {type(found).__name__}, not a text"
         # Outside of the handler: the error of the function may have the text, and must not be the context of this one.

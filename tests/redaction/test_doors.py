@@ -134,6 +134,21 @@ async def test_a_crash_at_any_call_makes_no_difference(url, factory):
     assert report.same, report
 
 
+def approving():
+    script = {"pay": ToolCall("look", {"order": card(1)}), "": "Done."}
+    return blueprint(lambda: build(script), effects={"look": midturn.tool(approval=True)})
+
+
+@pytest.mark.parametrize("made", [approving, lambda: blueprint(proxy_team)])
+async def test_a_crash_around_a_question_makes_no_difference(url, made):
+    def answer(question):
+        assert card(0)[:4] not in str(question)
+        return {"approval": "approve", "doubt": "retry", "human": f"It is {card(2)}"}[question.kind]
+
+    report = await every_crash(made(), f"pay {card(0)}", answer=answer, url=url)
+    assert report.same, report
+
+
 async def test_a_recorded_text_is_final_although_the_function_changes_its_mind(url):
     """What a crash lost may be redacted in another way. What was recorded is not redacted again."""
     case_function = Counting()

@@ -62,6 +62,14 @@ async def test_an_answer_that_cannot_be_redacted_fails_the_turn_and_is_not_store
     assert f"It was paid with {HIDDEN}." in str(result.messages)
 
 
+async def test_words_of_an_agent_that_cannot_be_redacted_fail_the_turn_and_are_not_stored(store):
+    case = store.session("case", blueprint(Talker, failing("agent")))
+    with pytest.raises(midturn.RedactionFailed) as raised:
+        await case.run("hello")
+    assert card(0)[:4] not in shown(raised.value) + await everything(store, "case")
+    assert (await store.session("case", blueprint(Talker)).resume()).messages[-1].content.startswith("My own [card]")
+
+
 async def test_an_unsafe_call_whose_result_cannot_be_redacted_is_in_doubt(store):
     case = store.session("case", blueprint(function=failing("tool")))
     with pytest.raises(midturn.RedactionFailed):

@@ -338,7 +338,8 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         if redaction is None or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             return answer, arguments
         where = Where(kind="human", agent=question.agent, tool=question.tool or "")
-        [said, changed] = await redaction.given(lambda clean: [text_in(text, clean), texts_in(arguments, clean)], where)
+        said = await redaction.given(lambda clean: text_in(text, clean), where)
+        changed = await redaction.given(lambda clean: texts_in(arguments, clean), where)
         return word + said, changed
 
     def _not_asked(self, question: str | None) -> Conflict:
