@@ -291,7 +291,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         """
         self._ledger.forget_bodies()
         number, waiting, notes = self._ledger.progress.turn, None, turn.notes
-        failure: tuple[TurnFailed, BaseException | None] | None = None
+        failure: tuple[TurnFailed, BaseException] | None = None
         outcome = Outcome(messages=[])
         lost: Stop = asyncio.get_running_loop().create_future()
         said: list[EventT_co] = []
@@ -351,9 +351,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         else:
             self._instance.forget()
 
-    async def _failed(
-        self, turn: OpenTurn, cause: BaseException, *, own: bool
-    ) -> tuple[TurnFailed, BaseException | None]:
+    async def _failed(self, turn: OpenTurn, cause: BaseException, *, own: bool) -> tuple[TurnFailed, BaseException]:
         """Record that a turn failed; return the error to raise, and its cause."""
         described = await self._abort("failed", cause, waits=bool(turn.recorded.questions))
         number, which = (
@@ -369,14 +367,14 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         )
         return failed, await self._shown(cause)
 
-    async def _shown(self, cause: BaseException) -> BaseException | None:
-        """Return the cause of a failure for the caller, without texts that are redacted; ``None`` if that fails."""
+    async def _shown(self, cause: BaseException) -> BaseException:
+        """Return the cause of a failure for the caller, without texts that are redacted, or why that failed."""
         if (redaction := self._instance.redaction) is None:
             return cause
         try:
             return await redaction.error(cause, Where(kind="error"))
-        except RedactionFailed:
-            return None
+        except RedactionFailed as failed:
+            return failed
 
     def _after_failure(self, *, own: bool) -> str:
         """Return what can be done after the open turn failed, for the person who reads the error."""
