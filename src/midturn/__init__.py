@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from midturn.errors import NotKept as NotKept
     from midturn.errors import NotRecorded as NotRecorded
     from midturn.errors import OutcomeUnknown as OutcomeUnknown
+    from midturn.errors import RedactionFailed as RedactionFailed
     from midturn.errors import ReplayDiverged as ReplayDiverged
     from midturn.errors import SessionBusy as SessionBusy
     from midturn.errors import SessionDeleted as SessionDeleted
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from midturn.questions import Decision as Decision
     from midturn.questions import Question as Question
     from midturn.questions import Waiting as Waiting
+    from midturn.redaction import Where as Where
     from midturn.serve.app import asgi as asgi
     from midturn.serve.principals import Principal as Principal
     from midturn.serve.principals import SessionName as SessionName
@@ -89,8 +91,8 @@ _MODULES = {
     "autogen.adapter": "State Turn TurnResult replayed",
     "errors": (
         "Conflict Drifted HistoryLost InDoubt InvalidArgument LeaseLost MidturnError MigrationFailed MissingExtra "
-        "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown ReplayDiverged SessionBusy SessionDeleted "
-        "StateInvalid StoreFull StoreUnavailable Tampered TurnFailed TurnTimeout UnknownVersion WrongKey"
+        "MissingMigration NotFound NotKept NotRecorded OutcomeUnknown RedactionFailed ReplayDiverged SessionBusy "
+        "SessionDeleted StateInvalid StoreFull StoreUnavailable Tampered TurnFailed TurnTimeout UnknownVersion WrongKey"
     ),
     "history.audit": "AuditEntry",
     "history.calls": "Call",
@@ -102,6 +104,7 @@ _MODULES = {
     "maintenance.pruning": "PruneReport Skipped",
     "maintenance.rekeying": "KeyCounts NotRekeyed RekeyReport",
     "questions": "Decision Question Waiting",
+    "redaction": "Where",
     "serve.app": "asgi",
     "serve.principals": "Principal SessionName",
     "sessions.export": "Export export",

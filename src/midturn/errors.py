@@ -10,6 +10,7 @@
     ├── HistoryLost         the store no longer has what it had acknowledged
     ├── TurnFailed          a turn ended without a result; the state is as it was before the turn
     ├── TurnTimeout         a turn took longer than its timeout; ``resume()`` continues it
+    ├── RedactionFailed     the function of ``Blueprint(redact=...)`` failed; nothing of the text was stored
     ├── InDoubt             a crash interrupted a tool's call; a human has to say whether the call took effect
     ├── ReplayDiverged      an interrupted turn cannot continue: its recorded calls do not fit the changed code
     ├── StateInvalid        a state or record cannot be stored or restored (``path`` says which)
@@ -155,6 +156,13 @@ class TurnTimeout(MidturnError):
         super().__init__(message, session=session, hint=hint)
         self.turn = turn
         self.timeout = timeout
+
+
+class RedactionFailed(MidturnError):
+    """The function of ``Blueprint(redact=...)`` raised, or returned no text. Nothing of the text was stored.
+
+    The error of the function may contain the text, so it is neither the cause nor the context of this one.
+    """
 
 
 class InDoubt(MidturnError):

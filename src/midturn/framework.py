@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 from midturn.record.codec import is_object
+from midturn.redaction import texts_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from midturn.questions import Waiting
     from midturn.record.codec import Json
     from midturn.record.rows import Effect, What
+    from midturn.redaction import Clean, Redaction
     from midturn.stopping import Stop
     from midturn.tools import CallInDoubt, Declaration
 
@@ -92,6 +94,8 @@ class Request:
     name: str = ""
     """The tool's name."""
     arguments: Any = None
+    question: str = ""
+    """The question to a person."""
     schema: Mapping[str, Any] | None = None
     """The JSON schema of the arguments, if the tool has one."""
     effect: Effect = "read"
@@ -99,6 +103,10 @@ class Request:
     reconcile: Callable[[CallInDoubt], Any] | None = None
     result_of_text: Callable[[str, bool], dict[str, Any]] | None = None
     """Makes a result from a text, for a call without a result of its own; the flag is true if the call failed."""
+    texts: Callable[[dict[str, Any], Clean], dict[str, Any]] = texts_in
+    """Returns the value of an answer with its texts cleaned."""
+    redacted: Callable[[Answer], Awaitable[Answer]] | None = None
+    """Adjusts an answer whose texts were replaced."""
 
     def changed(self, arguments: dict[str, Any] | None) -> Any:
         """Return the arguments of the call, with the changes that a human made."""
@@ -131,6 +139,8 @@ class Calls(Protocol):
 
     recording: bool
     """True if calls are recorded; otherwise, :func:`midturn.tools.needs_journal` tells which tools cannot run."""
+    redaction: Redaction | None
+    """Redacts the answers of the calls. The framework uses it for what agents say themselves, and for errors."""
 
     @property
     def replaying(self) -> bool:
@@ -354,6 +364,14 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         """
         ...
 
+    def texts(self, message: Json, clean: Clean) -> Json:
+        """Return a message with its texts cleaned."""
+        ...
+
+    async def redact(self, tree: Any, redaction: Redaction) -> Any:
+        """Return a state with its texts redacted; the same object if nothing changes."""
+        ...
+
     def identity(self, message: Json) -> Json:
         """Return a message without ids and times, to compare the messages of two tasks."""
         ...
@@ -371,7 +389,7 @@ class Framework(Protocol[EventT_co, ResultT_co]):
         When one of the ``stops`` is done, the run ends, even if nobody reads its events. This yields what was said
         before, and then raises the error of that stop. Closing the generator ends the run, too. Every call inside the
         run goes through ``calls``. ``effects`` holds the blueprint's declarations about tools, by the names of the
-        tools.
+        tools. If these have a redaction, what this yields has its texts redacted, and so have the errors of the calls.
 
         If a stop raises :class:`midturn.stopping.Resting`, and the run can continue later, the error has its
         :class:`Rest`. The caller then continues that or ends it.

@@ -133,6 +133,16 @@ def read_answer(question: Question, answer: str, arguments: Mapping[str, Json] |
             raise InvalidArgument(f"is {answer!r}; it can be 'retry', 'done: <result>' or 'fail'", path="answer")
 
 
+def words_of(question: Question, answer: str) -> tuple[str, str]:
+    """Return the part of an answer that decides, such as ``deny: ``, and the text of the person that follows."""
+    if question.kind == "human" or not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return "", answer
+    word, colon, text = answer.partition(":")
+    if word.strip().lower() not in ("approve", "deny", "retry", "done", "fail"):
+        return "", answer
+    return (f"{word.strip()}: ", text.strip()) if colon and text.strip() else (answer, "")
+
+
 def _check_arguments(question: Question, arguments: Mapping[str, Json]) -> None:
     check_argument(arguments, "arguments")
     if not is_object(arguments) or question.kind != "approval":

@@ -18,13 +18,14 @@ from midturn.autogen.calls import run_stream
 from midturn.autogen.calls.interception import InterceptedRun
 from midturn.autogen.edits import State
 from midturn.autogen.fingerprint import fingerprint
-from midturn.autogen.messages import conversion
+from midturn.autogen.messages import conversion, texts
 from midturn.autogen.messages.conversion import AUTOGENS, Turn, TurnResult, replayed
 from midturn.autogen.messages.own_types import name_of
 from midturn.autogen.parts import kinds
 from midturn.autogen.parts.walk import settle, teams, walk
 from midturn.autogen.state import not_kept, repairs, snapshot
 from midturn.errors import InvalidArgument, StateInvalid
+from midturn.redaction import Where
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from midturn.history.turns import StoredTurn
     from midturn.questions import Waiting
     from midturn.record.codec import Json
+    from midturn.redaction import Clean, Redaction
     from midturn.stopping import Stop
     from midturn.tools import Declaration
 
@@ -64,6 +66,7 @@ class AutoGen:
         """Stand-ins of earlier runs that are still referenced, by the paths of the attributes that held them."""
         self._types = WeakValueDictionary[str, type[BaseChatMessage]]()
         """Types of the messages that were given as tasks, by their names."""
+        self._texts = texts.StateTexts()
         self._checked = NOTHING_CHECKED
         """The task that was checked last, and its messages, which the next run takes."""
 
@@ -125,7 +128,7 @@ class AutoGen:
         live = found[0].live
         if self._live is not live or kinds.traits_of(live).is_runtime:
             if self._live is not live:
-                self._digests = {}
+                self._digests, self._texts = {}, texts.StateTexts()
                 self._stand_ins.clear()
             self._live = live
             self._built = frozenset(part.path for part in found)
@@ -143,6 +146,15 @@ class AutoGen:
             self._checked = task, conversion.load(live, task, "task", types=self._types)
         except StateInvalid as error:
             raise InvalidArgument.of(error) from error.__cause__
+
+    def texts(self, message: Json, clean: Clean) -> Json:
+        found: Json = texts.message(message, clean)
+        return found
+
+    async def redact(self, tree: Any, redaction: Redaction) -> Any:
+        found = await redaction.own(lambda clean: self._texts.walk(tree, clean), Where(kind="agent"))
+        self._texts.keep()
+        return found
 
     def identity(self, message: Json) -> Json:
         return conversion.identity(message)

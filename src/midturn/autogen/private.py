@@ -525,8 +525,10 @@ def leave_tool_calls(agent: AssistantAgent) -> None:
     vars(agent).pop(PROCESS_MODEL_RESULT, None)
 
 
-def hold_errors(member: Any, wait: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def hold_errors(member: Any, wait: Callable[[Any], Awaitable[None]]) -> Callable[[], None]:
     """Let a member of a team ``wait`` before it reports an error: AutoGen then drops all that is still under way.
+
+    ``wait`` gets the error as AutoGen shows it, and may change its texts.
 
     Return a function that ends this.
     """
@@ -534,7 +536,7 @@ def hold_errors(member: Any, wait: Callable[[], Awaitable[None]]) -> Callable[[]
 
     async def publish_message(message: Any, *args: Any, **options: Any) -> None:
         if isinstance(message, GroupChatError):
-            await wait()
+            await wait(message.error)
         await real(message, *args, **options)
 
     return replace_method(member, "publish_message", publish_message)

@@ -23,8 +23,10 @@ from midturn.journal.order import Gate, Order
 from midturn.journal.recorded import call_key_of, name_of, question_of
 from midturn.questions import FAILED, Waiting, denied, did, may
 from midturn.record.codec import is_object
+from midturn.record.digests import digest
 from midturn.record.readable import readable, readable_call
 from midturn.record.rows import CallRow, now
+from midturn.redaction import Where, text_in, texts_in
 from midturn.stopping import Resting, fail
 from midturn.tools import CallInDoubt, inside, inside_a_tool, is_inside, needs_journal, without_journal
 
@@ -39,7 +41,10 @@ if TYPE_CHECKING:
     from midturn.questions import Question
     from midturn.record.packing import Archive
     from midturn.record.rows import Stage, What
+    from midturn.redaction import Redaction, Spoken
     from midturn.stopping import Stop
+
+_KINDS: dict[str, Spoken] = {"model": "model", "human": "human", "memory": "memory"}
 
 
 class Suspended(Resting):
@@ -76,12 +81,17 @@ class Journal:
         delivery: Delivery,
         halt: Stop,
         divergence: Divergence,
+        redaction: Redaction | None = None,
     ) -> None:
         self._ledger = ledger
         self._archive = archive
         self._recorded = recorded
         self._delivery = delivery
         self._divergence = divergence
+        self.redaction = redaction
+        if redaction is not None:
+            for known in recorded.entries:
+                redaction.learn(known.value)
         self._started = time.monotonic()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._order = Order(recorded.entries, self._rest)
@@ -106,6 +116,7 @@ class Journal:
             return await make(request.arguments)
         await self._order.gate.enter()
         self._appender.check_open()
+        request = request if self.redaction is None else await self._as_recorded(request)
         nth = self._count(request)
         self._divergence.count(request)
         entry = self._recorded.find(request.path, request.what, request.key, nth) or self._divergence.kept(request)
@@ -135,6 +146,7 @@ class Journal:
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         self._appender.check_open()
+        request = await self._as_recorded(request)
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
@@ -148,7 +160,8 @@ class Journal:
 
     async def ask(self, request: Request, question: str) -> str:
         self._appender.check_open()
-        return str((await self._question(request, "human", self._count(request), question))["text"])
+        request = await self._as_recorded(replace(request, question=question))
+        return str((await self._question(request, "human", self._count(request), request.question))["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         self._appender.check_open()
@@ -250,6 +263,8 @@ class Journal:
                     with inside(self._key(request, nth), transaction, calls=self):
                         answer = await self._while_open(make(request.arguments))
                     if not answer.failed:  # else the transaction is rolled back
+                        if self.redaction is not None:
+                            answer = await redacted(answer, request, self.redaction)
                         row = self._row(request, nth, value=answer.value)
                         completion = await self._appender.commit(transaction, row)
             except MidturnError as error:
@@ -282,8 +297,10 @@ class Journal:
         with self._running():
             await self._order.gate.enter()  # the calls may have ended together, as they began
             try:
+                if self.redaction is not None:
+                    answer = await redacted(answer, request, self.redaction)
                 row = self._row(request, nth, value=answer.value, starts=answer.starts)
-            except MidturnError as error:  # the answer cannot be stored
+            except MidturnError as error:  # the answer cannot be stored, or redacted
                 await self._appender.stop(error)
             completion = await self._appender.append(row, answer.usage)
         self._announced.update(start.partition(" ")[0] for start in answer.starts)
@@ -317,7 +334,10 @@ class Journal:
         self._order.ask()
         completion = await self._appender.answered(answered)
         await self._order.take(completion)
-        return self._recorded.demand(request.path, what, key, nth).value
+        value = self._recorded.demand(request.path, what, key, nth).value
+        if self.redaction is not None:
+            self.redaction.learn(value)
+        return value
 
     def _rest(self) -> None:
         """Suspend the turn if it has questions. The order calls this when no call runs any more."""
@@ -374,6 +394,16 @@ class Journal:
             instead=self._divergence.instead(request.path) if request.what == "model" else (),
         )
 
+    async def _as_recorded(self, request: Request) -> Request:
+        """Return a call as it is shown, recorded and made."""
+        if self.redaction is None:
+            return request
+        try:
+            with self._running():
+                return await as_recorded(request, self.redaction)
+        except MidturnError as error:
+            await self._appender.stop(error)
+
     # The rest.
 
     @contextmanager
@@ -410,7 +440,8 @@ class Unrecorded:
 
     recording = False
 
-    def __init__(self, ledger: Ledger, *, delivery: Delivery, halt: Stop) -> None:
+    def __init__(self, ledger: Ledger, *, delivery: Delivery, halt: Stop, redaction: Redaction | None = None) -> None:
+        self.redaction = redaction
         self._ledger = ledger
         self._delivery = delivery
         self._halt = halt
@@ -435,6 +466,11 @@ class Unrecorded:
         await self.enter()
         with inside(call_key_of(self._ledger, self._delivery, request.path, request.key, nth), calls=self):
             answer = await make(request.arguments)
+        if self.redaction is not None:
+            try:
+                answer = await redacted(answer, request, self.redaction)
+            except MidturnError as error:
+                await self.fail(error)
         prompts, completions = self._ledger.progress.paid
         paid = prompts + answer.usage[0], completions + answer.usage[1]
         self._ledger.progress = replace(self._ledger.progress, paid=paid)  # the next write stores it
@@ -472,6 +508,39 @@ class Unrecorded:
 
     async def _refuse(self, path: str) -> NoReturn:
         await self.fail(without_journal("needs a journal", path, self._ledger.session))
+
+
+async def as_recorded(request: Request, redaction: Redaction) -> Request:
+    """Return a call as it is shown, recorded and made. Arguments that a model gave were redacted in its answer.
+
+    Raises:
+        RedactionFailed: the function of the blueprint failed.
+    """
+    if not request.arguments and not request.question:
+        return request
+    where = Where(kind="agent", agent=request.who, tool=request.name)
+    [arguments, question] = await redaction.own(
+        lambda clean: [texts_in(request.arguments, clean), text_in(request.question, clean)], where
+    )
+    if question != request.question:
+        return replace(request, question=question, key=digest(question))
+    if arguments != request.arguments:
+        return replace(request, arguments=arguments, key=digest(request.agent, request.name, arguments))
+    return request
+
+
+async def redacted(answer: Answer, request: Request, redaction: Redaction) -> Answer:
+    """Return the answer of a call as it is recorded, which is what the agent gets.
+
+    Raises:
+        RedactionFailed: the function of the blueprint failed.
+    """
+    where = Where(kind=_KINDS.get(request.what, "tool"), agent=request.who, tool=request.name)
+    value = await redaction.given(lambda clean: request.texts(answer.value, clean), where)
+    if value == answer.value:
+        return answer
+    found = replace(answer, value=value, native=None)  # the agent gets it as it does from the record
+    return found if request.redacted is None else await request.redacted(found)
 
 
 def _shown(request: Request) -> str:

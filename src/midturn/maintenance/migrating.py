@@ -24,6 +24,7 @@ from midturn.record.rows import CheckpointRow, TurnRow, decode_record
 from midturn.stopping import settled
 from midturn.turns.acts import Act, Restoration, commit_act, new_archive, read_latest
 from midturn.turns.commit import Stamp
+from midturn.turns.instance import check_redacts
 from midturn.versions.blueprint import build, fingerprint_of
 from midturn.versions.loading import fit_stored
 
@@ -125,7 +126,12 @@ class MigrationRun:
                 by=self._by,
                 about={"run": self._run, "version": blueprint.version},
             )
-            await commit_act(ledger, archive, fitted.tree, stamp, act)
+            redaction, tree = blueprint.redaction(session), fitted.tree
+            check_redacts(ledger.progress, redaction, session)
+            if redaction is not None:
+                redaction.learn(stored.tree)
+                tree = await self._framework.another().redact(tree, redaction)
+            await commit_act(ledger, archive, tree, stamp, act)
         return Result(session=session, became="changed", before=stored.tree, after=fitted.tree)
 
     async def _without_a_state(self, ledger: Ledger) -> Result:

@@ -110,6 +110,8 @@ class Progress:
     """Number of bodies at the time of the latest compaction: those that nothing needs are removed, and not missed."""
     swept: int = 0
     """Number of bodies that this compaction has looked at so far."""
+    redacted: bool = False
+    """True if a blueprint that redacts texts has run the session: others must not store texts."""
 
     @property
     def is_unfinished(self) -> bool:

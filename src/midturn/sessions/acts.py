@@ -73,14 +73,15 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         if at is not None:
             check_number(at, "at")
 
-        async def read(ledger: Ledger) -> Stored:
-            return await read_checkpoint(ledger, ledger.progress.checkpoint if at is None else at)
+        async def read(ledger: Ledger) -> tuple[Stored, bool]:
+            number = ledger.progress.checkpoint if at is None else at
+            return await read_checkpoint(ledger, number), ledger.progress.redacted
 
-        origin = await consistent(self._ledger.store, self.id, read, seen=self._seen)
-        await other._begin_with(origin, who, reason)  # noqa: SLF001 - one class
+        origin, redacted = await consistent(self._ledger.store, self.id, read, seen=self._seen)
+        await other._begin_with(origin, who, reason, redacted=redacted)  # noqa: SLF001 - one class
         return other
 
-    async def _begin_with(self, origin: Stored, by: str, why: str) -> None:
+    async def _begin_with(self, origin: Stored, by: str, why: str, *, redacted: bool) -> None:
         act = Act(
             kind="fork",
             question=f"Begin with {origin.session}@{origin.number}?",
@@ -97,7 +98,8 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
                 forked_at=origin.number,
                 forked_when=origin.row.at,
             )
-            return await commit_act(self._ledger, archive, origin.tree, stamp, act)
+            progress = replace(self._ledger.progress, redacted=redacted)
+            return await commit_act(self._ledger, archive, origin.tree, stamp, act, progress=progress)
 
         await self._act(self._check_new, write)
 
@@ -172,7 +174,11 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             archive = new_archive(self._ledger)
             async with self._ledger.reading():
                 stored = await read_latest(self._ledger, archive)
+            self._instance.check_redacts(self._ledger)
             tree, stamp = await self._instance.edited(stored, change, archive)
+            if self._instance.redaction is not None:
+                self._instance.redaction.learn(stored.tree)
+                tree = await self._instance.redacted_tree(tree)
             return await commit_act(self._ledger, archive, tree, stamp, act, journals=self._options.journals)
 
         hint = "Finish it with resume() or answer(), or discard() it."
@@ -203,8 +209,10 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
     async def _save(self, tree: Any, origin: Origin, act: Act | None) -> int:
         """Write a state that the agents of this session have."""
         ledger, instance = self._ledger, self._instance
+        instance.check_redacts(ledger)
         await instance.read(ledger)
         await instance.describe()
+        tree = await instance.redacted_tree(tree)
         stamp, kept, journals = instance.stamp(), await keep_calls(ledger), self._options.journals
         if act is None:
             number = await commit_state(

@@ -68,7 +68,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         Raises:
             Everything that :meth:`run` raises before it accepts the task.
         """
-        given = Input(task=self._framework.accept(task), streamed=True)
+        given = await self._input(task, streamed=True)
         return self._started(await self._launch(key, given, lambda run: self._stream(given, key, None, run=run)))
 
     async def say(
@@ -91,7 +91,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
             TurnFailed: the turn failed. Or the text was the answer to a question of an earlier turn without a result.
         """
         words = Words(text=text, by=check_by(by))
-        given = Input(task=self._framework.accept(words.text))
+        given = await self._input(words.text)
         return await self._last(self._stream(given, key, cancellation_token, words=words))
 
     async def say_stream(
@@ -104,7 +104,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     ) -> AsyncGenerator[EventT_co | ResultT_co, None]:
         """Take what a user said as :meth:`say` does; yield the events, also of an interrupted turn, then the result."""
         words = Words(text=text, by=check_by(by))
-        given = Input(task=self._framework.accept(words.text), streamed=True)
+        given = await self._input(words.text, streamed=True)
         async with aclosing(self._stream(given, key, cancellation_token, words=words)) as stream:
             async for item in stream:
                 yield item
@@ -118,7 +118,7 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
         that, it finishes an interrupted turn.
         """
         words = Words(text=text, by=check_by(by))
-        given = Input(task=self._framework.accept(words.text), streamed=True)
+        given = await self._input(words.text, streamed=True)
         started = await self._launch(key, given, lambda run: self._stream(given, key, None, words=words, run=run))
         return self._started(started)
 
@@ -230,6 +230,15 @@ class Background(Readers[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co])
     @abstractmethod
     async def _last(self, stream: AsyncGenerator[EventT_co | ResultT_co, None]) -> ResultT_co:
         """Return the last item of a turn's stream, which is the result of the turn."""
+
+    @abstractmethod
+    async def _input(self, task: Any, *, streamed: bool = False, output_task_messages: bool = True) -> Input:
+        """Return a task as it is accepted: as messages, with their texts redacted.
+
+        Raises:
+            InvalidArgument: ``task`` is not a task.
+            RedactionFailed: the function of the blueprint failed.
+        """
 
     def _digest(self, given: Input, key: str | None) -> str:
         """Return the digest of a task with a key: for a task of many megabytes, it takes time."""

@@ -13,6 +13,7 @@ from midturn.questions import check_by
 from midturn.record import codec
 from midturn.record.head import Kind
 from midturn.record.rows import TurnRow, key_row
+from midturn.redaction import Where
 from midturn.sessions.acts import Acts
 from midturn.sessions.background import Words, check_key, other_task, person_who_lets_diverge
 from midturn.sessions.reader import check_number
@@ -128,7 +129,7 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         """
         if output_task_messages not in (True, False):
             raise InvalidArgument(f"must be True or False, not {output_task_messages!r}", path="output_task_messages")
-        given = Input(task=self._framework.accept(task), output_task_messages=bool(output_task_messages))
+        given = await self._input(task, output_task_messages=bool(output_task_messages))
         return await self._last(self._stream(given, key, cancellation_token))
 
     async def run_stream(
@@ -145,8 +146,7 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         """
         if output_task_messages not in (True, False):
             raise InvalidArgument(f"must be True or False, not {output_task_messages!r}", path="output_task_messages")
-        task = self._framework.accept(task)
-        given = Input(task=task, streamed=True, output_task_messages=bool(output_task_messages))
+        given = await self._input(task, streamed=True, output_task_messages=bool(output_task_messages))
         async with aclosing(self._stream(given, key, cancellation_token)) as stream:
             async for item in stream:
                 yield item
@@ -372,6 +372,14 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             async for item in stream:
                 result = item
         return cast("ResultT_co", result)
+
+    async def _input(self, task: Any, *, streamed: bool = False, output_task_messages: bool = True) -> Input:
+        messages, redaction = self._framework.accept(task), self._instance.redaction
+        if messages is not None and redaction is not None:
+            codec.check_argument(messages, "task")
+            texts, found = self._framework.texts, messages
+            messages = await redaction.given(lambda clean: [texts(each, clean) for each in found], Where(kind="task"))
+        return Input(task=messages, streamed=streamed, output_task_messages=output_task_messages)
 
     async def _stream(
         self,

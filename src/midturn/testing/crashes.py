@@ -266,7 +266,7 @@ class _CountedCalls:
     def __init__(self, calls: Calls, made: Counter[tuple[RepeatedCall, str]]) -> None:
         self._calls = calls
         self._made = made
-        self.recording = calls.recording
+        self.recording, self.redaction = calls.recording, calls.redaction
 
     @property
     def replaying(self) -> bool:

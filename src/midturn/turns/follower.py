@@ -179,7 +179,8 @@ class Follower(Generic[EventT_co, ResultT_co]):
         except MidturnError:
             raise
         except Exception as error:  # noqa: BLE001 - a failed turn fails again
-            _log.debug("turn %d of session %r fails again: %s", self._turn, self._watch.ledger.session, error)
+            kind = type(error).__name__  # its text may be one that is not stored
+            _log.debug("turn %d of session %r fails again: %s", self._turn, self._watch.ledger.session, kind)
         return said
 
     async def events(self, *, follow: bool = True) -> AsyncGenerator[EventT_co, None]:
@@ -192,14 +193,19 @@ class Follower(Generic[EventT_co, ResultT_co]):
         ledger, framework = self._watch.ledger, self._framework
         found = await self._watch.demand(self._turn)
         known = await self._read(found)
+        redaction = self._blueprint.redaction(ledger.session)
         if self._build is None:
-            live = await ledger.steady(lambda: built_before(ledger, found.checkpoint, self._blueprint, framework))
+            live = await ledger.steady(
+                lambda: built_before(ledger, found.checkpoint, self._blueprint, framework, redaction)
+            )
         else:
             live = await self._build()
         row = await ledger.demand(Kind.TURN, TurnRow, self._turn)
         given = input_of(ledger.session, self._turn, row, await read_bodies(ledger, ledger.progress.bodies))
         halt: Stop = asyncio.get_running_loop().create_future()
-        calls = RecordedCalls(known, halt, growing=True)
+        if redaction is not None:
+            redaction.learn(given.task)
+        calls = RecordedCalls(known, halt, growing=True, redaction=redaction)
         watching = asyncio.create_task(self._grow(found, calls, halt, follow=follow))
         try:
             async with aclosing(framework.stream(live, given, calls, self._blueprint.effects, [halt])) as stream:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from midturn.history.checkpoints import Stored
     from midturn.lease.ledger import Ledger
     from midturn.record.codec import Json
+    from midturn.record.rows import Progress
+    from midturn.redaction import Redaction
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,22 @@ def _assign(live: Any, session: str) -> str:
     number = id(live)
     _SESSIONS[number] = ref(live, lambda gone: _SESSIONS.pop(number) if _SESSIONS[number][0] is gone else None), session
     return session
+
+
+def check_redacts(progress: Progress, redaction: Redaction | None, session: str) -> None:
+    """Check that texts can be redacted, if those of the session are.
+
+    Raises:
+        InvalidArgument: they cannot.
+    """
+    if progress.redacted and redaction is None:
+        raise InvalidArgument(
+            "is missing: the texts of this session are redacted, and would be stored as they are. Use the blueprint "
+            "that redacts them; on the command line: --app APP",
+            path="redact",
+            session=session,
+            hint="To store texts as they are from now on, give a Blueprint(..., redact=...) that returns them.",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +137,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # check() rejects what is not callable
         self.blueprint.check()
+        self.redaction = self.blueprint.redaction(session)
         self.is_runnable = what is not None
         self.is_built = self._given is None and what is not None
         """True if a factory builds the instance."""
@@ -269,7 +288,10 @@ class Instance(Generic[EventT_co, ResultT_co]):
             return
         self.forget()
         check_named(self.blueprint, ledger.progress.blueprint, self.session)
+        self.check_redacts(ledger)
         stored = await self.read(ledger)
+        if self.redaction is not None and stored is not None:
+            self.redaction.learn(stored.tree)
         with _naming(ledger.session):
             live = await self._build()
             await self._look(live)
@@ -285,6 +307,30 @@ class Instance(Generic[EventT_co, ResultT_co]):
         self.live = live
         if self._built is not None:
             self._built[self.session] = self
+
+    def check_redacts(self, ledger: Ledger) -> None:
+        """Check that texts can be redacted, if those of the session are.
+
+        Raises:
+            InvalidArgument: they cannot.
+        """
+        check_redacts(ledger.progress, self.redaction, self.session)
+
+    async def redacted(self, tree: Any) -> Any:
+        """Return the state that is stored for a captured one, and load that if texts in it were replaced."""
+        found = tree if self.redaction is None else await self._framework.redact(tree, self.redaction)
+        if found is not tree:
+            found = as_json(found)
+            try:
+                await self._framework.load(self.live, await self._framework.fit(self.live, found))
+            except StateInvalid as error:
+                error.add_note("The function redact has replaced a text in this state, which has to stay as it is.")
+                raise
+        return found
+
+    async def redacted_tree(self, tree: Any) -> Any:
+        """Return the state that is stored for one that is not that of the live instance."""
+        return tree if self.redaction is None else await self._framework.another().redact(tree, self.redaction)
 
     async def read(self, ledger: Ledger) -> Stored | None:
         """Read the session's bodies and lists, if needed; return the latest checkpoint if it was read, too."""

@@ -12,9 +12,10 @@ from midturn.history.checkpoints import input_of, read_bodies
 from midturn.journal import recorded
 from midturn.journal.recorded import Delivery
 from midturn.lease.ledger import holder
-from midturn.questions import Waiting, read_answer
+from midturn.questions import Waiting, read_answer, words_of
 from midturn.record.head import Kind, Row
 from midturn.record.rows import CheckpointRow, DecisionRow, FailureRow, TurnRow, encode_record, given_up, now
+from midturn.redaction import Where, text_in, texts_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -308,6 +309,7 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         found = next(iter(asked.values()), None) if question is None else asked.get(question)
         if found is None:
             raise self._not_asked(question)
+        answer, arguments = await self._redacted(found[0], answer, arguments)
         return Decided(
             turn=turn,
             head=self._ledger.head,
@@ -319,6 +321,26 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
             by=by,
             value=deepcopy(read_answer(found[0], answer, arguments)),  # the arguments are the caller's
         )
+
+    async def _redacted(
+        self, question: Question, answer: str, arguments: Mapping[str, Json] | None
+    ) -> tuple[str, Mapping[str, Json] | None]:
+        """Return an answer as it is recorded, which is what the turn gets. Words that decide are no texts.
+
+        Raises:
+            InvalidArgument: the texts of the session are redacted, and there is no function here that could do it.
+        """
+        word, text = words_of(question, answer)
+        if not (text or arguments):
+            return answer, arguments
+        self._instance.check_redacts(self._ledger)
+        redaction = self._instance.redaction
+        if redaction is None or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return answer, arguments
+        where = Where(kind="human", agent=question.agent, tool=question.tool or "")
+        said = await redaction.given(lambda clean: text_in(text, clean), where)
+        changed = await redaction.given(lambda clean: texts_in(arguments, clean), where)
+        return word + said, changed
 
     def _not_asked(self, question: str | None) -> Conflict:
         """Return the error for an answer that nobody waits for."""

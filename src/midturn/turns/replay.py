@@ -65,11 +65,15 @@ async def replay(ledger: Ledger, turn: int, blueprint: Blueprint, framework: Fra
     first, after = row.calls
     await check_kept(ledger, first, after, f"the calls of {name} were removed")
     known = await recorded.read(ledger, first, after, bodies, born=task.at)
-    live = await built_before(ledger, row.parent, blueprint, framework)
+    redaction = blueprint.redaction(ledger.session)
+    live = await built_before(ledger, row.parent, blueprint, framework, redaction)
     halt: Stop = asyncio.get_running_loop().create_future()
-    calls, outcome, differences = RecordedCalls(known, halt), Outcome(messages=[]), list[str]()
+    calls, outcome, differences = RecordedCalls(known, halt, redaction=redaction), Outcome(messages=[]), list[str]()
+    given = input_of(ledger.session, turn, task, bodies)
+    if redaction is not None:
+        redaction.learn(given.task)
     try:
-        stream = framework.stream(live, input_of(ledger.session, turn, task, bodies), calls, blueprint.effects, [halt])
+        stream = framework.stream(live, given, calls, blueprint.effects, [halt])
         async with aclosing(stream):
             async for item in stream:
                 outcome = item if isinstance(item, Outcome) else outcome

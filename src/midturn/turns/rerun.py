@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from midturn.errors import NotFound
 from midturn.framework import Answer
 from midturn.history.checkpoints import read_checkpoint
+from midturn.journal.journal import as_recorded
 from midturn.journal.order import Order
 from midturn.questions import denied
 from midturn.record.head import Kind
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from midturn.journal.recorded import Entry, Recorded
     from midturn.lease.ledger import Ledger
     from midturn.record.rows import CallRow
+    from midturn.redaction import Redaction
     from midturn.stopping import Stop
     from midturn.versions.blueprint import Blueprint
 
@@ -44,8 +46,11 @@ class RecordedCalls:
 
     recording = True
 
-    def __init__(self, known: Recorded, halt: Stop, *, growing: bool = False) -> None:
+    def __init__(
+        self, known: Recorded, halt: Stop, *, growing: bool = False, redaction: Redaction | None = None
+    ) -> None:
         self._known = known
+        self.redaction = redaction
         self._halt = halt
         self._order = Order(known.entries, self._rest)
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -70,11 +75,13 @@ class RecordedCalls:
 
     async def call(self, request: Request, make: Callable[[Any], Awaitable[Answer]]) -> Answer:
         _ = make
-        entry = await self._find(request)
+        entry = await self._find(await self._as_recorded(request))
+        if self.redaction is not None:
+            self.redaction.learn(entry.value)
         return Answer(value=entry.value, spent=entry.row.spent)
 
     async def ask(self, request: Request, question: str) -> str:
-        _ = question
+        request = await self._as_recorded(replace(request, question=question))
         return str((await self._find(request)).value["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
@@ -90,6 +97,7 @@ class RecordedCalls:
             await asyncio.shield(self._grown)
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
+        request = await self._as_recorded(request)
         entry = await self._find(replace(request, what="approval"))
         if entry.value["decision"] == "deny":
             return None, denied(entry.value["text"])
@@ -115,6 +123,9 @@ class RecordedCalls:
         await self._order.close()
         self._grown.cancel()
         self._ended.cancel()
+
+    async def _as_recorded(self, request: Request) -> Request:
+        return request if self.redaction is None else await as_recorded(request, self.redaction)
 
     async def _find(self, request: Request) -> Entry:
         await self.enter()
@@ -173,8 +184,16 @@ async def check_kept(ledger: Ledger, first: int, after: int, removed: str) -> No
         raise NotFound(removed, session=ledger.session, hint=hint)
 
 
-async def built_before(ledger: Ledger, checkpoint: int, blueprint: Blueprint, framework: Framework[Any, Any]) -> Any:
+async def built_before(
+    ledger: Ledger,
+    checkpoint: int,
+    blueprint: Blueprint,
+    framework: Framework[Any, Any],
+    redaction: Redaction | None = None,
+) -> Any:
     """Return a new agent or team with the state of a checkpoint; without a state if it is 0.
+
+    The ``redaction`` learns that the texts in that state are final.
 
     Raises:
         StateInvalid: the state does not fit.
@@ -182,6 +201,8 @@ async def built_before(ledger: Ledger, checkpoint: int, blueprint: Blueprint, fr
     live = await build(blueprint, framework)
     if checkpoint:
         stored = await read_checkpoint(ledger, checkpoint)
+        if redaction is not None:
+            redaction.learn(stored.tree)
         built = await fingerprint_of(live, framework)
         fitted = await fit_stored(stored, live, built, blueprint, framework, session=ledger.session, on_drift="ignore")
         await framework.load(live, fitted.plan)

@@ -13,6 +13,7 @@ from midturn.errors import (
     LeaseLost,
     MidturnError,
     NotFound,
+    RedactionFailed,
     SessionDeleted,
     StateInvalid,
     StoreFull,
@@ -38,6 +39,7 @@ from midturn.record.rows import (
     key_row,
     now,
 )
+from midturn.redaction import Where
 from midturn.stopping import Escaped, Resting, fail, settled
 from midturn.turns.commit import commit
 from midturn.turns.follower import Follower
@@ -174,6 +176,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             paid=(0, 0),
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=self._instance.version,
+            redacted=progress.redacted or self._instance.redaction is not None,
         )
         await self._open(progress, rows, own=True, waits=False)
         if calls:
@@ -223,6 +226,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             attempted=now(),
             blueprint=self._instance.blueprint.name or progress.blueprint,
             version=max(progress.version, self._instance.version),
+            redacted=progress.redacted or self._instance.redaction is not None,
         )
         waits = bool(turn.recorded.questions) if decided is None else not decided.last
         try:
@@ -255,6 +259,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             read = decided is None or decided.turn.was_kept
             turn = await read_open_turn(self._ledger) if read or decided is None else decided.turn
         await check_open_turn(turn, self._instance)
+        if self._instance.redaction is not None:
+            self._instance.redaction.learn(turn.given.task)
         await self._framework.prepare(self._instance.live)  # begin() has recorded the repairs
         return turn
 
@@ -285,6 +291,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         """
         self._ledger.forget_bodies()
         number, waiting, notes = self._ledger.progress.turn, None, turn.notes
+        failure: tuple[TurnFailed, BaseException] | None = None
         outcome = Outcome(messages=[])
         lost: Stop = asyncio.get_running_loop().create_future()
         said: list[EventT_co] = []
@@ -304,6 +311,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
                     await settled(self._end(turn, stream, journal, lost, said))
                 # The lease is held until the commit gives it back: capturing a large state takes its time.
                 tree = await self._framework.capture(self._instance.live)
+                tree = tree if self._instance.redaction is None else await self._instance.redacted(tree)
                 notes = (*turn.notes, *found)
                 await self._commit(number, tree, outcome, notes, recorded=isinstance(journal, Journal))
         except Suspended as suspended:
@@ -311,11 +319,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             await self._suspend(suspended)
             self._said = self._ledger.seq, said
         except (asyncio.CancelledError, GeneratorExit) as error:
-            await self.end_rest()
-            if own:
-                await self._abort("cancelled", error, waits=bool(turn.recorded.questions))
-            else:
-                self._instance.forget()
+            await self._leave(turn, error, own=own)
             raise
         except (LeaseLost, SessionDeleted, HistoryLost, StoreUnavailable, StoreFull):
             self._instance.forget()  # The store has the last word: as far as it knows, the turn was interrupted.
@@ -327,16 +331,9 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             await self._abort("failed", error, waits=bool(turn.recorded.questions))
             raise
         except Exception as error:  # noqa: BLE001 - whatever the agent raised
-            cause = error.error if isinstance(error, Escaped) else error
-            await self._abort("failed", cause, waits=bool(turn.recorded.questions))
-            which = "" if own else ", which was interrupted and had to be finished first,"
-            raise TurnFailed(
-                f"turn {number} of session {self._ledger.session!r}{which} failed: {_describe(cause)}\n"
-                "The state is as it was before the turn.",
-                session=self._ledger.session,
-                turn=number,
-                hint=self._after_failure(own=own),
-            ) from cause
+            failure = await self._failed(turn, error.error if isinstance(error, Escaped) else error, own=own)
+        if failure is not None:  # Raised here, the error has no context: its text may be one that is redacted.
+            raise failure[0] from failure[1]
         yield self._framework.result(
             self._instance.live,
             turn=number,
@@ -345,6 +342,39 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             waiting=waiting,
             notes=notes,
         )
+
+    async def _leave(self, turn: OpenTurn, error: BaseException, *, own: bool) -> None:
+        """Record that a turn was cancelled, if it is the caller's own."""
+        await self.end_rest()
+        if own:
+            await self._abort("cancelled", error, waits=bool(turn.recorded.questions))
+        else:
+            self._instance.forget()
+
+    async def _failed(self, turn: OpenTurn, cause: BaseException, *, own: bool) -> tuple[TurnFailed, BaseException]:
+        """Record that a turn failed; return the error to raise, and its cause."""
+        described = await self._abort("failed", cause, waits=bool(turn.recorded.questions))
+        number, which = (
+            self._ledger.progress.turn,
+            "" if own else ", which was interrupted and had to be finished first,",
+        )
+        failed = TurnFailed(
+            f"turn {number} of session {self._ledger.session!r}{which} failed: {described}\n"
+            "The state is as it was before the turn.",
+            session=self._ledger.session,
+            turn=number,
+            hint=self._after_failure(own=own),
+        )
+        return failed, await self._shown(cause)
+
+    async def _shown(self, cause: BaseException) -> BaseException:
+        """Return the cause of a failure for the caller, without texts that are redacted, or why that failed."""
+        if (redaction := self._instance.redaction) is None:
+            return cause
+        try:
+            return await redaction.error(cause, Where(kind="error"))
+        except RedactionFailed as failed:
+            return failed
 
     def _after_failure(self, *, own: bool) -> str:
         """Return what can be done after the open turn failed, for the person who reads the error."""
@@ -378,7 +408,8 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
     def _journal(self, turn: OpenTurn, halt: Stop, diverged: Diverged) -> Journal | Unrecorded:
         """Return the journal of a turn. A turn with recorded calls always gets one, so that no call is made again."""
         if self._options.durability != "call" and not turn.recorded.entries:
-            return Unrecorded(self._ledger, delivery=turn.delivery, halt=halt)
+            redaction = self._instance.redaction
+            return Unrecorded(self._ledger, delivery=turn.delivery, halt=halt, redaction=redaction)
         tolerant, tools = diverged == "continue", self._instance.tools()
         divergence = Divergence(self._ledger, turn.recorded, tools=tools, tolerant=tolerant)
         return Journal(
@@ -388,6 +419,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             delivery=turn.delivery,
             halt=halt,
             divergence=divergence,
+            redaction=self._instance.redaction,
         )
 
     def _start(
@@ -482,8 +514,10 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             notes=tuple(notes),
         )
 
-    async def _abort(self, status: Ended, error: BaseException, *, waits: bool) -> None:
+    async def _abort(self, status: Ended, error: BaseException, *, waits: bool) -> str:
         """Record that the open turn ended without a checkpoint; drop its instance, or restore it if it was given.
+
+        Return the description of the error that is recorded.
 
         If people have answered it, no other turn may replace it. It stays interrupted if it was cancelled, and goes
         back to waiting if it ``waits`` for another answer.
@@ -492,13 +526,16 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             HistoryLost: the turn failed, and the store has lost it or what was before it.
         """
         progress = self._ledger.progress
+        described = _describe(error)
+        if self._instance.redaction is not None:
+            described = await self._instance.redaction.described(described)
         if progress.open is None or not self._ledger.owned:
             self._instance.forget()
-            return  # It was cancelled when its commit had already been written.
+            return described  # It was cancelled when its commit had already been written.
         failure = FailureRow(
             turn=progress.turn,
             status=status,
-            error=_describe(error),
+            error=described,
             at=now(),
             calls=calls_made(progress),
             attempts=progress.attempts,
@@ -522,6 +559,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             if isinstance(also, HistoryLost) and status == "failed":
                 raise also from error  # TurnFailed would say that the state is as before the turn
             error.add_note(f"midturn could not record the end of turn {progress.turn} either: {also}")
+        return described
 
     async def recorded(self, turn: int) -> ResultT_co | None:
         """Return the recorded result of a turn; ``None`` if the turn has no result.

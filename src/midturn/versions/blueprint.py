@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from midturn.errors import InvalidArgument, MissingMigration
 from midturn.record import codec
+from midturn.redaction import Redaction, check_redact
 from midturn.tools import declared
 from midturn.versions.drift import variable
 from midturn.versions.migrations import Migration
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from midturn.framework import Factory, Framework
     from midturn.record.codec import Json
     from midturn.record.rows import Effect
+    from midturn.redaction import Redact
     from midturn.tools import Declaration
 
 MigrationT = TypeVar("MigrationT", bound="Callable[[Any], Any]")
@@ -32,7 +34,8 @@ class Blueprint:
     including tools of MCP servers: ``{"search": "read", "refund": midturn.tool(effect="unsafe", approval=True)}``.
     ``timeout`` is the largest number of seconds that one attempt at a turn may take, unless the session has a
     ``turn_timeout``. ``retain`` is the time for which unchanged sessions are kept: ``midturn prune`` deletes those
-    that are older.
+    that are older. ``redact`` is a function, sync or async, that gets each text before it is stored, with a
+    :class:`~midturn.Where`, and returns the text to store in its place. Agents get what is stored.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Blueprint:
         effects: Mapping[str, Effect | Declaration] | None = None,
         timeout: float | None = None,
         retain: timedelta | None = None,
+        redact: Redact | None = None,
     ) -> None:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise InvalidArgument(f"the name of a blueprint must be a string, not a {type(name).__name__}", path="name")
@@ -56,11 +60,16 @@ class Blueprint:
         self.effects = declared(effects or {})
         self.timeout = check_timeout(timeout, "timeout")
         self.retain = None if retain is None else check_age(retain, "retain")
+        self.redact = check_redact(redact)
         self._factory = factory
         self._migrations: dict[int, Migration] = {}
 
     def __repr__(self) -> str:
         return f"Blueprint({self.name!r}, version={self.version})"
+
+    def redaction(self, session: str) -> Redaction | None:
+        """Return the redaction of a session; ``None`` if the blueprint redacts nothing."""
+        return None if self.redact is None else Redaction(self.redact, session)
 
     async def build(self) -> Any:
         """Return a fresh agent or team."""

@@ -109,7 +109,7 @@ def guarded(method: MethodT) -> MethodT:
                 error = marked.error
             except Exception as ours:  # noqa: BLE001 - whatever it is, the turn ends with it
                 await calls.fail(ours)
-            raise error
+            raise await self.run.without_secrets(error, self.who)
 
         return cast("MethodT", items)
 
@@ -122,7 +122,7 @@ def guarded(method: MethodT) -> MethodT:
             error = marked.error
         except Exception as ours:  # noqa: BLE001 - the same
             await calls.fail(ours)
-        raise error
+        raise await self.run.without_secrets(error, self.who)
 
     return cast("MethodT", call)
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from autogen_agentchat.agents import ApprovalResponse, AssistantAgent, CodeExecutorAgent, UserProxyAgent
@@ -37,15 +37,18 @@ from midturn.autogen.calls.recorders import (
 )
 from midturn.autogen.calls.request_keys import Digests, called, tool_key
 from midturn.autogen.calls.stand_ins import NESTED, is_recorded, may_be_called, put_back, stand_in, without_stand_ins
+from midturn.autogen.messages import conversion, texts
 from midturn.autogen.parts.abilities import HELD, kind_of, may_call_tools
 from midturn.autogen.parts.children import DEPTH, MANY, TOOL_FUNCTION, join, parts_in
 from midturn.autogen.parts.kinds import traits
 from midturn.autogen.parts.proxy import ProxyType
 from midturn.autogen.parts.walk import Part, teams, walk
 from midturn.autogen.state.kept import kept
-from midturn.errors import InvalidArgument, NotRecorded
+from midturn.errors import InvalidArgument, NotRecorded, RedactionFailed
+from midturn.framework import Outcome
 from midturn.record.codec import class_of
 from midturn.record.readable import readable_call
+from midturn.redaction import Where
 from midturn.tools import human, marked, needs_journal, without_partials
 
 if TYPE_CHECKING:
@@ -56,8 +59,10 @@ if TYPE_CHECKING:
 
     from midturn.autogen.state.kept import Kept
     from midturn.framework import Calls
+    from midturn.redaction import Clean
     from midturn.tools import Declaration
 
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +113,7 @@ class InterceptedRun:
     ) -> None:
         self.calls = calls
         self.effects = declared
+        self.redaction = calls.redaction
         self.live = parts[0].live
         self.handling: set[asyncio.Task[Any]] = set()
         """The tasks in which the members of teams handle messages. A runtime of the user's own has other tasks, too."""
@@ -202,12 +208,54 @@ class InterceptedRun:
             if (task := asyncio.current_task()) is not None:
                 self.handling.add(task)
                 task.add_done_callback(self.handling.discard)
-            return await self._watch(real(message, ctx), ctx.cancellation_token)
+            if self.redaction is None:
+                return await self._watch(real(message, ctx), ctx.cancellation_token)
+            return await self._watch(self._told(real(message, ctx)), ctx.cancellation_token)
 
         return private.replace_method(member, "on_message_impl", on_message_impl)
 
-    async def _arrive(self, member: Any) -> None:
-        """Wait until all that was said has arrived at the manager of the member's team."""
+    async def _told(self, work: Awaitable[Any]) -> Any:
+        """Await the work of a member of a team. AutoGen logs its error, so the error gets its text redacted."""
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            caught: BaseException = error
+        raise await self.without_secrets(caught)
+
+    async def without_secrets(self, error: BaseException, agent: str = "") -> BaseException:
+        """Return the error that an agent gets, and that others may see."""
+        if self.redaction is None:
+            return error
+        try:
+            return await self.redaction.error(error, Where(kind="error", agent=agent))
+        except RedactionFailed as failed:
+            await self.calls.fail(failed)
+
+    async def shown(self, told: Any) -> Any:
+        """Return an event or the outcome of the run with its texts redacted. A text that agents got stays."""
+        if not isinstance(told, Outcome):
+            before = conversion.dump(told)
+            after = await self._redacted(before)
+            return told if after == before else conversion.load(self.live, [after], "event")[0]
+        messages = [await self._redacted(message) for message in told.messages]
+        [stop_reason] = await self._own(lambda clean: [told.stop_reason and clean(told.stop_reason)], "")
+        if messages == told.messages and stop_reason == told.stop_reason:
+            return told
+        return replace(told, messages=messages, stop_reason=stop_reason, native=None)
+
+    async def _redacted(self, message: Any) -> Any:
+        return await self._own(lambda clean: texts.message(message, clean), str(message.get("source", "")))
+
+    async def _own(self, walk: Callable[[Clean], T], agent: str) -> T:
+        if self.redaction is None:
+            raise AssertionError
+        return await self.redaction.own(walk, Where(kind="agent", agent=agent))
+
+    async def _arrive(self, member: Any, error: Any) -> None:
+        """Wait until all that was said has arrived at the manager of the member's team; redact the member's error."""
+        if self.redaction is not None:
+            error.error_message = await self.redaction.described(error.error_message)
+            error.traceback = await self.redaction.described(error.traceback or "")
         until = time.monotonic() + LONGEST
         while True:
             await self.calls.quiet()

@@ -19,7 +19,7 @@ from midturn.autogen import private
 from midturn.autogen.calls.guard import closing, guarded, their_items, theirs
 from midturn.autogen.calls.request_keys import given, tool_key
 from midturn.autogen.calls.stand_ins import streamed
-from midturn.autogen.messages import conversion, lossless
+from midturn.autogen.messages import conversion, lossless, texts
 from midturn.autogen.parts.children import join
 from midturn.autogen.state.save_state import LLM_MESSAGE
 from midturn.errors import StateInvalid
@@ -77,6 +77,13 @@ class CallRecorder:
             self.run.pass_time(answer.spent)
         return answer
 
+    def _passes_on(self, tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a function for what a call sends while it runs. If that is redacted, it comes with the answer.
+
+        A secret may be in two pieces, so only the whole can be redacted.
+        """
+        return tell if self.run.redaction is None else lambda _: None
+
     def read(self, load: Callable[[Any], T], value: Any, name: str) -> T:
         """Return a recorded answer as the object that AutoGen gets.
 
@@ -132,6 +139,8 @@ class ClientRecorder(CallRecorder):
         request = self._request(messages, options, stream=True)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
+            hear = self._passes_on(tell)
+
             async def make(_: Any) -> Answer:
                 result: CreateResult | None = None
                 chunks: list[str] = []
@@ -141,7 +150,7 @@ class ClientRecorder(CallRecorder):
                             result = item
                         else:
                             chunks.append(item)
-                            tell(item)
+                            hear(item)
                 if result is None:
                     raise RuntimeError("the model's stream ended without a result")
                 return await self._answer(result, chunks)
@@ -152,7 +161,7 @@ class ClientRecorder(CallRecorder):
             async for item in items:
                 if not isinstance(item, Answer):
                     yield item
-                elif item.native is not None:
+                elif item.native is not None and self.run.redaction is None:
                     yield item.native
                 else:
                     result, chunks = self._read(item.value)
@@ -163,7 +172,20 @@ class ClientRecorder(CallRecorder):
     def _request(self, messages: Sequence[Any], options: dict[str, Any], *, stream: bool) -> Request:
         asked = {name: value for name, value in options.items() if name != "cancellation_token"}
         key = self.digests.of(messages, asked, stream=stream)
-        return Request(path=self.path, agent=self.agent, who=self.who, what="model", key=key)
+        return Request(
+            path=self.path,
+            agent=self.agent,
+            who=self.who,
+            what="model",
+            key=key,
+            texts=texts.of_model,
+            redacted=self._redacted,
+        )
+
+    async def _redacted(self, answer: Answer) -> Answer:
+        """Return an answer whose texts were replaced, with the calls that it starts now."""
+        content = self._read(answer.value)[0].content
+        return replace(answer, starts=[] if isinstance(content, str) else await self.run.starts(self.agent, content))
 
     def _read(self, value: dict[str, Any]) -> tuple[CreateResult, list[str]]:
         return self.read(_result, value, "the model")
@@ -234,14 +256,15 @@ class ToolRecorder(CallRecorder):
         request = self._request(name, arguments)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
-            return self.make(request, lambda changed: _heard(real(changed), tell), self._tool(name))
+            hear = self._passes_on(tell)
+            return self.make(request, lambda changed: _heard(real(changed), hear), self._tool(name))
 
         async with aclosing(streamed(call)) as items:
             async for item in items:
                 if not isinstance(item, Answer):
                     yield item
                     continue
-                for event in self._events(item) if item.native is None else ():
+                for event in self._events(item) if item.native is None or self.run.redaction is not None else ():
                     yield event
                 yield self._tool_result(name, item)
 
@@ -269,6 +292,7 @@ class ToolRecorder(CallRecorder):
             approval=declared.approval,
             reconcile=declared.reconcile,
             result_of_text=lambda text, failed: {"result": _text(name, text, failed=failed).model_dump()},
+            texts=texts.of_tool,
         )
 
     def _schema(self, name: str) -> Any:
@@ -354,6 +378,7 @@ class CodeRecorder(CallRecorder):
             approval=declared.approval,
             reconcile=declared.reconcile,
             result_of_text=lambda text, failed: {"exit_code": int(failed), "output": text},
+            texts=texts.of_tool,
         )
         answer = await self.make(request, make, self.executor)
         if isinstance(answer.native, CodeResult):
@@ -392,7 +417,14 @@ class HumanRecorder(CallRecorder):
         return self.read(lambda value: load(value["text"]), answer.value, "a person")
 
     def _request(self, question: str) -> Request:
-        return Request(path=self.path, agent=self.agent, who=self.who, what="human", key=digest(question))
+        return Request(
+            path=self.path,
+            agent=self.agent,
+            who=self.who,
+            what="human",
+            key=digest(question),
+            texts=texts.of_tool,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,8 +435,18 @@ class MemoryRecorder(CallRecorder):
 
     @guarded
     async def update_context(self, context: Any, real: Callable[[], Awaitable[Any]]) -> UpdateContextResult:
+        before: list[Any] = []
+
+        async def redacted(answer: Answer) -> Answer:
+            """Take what the memory has added out of the context again: the redacted messages come in its place."""
+            if "anew" not in answer.value:
+                await context.clear()
+                for message in before:
+                    await context.add_message(message)
+            return answer
+
         async def make(_: Any) -> Answer:
-            before = await _messages(context)
+            before[:] = await _messages(context)
             result = await real()
             after = await _messages(context)
             grown = after[: len(before)] == before
@@ -413,7 +455,8 @@ class MemoryRecorder(CallRecorder):
             value = {"added": added, **_memories(found), **({} if grown else {"anew": True})}
             return Answer(value=value, native=result or UpdateContextResult(memories=found))
 
-        answer = await self.make(self._request("update_context", None), make, self.memory)
+        request = replace(self._request("update_context", None), redacted=redacted)
+        answer = await self.make(request, make, self.memory)
         if answer.native is not None:
             found: UpdateContextResult = answer.native
             return found
@@ -463,6 +506,7 @@ class MemoryRecorder(CallRecorder):
             arguments={"content": shown},
             effect="unsafe" if result_of_text else "read",
             result_of_text=result_of_text,
+            texts=texts.of_tool,
         )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from midturn.autogen.calls.interception import InterceptedRun
     from midturn.framework import Answer, Input, Request
+    from midturn.redaction import Redaction
     from midturn.stopping import Stop
 
 GRACE = 0.2
@@ -99,7 +100,8 @@ class _Driver:
         try:
             self._listen(stops)
             while (item := await self.next()) is not END:
-                yield outcome(item) if isinstance(item, TaskResult) else item
+                told = outcome(item) if isinstance(item, TaskResult) else item
+                yield told if self._run.redaction is None else await self._run.shown(told)
             complete = True
         except Resting as rest:
             if keeps := self.is_still:
@@ -279,6 +281,7 @@ class _NoCalls:
 
     recording = True
     replaying = False
+    redaction: Redaction | None = None
 
     def __init__(self, run: InterceptedRun) -> None:
         self._run = run
