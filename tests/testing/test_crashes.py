@@ -375,6 +375,7 @@ async def test_functions_can_be_async_and_the_same_store_can_be_used_twice_with_
             url=f"sqlite:///{tmp_path / 'cases.db'}?lease=60",
         )
         assert report.same, report
+        assert len(report.crashes) == 11
 
 
 async def test_of_several_questions_each_gets_its_answer():

@@ -213,6 +213,9 @@ async def test_an_error_of_the_test_is_not_hidden(url):
     with pytest.raises(ZeroDivisionError):
         async with crash_at(url, after="task"):
             raise ZeroDivisionError
+    with pytest.raises(midturn.NotFound):
+        async with crash_at(url, after="task") as store:
+            await store.info("nobody")
 
 
 async def test_what_cannot_crash_is_refused(url):
