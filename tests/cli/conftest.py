@@ -9,9 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,46 +75,55 @@ def cli():
 
 
 class Process:
-    """A command in a process of its own."""
+    """A command in a process of its own: a forked one, unless the test is about how a ``new`` one begins or ends."""
 
-    def __init__(self, words, **options):
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [*MIDTURN, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options
-        )
+    def __init__(self, words, *, new=False, env=os.environ):
+        stdin, typed = os.pipe()
+        said, stdout = os.pipe()
+        self._stdin, self._stdout = os.fdopen(typed, "wb", 0), os.fdopen(said, "rb", 0)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as above, it is closed by stop()
+        files = (stdin, stdout, self._stderr.fileno())
+        if new:
+            names = zip(("stdin", "stdout", "stderr"), files, strict=True)
+            self._process = subprocess.Popen([*MIDTURN, *words], env=env, start_new_session=True, **dict(names))
+        else:
+            self._process = Forked(words, dict(env), files)
+        os.close(stdin)
+        os.close(stdout)
 
     def type(self, text):
-        self._process.stdin.write(text)
-        self._process.stdin.flush()
+        self._stdin.write(text.encode())
 
     def wait_for(self, text):
         """Until it has said this on stdout."""
         said = ""
         while text not in said:
-            piece = os.read(self._process.stdout.fileno(), 4096).decode()
+            piece = self._stdout.read(4096).decode()
             assert piece, said
             said += piece
 
     def stop_reading(self):
-        self._process.stdout.close()
+        self._stdout.close()
 
     def send(self, number):
-        self._process.send_signal(number)
+        os.kill(self._process.pid, number)
 
     def wait(self):
         """Until it ends by itself, though its stdin stays open."""
         self._process.wait(PATIENCE)
 
     def end(self):
-        if self._process.stdout.closed:
-            self._process.stdout = None
-        out, err = self._process.communicate(timeout=PATIENCE)
-        return Result(self._process.returncode, out, err)
+        self._stdin.close()
+        out = b"" if self._stdout.closed else self._stdout.readall()
+        code = self._process.wait(PATIENCE)
+        self._stderr.seek(0)
+        return Result(code, out.decode(), self._stderr.read().decode())
 
     def stop(self):
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        for file in (self._stdin, self._stdout, self._stderr):
+            file.close()
 
 
 @pytest.fixture
@@ -151,7 +160,7 @@ def crash(until_begun):
 
     def kill(session, *options, app="app:support", task="wait and see"):
         with Path(os.devnull).open("r+") as nothing:
-            process = Forked(["chat", app, session, task, *options], dict(os.environ), nothing.fileno())
+            process = Forked(["chat", app, session, task, *options], dict(os.environ), [nothing.fileno()] * 3)
         try:
             until_begun()
         finally:
@@ -173,7 +182,7 @@ class Terminal:
                 [*AT_TERMINAL, *words], stdin=other, stdout=other, stderr=other, start_new_session=True, env=env
             )
         else:
-            self._process = Forked(words, env, other)
+            self._process = Forked(words, env, [other] * 3)
         os.close(other)
 
     def type(self, text):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,10 +19,11 @@ FORKS.set_forkserver_preload([__name__, "midturn.cli.chat", *AUTOGEN, *STORES])
 
 
 class Forked:
-    """A command that reads from this file and writes to it; if that is a terminal, it is the one to send it Ctrl-C."""
+    """A command with these files as its stdin, stdout and stderr; if stdin is a terminal, it can send it Ctrl-C."""
 
-    def __init__(self, words, env, file):
-        with Connection(os.dup(file)) as carried:  # which is how a file comes into another process
+    def __init__(self, words, env, files):
+        with ExitStack() as stack:  # a connection is how a file comes into another process
+            carried = [stack.enter_context(Connection(os.dup(file))) for file in files]
             self._process = FORKS.Process(target=_main, args=(words, env, carried))
             self._process.start()
 
@@ -70,16 +72,16 @@ def _script(path, words, place, env, outputs):
     runpy.run_path(path, run_name="__main__")
 
 
-def _main(words, env, carried):
+def _main(words, env, files):
     from midturn.cli import main
 
     os.environ.clear()
     os.environ.update(env)
     os.setsid()
-    if os.isatty(carried.fileno()):
-        fcntl.ioctl(carried.fileno(), termios.TIOCSCTTY, 0)
+    if os.isatty(files[0].fileno()):
+        fcntl.ioctl(files[0].fileno(), termios.TIOCSCTTY, 0)
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        os.dup2(carried.fileno(), number)
+        os.dup2(files[number].fileno(), number)
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it is open until the end
-    carried.close()
+        files[number].close()
     main(words, prog_name="midturn")

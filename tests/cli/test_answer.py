@@ -318,7 +318,7 @@ def test_a_made_up_name_of_an_argument_cannot_look_like_another_argument(capsys)
 def test_looking_at_a_question_does_not_import_autogen(cli, start):
     cli("chat", "app:desk", "case-42", "hello")
     for words in (["answer", "case-42"], ["show", "case-42"]):
-        result = start(*words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).end()
+        result = start(*words, new=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).end()
         assert result.code == 0
         assert "autogen" not in result.err
 

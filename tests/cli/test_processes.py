@@ -30,10 +30,10 @@ def test_a_signal_in_a_turn_leaves_a_session_that_can_be_resumed(cli, start, unt
 
 
 def test_the_module_is_the_command(start):
-    result = start("show").end()
+    result = start("show", new=True).end()
     assert result.code == 2
     assert result.err == "error: Missing argument 'SESSION[@N]'.\nsee midturn show -h\n"
-    assert start("-h").end().out.startswith("Usage: midturn [OPTIONS]")
+    assert start("-h", new=True).end().out.startswith("Usage: midturn [OPTIONS]")
 
 
 def test_with_json_an_interruption_is_an_object(start, until_begun):
@@ -82,7 +82,7 @@ def test_a_signal_between_the_tasks_of_a_pipe_ends_the_chat(start):
 
 
 def test_an_interruption_does_not_wait_for_a_thread_that_waits_for_a_person(start, place):
-    process = start("chat", "app:build_with_person", "case-42", "hello")
+    process = start("chat", "app:build_with_person", "case-42", "hello", new=True)
     process.wait_for("Enter your response")
     process.send(signal.SIGINT)
     process.wait()
@@ -95,7 +95,7 @@ def test_an_interruption_does_not_wait_for_a_thread_that_waits_for_a_person(star
 def test_a_reader_that_goes_away_is_no_error(cli, start, words):
     for number in range(3):
         cli("chat", "app:support", f"case-0{number}", "hello " + "x" * 100_000)
-    process = start(*words)
+    process = start(*words, new=True)
     process.stop_reading()
     result = process.end()
     assert result.code == 1
@@ -104,7 +104,7 @@ def test_a_reader_that_goes_away_is_no_error(cli, start, words):
 
 def test_a_terminal_that_is_not_utf_8_shows_what_it_can(cli, start):
     cli("chat", "app:support", "übung", "hello 🎉")
-    result = start("show", "übung@1", env={**os.environ, "PYTHONIOENCODING": "ascii"}).end()
+    result = start("show", "übung@1", new=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}).end()
     assert result.code == 0
     assert "hello \\U0001f389" in result.out
 
@@ -112,7 +112,7 @@ def test_a_terminal_that_is_not_utf_8_shows_what_it_can(cli, start):
 def test_commands_that_only_look_do_not_import_autogen(cli, start):
     cli("chat", "app:support", "case-42", "hello")
     for words in (["--version"], ["ls"], ["show", "case-42"], ["export", "case-42"], ["rm", "case-42", "--yes"]):
-        result = start(*words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).end()
+        result = start(*words, new=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}).end()
         assert result.code == 0
         assert "midturn.cli" in result.err
         assert "autogen" not in result.err
@@ -133,7 +133,7 @@ def test_the_version_and_the_help(cli):
 
 
 def test_a_reader_that_goes_away_in_a_turn_ends_the_command_without_a_word(cli, start):
-    process = start("chat", "app:build_streaming", "case-42", "hello")
+    process = start("chat", "app:build_streaming", "case-42", "hello", new=True)
     process.stop_reading()
     result = process.end()
     assert result.code == 1

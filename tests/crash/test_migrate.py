@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 LONG = bool(os.environ.get("MIDTURN_LONG"))
 MANY = 10_000 if LONG else 150
 KILLS = 4 if LONG else 2
+JOBS = 4
 PATIENCE = 1800 if LONG else 240
 """Seconds that no run takes."""
 
@@ -48,7 +49,7 @@ async def checkpoints(store):
 
 def killed_half_way(url, at):
     """Start it, and have it killed when it has begun to change so many sessions."""
-    process = command("migrate", "migrating:support", "--store", url, "--jobs", "4", "--json", KILL_AT=f"{at}")
+    process = command("migrate", "migrating:support", "--store", url, "--jobs", f"{JOBS}", "--json", KILL_AT=f"{at}")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL, err.decode()
 
@@ -72,9 +73,11 @@ async def test_each_session_is_migrated_once_though_the_run_is_killed(tmp_path, 
         half = list((await checkpoints(store)).values()).count(2)
         assert 0 < half < MANY
         began = time.monotonic()
-        rest = score(command("migrate", "migrating:support", "--store", url, "--jobs", "4", "--json"))
+        rest = score(command("migrate", "migrating:support", "--store", url, "--jobs", f"{JOBS}", "--json"))
         took = time.monotonic() - began
-        assert (rest["changed"], rest["unchanged"], rest["failed"], rest["busy"]) == (MANY - half, half, 0, 0)
+        assert (rest["failed"], rest["busy"], rest["changed"] + rest["unchanged"]) == (0, 0, MANY)
+        # The server may still have been busy with the last writes of the dead process when the others were counted.
+        assert half <= rest["unchanged"] <= half + JOBS
         assert set((await checkpoints(store)).values()) == {2}, "each is migrated once"
         assert await trees(store, 1) == before, "the originals are as they were"
         after = await trees(store, 2)

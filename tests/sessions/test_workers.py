@@ -216,13 +216,14 @@ async def test_a_worker_that_was_taken_over_cannot_commit(store):
     assert (head.owner, head.epoch, head.seq) == (other.head.owner, other.head.epoch, other.head.seq)
 
 
-async def test_a_worker_that_was_taken_over_is_told_at_its_next_renewal(store, monkeypatch):
-    monkeypatch.setattr("midturn.lease.ledger.LEASE", 0.1)
+async def test_a_worker_that_was_taken_over_is_told_at_its_next_renewal(store, monkeypatch, pass_time):
+    monkeypatch.setattr("midturn.lease.ledger.LEASE", 9.0)
     gate = Gate()
     factory, _ = agents(gate)
     zombie = asyncio.create_task(store.session("case", factory).run(task="one"))
     await gate.reached.wait()
     await _take_over(store)
+    pass_time(3.1)
     async with asyncio.timeout(60):
         with pytest.raises(midturn.LeaseLost):
             await zombie

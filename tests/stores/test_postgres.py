@@ -728,6 +728,23 @@ async def test_a_server_that_hangs_is_left_at_the_deadline(url, server):
         assert head.seq == 2
 
 
+async def test_a_new_session_is_written_although_its_deleted_namesake_is_forgotten_in_the_middle_of_it(
+    server, url, schema
+):
+    async with opened(url) as store:
+        await store.write(a_write(rows=[a_row(1)]))
+        await store.delete("case-42")
+        # It runs after the statement that finds the deleted session in its way.
+        server.execute(
+            f"CREATE FUNCTION {schema}.forget_all() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"DELETE FROM {schema}.heads WHERE status = 'deleted'; RETURN NULL; END $$; "
+            f"CREATE TRIGGER forget_all AFTER INSERT ON {schema}.heads EXECUTE FUNCTION {schema}.forget_all()"
+        )
+        write = a_write(rows=[a_row(2)])
+        assert (await store.write(write)).token == write.token
+        assert await rows(store) == [2]
+
+
 async def test_a_full_disk_is_said_and_nothing_is_half_written(server, url, schema):
     async with opened(url) as store:
         before = await store.write(a_write(rows=[a_row(1)]))

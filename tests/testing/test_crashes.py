@@ -3,17 +3,22 @@
 import asyncio
 import itertools
 import random
+import re
 import sqlite3
 from contextlib import closing
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
+from autogen_agentchat.messages import StopMessage
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_core.tools import BaseTool
 from autogen_ext.models.replay import ReplayChatCompletionClient
+from pydantic import BaseModel
 
 import midturn
-from midturn.testing import ScriptedModel, ToolCall, every_crash
+from midturn.stores import registry
+from midturn.testing import ScriptedModel, ToolCall, crashes, every_crash
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -213,6 +218,7 @@ async def test_an_unsafe_tool_in_doubt_that_nobody_answers_for_is_a_difference(a
     asked = 'asks people: refund({"order":"A1"}) was interrupted. Did it take effect?'
     assert all(differences[0].startswith(asked) for differences in wrong(report).values())
     assert str(report).count(asked) == 2
+    assert str(report).count("Answer it (answer=), or declare what the tool does to the world.") == 2
 
 
 async def test_a_wrong_answer_to_a_call_in_doubt_is_found_out_by_the_effects():
@@ -254,20 +260,146 @@ async def test_a_live_agent_no_task_and_nobody_to_answer_are_errors():
         await every_crash(lambda: clerk(refunding("unsafe", {}, approval=True)), "Refund A1.")
 
 
-async def test_a_state_that_differs_is_a_difference_although_the_messages_are_the_same():
+def keeping(value):
+    """A class of agents whose own state has what this returns for the number of the agent."""
     ages = itertools.count()
 
     class Aging(AssistantAgent):
         def __init__(self):
             super().__init__("clerk", ScriptedModel({"": "Done."}))
-            self.age = next(ages)
+            self.kept = value(next(ages))
 
         async def save_state(self):
-            return {**await super().save_state(), "age": self.age}
+            return {**await super().save_state(), **self.kept}
 
         async def load_state(self, state):
-            self.age = state.pop("age")
-            await super().load_state(state)
+            known = ("type", "version", "llm_context")
+            self.kept = {name: item for name, item in state.items() if name not in known}
+            await super().load_state({name: state[name] for name in known})
 
-    report = await every_crash(Aging, "Go.")
-    assert report.crashes[0].differences == ("state.age is 1, and without a crash 0",)
+    return Aging
+
+
+@pytest.mark.parametrize(
+    ("value", "difference"),
+    [
+        (lambda age: {"age": age}, "state.age is 1, and without a crash 0"),
+        (lambda age: {"id": age}, "state.id is 1, and without a crash 0"),
+        (lambda age: {"deep": {"list": [0, age]}}, "state.deep.list[1] is 1, and without a crash 0"),
+        (lambda age: {"list": [0] * age}, "state.list is [0], and without a crash []"),
+        (lambda age: {"deep": {f"age {age}": 0}}, "state.deep is {'age 1': 0}, and without a crash {'age 0': 0}"),
+        (
+            lambda age: {"text": f"{age}" * 300},
+            f"state.text is '{'1' * 199}…, and without a crash '{'0' * 199}…",
+        ),
+    ],
+)
+async def test_a_state_that_differs_is_a_difference_although_the_messages_are_the_same(value, difference):
+    report = await every_crash(keeping(value), "Go.")
+    assert report.crashes[0].differences == (difference,)
+
+
+async def test_the_outcomes_are_compared_with_that_of_the_first_run():
+    def value(number):
+        return {"second": number == 1}
+
+    report = await every_crash(keeping(value), "Go.")
+    assert report.crashes[0].differences == ("state.second is True, and without a crash False",)
+    assert {crash.same for crash in report.crashes[1:]} == {True}
+    assert str(report).count("without a crash\n") == 1
+    assert str(report).startswith(f"{len(report.crashes)} runs, 1 of them not as the uninterrupted one\n")
+    assert str(report).endswith("x: clerk: model")
+
+
+async def test_a_difference_in_what_autogen_forgets_or_in_the_reason_of_the_end_is_found_out():
+    ages = itertools.count()
+
+    class Nothing(BaseModel):
+        pass
+
+    class Counter(BaseTool[Nothing, str]):
+        """A tool that nobody calls, with a state that AutoGen does not save."""
+
+        def __init__(self):
+            super().__init__(Nothing, str, "count", "Count.")
+            self.age = next(ages)
+
+        async def run(self, args, cancellation_token):
+            return ""
+
+        async def save_state_json(self):
+            return {"age": self.age}
+
+        async def load_state_json(self, state):
+            self.age = state["age"]
+
+    report = await every_crash(lambda: clerk(Counter(), {"": "Done."}), "Go.")
+    assert report.crashes[0].differences[0].startswith("beside.")
+    assert report.crashes[0].differences[0].endswith(".age is 1, and without a crash 0")
+
+    class Whim(MaxMessageTermination):
+        def __init__(self):
+            super().__init__(2)
+            self.age = next(ages)
+
+        async def __call__(self, messages):
+            found = await super().__call__(messages)
+            return found and StopMessage(content=f"reason {self.age}", source="whim")
+
+    def team():
+        return RoundRobinGroupChat(
+            [AssistantAgent("clerk", ScriptedModel({"": "Done."}))], termination_condition=Whim()
+        )
+
+    report = await every_crash(team, "Go.")
+    assert re.fullmatch(r"turn 1.stop_reason is 'reason \d+', .*", report.crashes[0].differences[0])
+
+
+async def test_functions_can_be_async_and_the_same_store_can_be_used_twice_with_a_lease(tmp_path):
+    ledger = {}
+
+    async def effects():
+        await asyncio.sleep(0)
+        return list(ledger.values())
+
+    async def reset():
+        await asyncio.sleep(0)
+        ledger.clear()
+
+    for _ in range(2):
+        report = await every_crash(
+            lambda: clerk(refunding("idempotent", ledger)),
+            "Refund A1.",
+            effects=effects,
+            reset=reset,
+            url=f"sqlite:///{tmp_path / 'cases.db'}?lease=60",
+        )
+        assert report.same, report
+        assert len(report.crashes) == 11
+
+
+async def test_of_several_questions_each_gets_its_answer():
+    ledger = {}
+    script = {"refunded": "Done.", "": [ToolCall("refund", {"order": "A1"}), ToolCall("refund", {"order": "B2"})]}
+    report = await every_crash(
+        lambda: clerk(refunding("idempotent", ledger, approval=True), script),
+        "Refund both.",
+        answer=lambda question: "approve" if question.arguments == {"order": "A1"} else "deny: not this one",
+        effects=lambda: sorted(ledger.values()),
+        reset=ledger.clear,
+    )
+    assert report.same, report
+    assert list(ledger.values()) == ["A1"]
+
+
+async def test_the_store_is_closed(monkeypatch):
+    opened = []
+
+    async def open_store(url):
+        opened.append(await registry.open_store(url))
+        return opened[-1]
+
+    monkeypatch.setattr(crashes, "open_store", open_store)
+    await every_crash(lambda: AssistantAgent("clerk", ScriptedModel({"": "Done."})), "Go.")
+    with pytest.raises(midturn.StoreUnavailable, match="closed"):
+        await opened[0].counts()

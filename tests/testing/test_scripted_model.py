@@ -5,10 +5,19 @@ import json
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent
-from autogen_core import CancellationToken
-from autogen_core.models import CreateResult, RequestUsage, UserMessage
+from autogen_core import CancellationToken, Image
+from autogen_core.models import (
+    AssistantMessage,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    RequestUsage,
+    UserMessage,
+)
 
-from midturn.testing import ScriptedModel, ToolCall
+from midturn.testing import ScriptedModel, ToolCall, scripted_model
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 
 
 def said(*texts):
@@ -74,6 +83,10 @@ async def test_the_same_messages_get_the_same_calls_from_another_model_and_other
     first = ids(await one.create(said("Go.")))
     assert first != ids(await one.create(said("Go on.")))
     assert first == ids(await other.create(said("Go.")))
+    assert first != ids(await one.create(said("Before.", "Go.")))
+    half = [AssistantMessage(content="half a character: \ud83d", source="ann")]
+    assert first != ids(await one.create(half)) == ids(await other.create(half))
+    assert (await one.create(said("Go."))).finish_reason == "function_calls"
 
 
 async def test_a_stream_is_the_answer_word_by_word():
@@ -85,11 +98,45 @@ async def test_a_stream_is_the_answer_word_by_word():
 
 
 async def test_only_completed_calls_are_counted():
-    model = ScriptedModel(lambda _: "one two three")
-    result = await model.create(said("Count to three."))
-    await anext(model.create_stream(said("Count to three.")))
+    model = ScriptedModel(lambda _: "one two three four")
+    result = await model.create(said("Count to four."))
+    await anext(model.create_stream(said("Count to four.")))
     assert model.total_usage() == model.actual_usage() == result.usage
-    assert result.usage == RequestUsage(prompt_tokens=3, completion_tokens=3)
+    assert result.usage == RequestUsage(prompt_tokens=3, completion_tokens=4)
+    async for _ in model.create_stream(said("Count to four.")):
+        pass
+    assert model.total_usage() == model.actual_usage() == RequestUsage(prompt_tokens=6, completion_tokens=8)
+    assert model.remaining_tokens(said("Count to four.")) == scripted_model.CONTEXT - 3
+
+
+async def test_a_stream_spreads_its_delay_over_the_words(monkeypatch):
+    pauses = []
+
+    async def pause(seconds, token):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(scripted_model, "_sleep", pause)
+    async for _ in ScriptedModel(lambda _: "one two three", delay=8).create_stream(said("Go.")):
+        pass
+    assert pauses == [2, 2, 2, 2]
+    await ScriptedModel(lambda _: "one two three", delay=8).create(said("Go."))
+    assert pauses[4:] == [8]
+
+
+async def test_the_results_of_tools_and_the_texts_beside_pictures_are_read():
+    results = [FunctionExecutionResult(content=text, name="t", call_id="1", is_error=False) for text in ("one", "two")]
+    model = ScriptedModel({"one\ntwo": "Both.", "left right": "A picture.", "": "Nothing."})
+    assert (await model.create([FunctionExecutionResultMessage(content=results)])).content == "Both."
+    picture = Image.from_base64(PIXEL)
+    assert (
+        await model.create([UserMessage(content=["left", picture, "right"], source="user")])
+    ).content == "A picture."
+    assert (await model.create([])).content == "Nothing."
+
+
+async def test_an_error_shows_the_beginning_of_a_long_message():
+    with pytest.raises(LookupError, match=f"no answer to '{'x' * 200}'"):
+        await ScriptedModel({"order": "Yes."}).create(said("x" * 201))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.xdist_group("faulty stores")
 def results(tmp_path_factory):
     """By class: which tests passed and which failed."""
     report = tmp_path_factory.mktemp("faulty") / "report.xml"
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
+    # That hundreds of tests fail is wanted: nobody has to know how.
+    options = ["-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
     options += [f"--basetemp={report.parent / 'places'}", "-o", "asyncio_mode=strict"]
     command = [sys.executable, "-m", "pytest", *options, "faulty_stores/suites.py"]
     run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)

@@ -246,9 +246,6 @@ class _Counting(AutoGen):
         super().__init__()
         self._made = made
 
-    def another(self) -> AutoGen:
-        return _Counting(self._made)
-
     def stream(
         self,
         live: Any,

@@ -175,8 +175,8 @@ def _calls(reply: object, messages: Sequence[LLMMessage]) -> list[FunctionCall]:
     if not calls or not all(isinstance(call, ToolCall) for call in calls):
         what = "a text, a ToolCall, a list of them, or a CreateResult"
         raise TypeError(f"a script can return {what}, not {reply!r}")
-    shown = "\n".join(message.model_dump_json() for message in messages)
-    asked = blake2b(shown.encode(errors="surrogatepass"), digest_size=6).hexdigest()  # the same after a crash
+    shown = repr([message.model_dump(mode="json") for message in messages])  # JSON has no half a character
+    asked = blake2b(shown.encode(), digest_size=6).hexdigest()  # the same after a crash
     return [
         FunctionCall(id=f"call-{asked}-{number}", name=call.name, arguments=json.dumps(dict(call.arguments)))
         for number, call in enumerate(calls, start=1)

@@ -31,7 +31,7 @@ class Thread:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
-    def run(self, work, timeout=120):
+    def run(self, work, timeout=280):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def stop(self):
@@ -75,6 +75,7 @@ class Tabs:
     async def open(self, path="/", *, login=True, **options):
         if self._context is None:
             self._context = await self._browser.new_context(**options)
+            self._context.set_default_timeout(60_000)
             self._context.on("request", self._asked)
             if login:
                 page = await self._context.new_page()

@@ -50,14 +50,19 @@ DECLARE
     found_head heads;
 BEGIN
     IF a_seq = 0 THEN
-        INSERT INTO heads (name, seq, epoch, status, labels, owner, expires, token, created, updated, data)
-        VALUES (
-            a_session, 1, an_epoch, a_status, some_labels, an_owner,
-            CASE WHEN an_owner IS NULL THEN 0 ELSE this_moment + a_lease END,
-            a_token, this_moment, this_moment, some_data
-        )
-        ON CONFLICT (name) DO NOTHING
-        RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
+        LOOP
+            INSERT INTO heads (name, seq, epoch, status, labels, owner, expires, token, created, updated, data)
+            VALUES (
+                a_session, 1, an_epoch, a_status, some_labels, an_owner,
+                CASE WHEN an_owner IS NULL THEN 0 ELSE this_moment + a_lease END,
+                a_token, this_moment, this_moment, some_data
+            )
+            ON CONFLICT (name) DO NOTHING
+            RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
+            EXIT WHEN this_session IS NOT NULL;
+            SELECT * INTO found_head FROM heads WHERE name = a_session;
+            EXIT WHEN FOUND;  -- else the deleted session that was in the way has been forgotten meanwhile
+        END LOOP;
     ELSE
         UPDATE heads
         SET seq = a_seq + 1, epoch = an_epoch, status = a_status, labels = some_labels, owner = an_owner,
@@ -65,6 +70,9 @@ BEGIN
             token = a_token, updated = this_moment, data = some_data
         WHERE name = a_session AND seq = a_seq AND (an_after IS NULL OR token = an_after) AND status <> 'deleted'
         RETURNING id, heads.created, heads.updated INTO this_session, write.created, write.updated;
+        IF this_session IS NULL THEN
+            SELECT * INTO found_head FROM heads WHERE name = a_session;
+        END IF;
     END IF;
     IF this_session IS NOT NULL THEN
         write.verdict := 'written';
@@ -78,7 +86,6 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    SELECT * INTO found_head FROM heads WHERE name = a_session;
     IF found_head.seq = a_seq + 1 AND found_head.token = a_token THEN
         -- Changes nothing, but is a write: where commits wait for a standby, this one also waits for the first commit.
         UPDATE heads SET token = a_token WHERE id = found_head.id AND seq = a_seq + 1;
