@@ -273,24 +273,29 @@ class Cases:
         await case.fork(new, at=at, labels=mine or None, by=self.principal.name, why=why)
         return await self.info(new)
 
-    async def label(self, session: str, labels: Mapping[str, str | None]) -> SessionInfo:
+    async def label(self, session: str, labels: Mapping[str, str | None], *, seq: int | None = None) -> SessionInfo:
         """Set labels of a session; ``None`` removes one. It raises as :meth:`case`.
 
         Raises:
             Forbidden: with the new labels, the principal could not see the session or not label it.
+            Conflict: the session has changed since ``seq``.
         """
         info = (await self._existing(session, "label")).labels
         changed = {name: value for name, value in {**info, **labels}.items() if value is not None}
         if not self.principal.labels.items() <= changed.items():
             raise Forbidden(self.principal.name, "label", session)
         await self._demand("label", SessionName(id=session, labels=changed))
-        await self._store.label(session, labels)
+        await self._store.label(session, labels, seq=seq)
         return await self._store.info(session)
 
-    async def delete(self, session: str, *, why: str | None = None) -> None:
-        """Delete a session for good. It raises as :meth:`case`."""
+    async def delete(self, session: str, *, why: str | None = None, seq: int | None = None) -> None:
+        """Delete a session for good. It raises as :meth:`case`.
+
+        Raises:
+            Conflict: the session has changed since ``seq``.
+        """
         await self._existing(session, "delete")
-        await self._store.delete(session, by=self.principal.name, why=why)
+        await self._store.delete(session, by=self.principal.name, why=why, seq=seq)
 
     @property
     def sees_all(self) -> bool:
