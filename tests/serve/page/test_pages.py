@@ -15,6 +15,7 @@ from autogen_core import Image
 
 import midturn
 from midturn.record.head import Write
+from midturn.serve.web.acts import ACTS
 from midturn.serve.web.views import LARGEST, bubble_of
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
@@ -207,8 +208,15 @@ async def test_a_late_answer_says_who_was_faster_and_what_they_decided(store, ma
 async def test_a_server_that_only_reads_has_no_forms(store, make):
     question = await asked(store)
     client = make([front_desk.support], token="secret", read_only=True)
-    for path in ("/", "/inbox", "/s/case-1"):
-        assert 'method="post"' not in (await client.get(path)).text
+    await store.session("case-1").discard()
+    await store.session("case-1", front_desk.support).run(task="hello")
+    for path in ("/", "/inbox", "/s/case-1", "/s/case-1/at/2", "/s/case-1/lineage"):
+        html = (await client.get(path)).text
+        assert 'method="post"' not in html, path
+        assert "/do/" not in html, path
+    for act in ACTS:
+        answer = await client.get(f"/s/case-1/do/{act}")
+        assert (answer.status_code, "this server only reads" in answer.text) == (403, True)
     assert (await client.post("/s/case-1/answer", data={"question": question.id})).status_code == 403
 
 
@@ -268,8 +276,94 @@ async def test_acts_ask_first_and_keep_the_reason(store, make):
     deleted = await client.post("/s/case-1/do/delete", data=csrf | {"why": "asked to"})
     assert "asked to" in deleted.text
     assert "Only its id is left" in deleted.text
+    for act in ACTS:
+        assert (await client.get(f"/s/case-1/do/{act}")).status_code == 410
     trail = (await client.get("/audit?session=case-1&since=all")).text
     assert "ann@desk" in trail
+
+
+@pytest.mark.parametrize("at", ["9" * 5000, "٣", "-1", "1.5"])
+async def test_a_number_that_is_none_is_shown_again_with_what_was_typed(store, make, at):
+    await store.session("case-1", front_desk.support).run(task="one")
+    client = make([front_desk.support])
+    given = {"csrf": await csrf_of(client), "at": at, "why": "because", "new": "mine", "to": "openai-chat"}
+    for act in ("rewind", "fork", "replay", "export"):
+        answer = await client.post(f"/s/case-1/do/{act}", data=given)
+        assert answer.status_code == 422, act
+        assert "is not a number. Nothing was done." in answer.text
+    assert "mine" in (await client.post("/s/case-1/do/fork", data=given)).text
+    assert (await client.post("/s/case-1/answer", data=given | {"turn": at, "answer": "approve"})).status_code == 409
+    assert (await store.info("case-1")).turns == 1
+
+
+async def test_an_act_on_a_session_that_has_changed_since_asks_again(store, make):
+    case = store.session("case-1", front_desk.support, labels={"team": "claims"})
+    for task in ("one", "two"):
+        await case.run(task=task)
+    client = make([front_desk.support])
+    csrf = {"csrf": await csrf_of(client)}
+    pages = {act: (await client.get(f"/s/case-1/do/{act}")).text for act in ("rewind", "label", "delete", "discard")}
+    await store.label("case-1", {"owner": "bob"})
+    before = await store.info("case-1")
+    for act, html in pages.items():
+        seq = {"seq": re.search(r'name="seq" value="(\d+)"', html)[1]}
+        late = await client.post(f"/s/case-1/do/{act}", data=csrf | seq | {"at": "1", "labels": "team=sales"})
+        assert (late.status_code, await store.info("case-1")) == (409, before), act
+        assert "The session has changed since this page asked. Look at it first. Nothing was done." in late.text
+    again = {"seq": re.search(r'name="seq" value="(\d+)"', late.text)[1]}
+    assert (await client.post("/s/case-1/do/label", data=csrf | again | {"labels": "team=sales"})).status_code == 200
+    assert (await store.info("case-1")).labels == {"team": "sales"}
+
+
+async def test_an_open_turn_is_rewound_only_if_somebody_gives_it_up(store, make):
+    await store.session("case-1", front_desk.support).run(task="one")
+    await asked(store)
+    client = make([front_desk.support])
+    csrf = {"csrf": await csrf_of(client)}
+    refused = await client.post("/s/case-1/do/rewind", data=csrf | {"at": "1"})
+    assert refused.status_code == 409
+    assert "waits for an answer, and is still open. Nothing was done." in unescape(refused.text)
+    done = await client.post("/s/case-1/do/rewind", data=csrf | {"at": "1", "discard": "1"})
+    assert "The session was rewound." in done.text
+
+
+async def test_a_fork_to_an_id_that_is_taken_asks_for_another(store, make):
+    await store.session("case-1", front_desk.support).run(task="one")
+    client = make([front_desk.support])
+    taken = await client.post("/s/case-1/do/fork", data={"csrf": await csrf_of(client), "at": "1", "new": "case-1"})
+    assert taken.status_code == 409
+    assert "there is already a session 'case-1'; choose another id. Nothing was done." in unescape(taken.text)
+
+
+async def test_a_running_turn_is_cancelled_by_the_server_that_runs_it_and_others_say_who_does(store, make):
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def hang(messages):
+        begun.set()
+        await end.wait()
+
+    slow = midturn.Blueprint("slow", lambda: AssistantAgent("clerk", ScriptedModel(hang)))
+    run = await store.session("case-1", slow).start("hello")
+    await begun.wait()
+    client = make([slow])
+    assert "Cancel the turn…" in (await client.get("/s/case-1")).text
+    assert "Only the process that runs the turn can cancel it." in (await client.get("/s/case-1/do/cancel")).text
+    csrf = {"csrf": await csrf_of(client)}
+    async with midturn.open(store=store.store, drain=0) as other:  # the store of another server
+        app = midturn.asgi(other, [slow], token="secret")
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HERE) as elsewhere:
+            await elsewhere.get("/")
+            there = {"csrf": elsewhere.cookies["midturn_csrf"]}
+            busy = await elsewhere.post("/s/case-1/do/cancel", data=there)
+            assert busy.status_code == 409
+            assert "and only that process can cancel it. Nothing was done." in unescape(busy.text)
+            problem = (await elsewhere.post("/api/sessions/case-1/turns/1/cancel")).json()
+            assert "only that process can cancel it" in problem["detail"]
+            assert problem["owner"] in problem["detail"]
+        done = await client.post("/s/case-1/do/cancel", data=csrf)
+        assert "The turn was cancelled." in done.text
+        assert run.status == "cancelled"
 
 
 async def test_a_failed_turn_can_be_resumed_or_given_up_on_its_page(store, make):
