@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from midturn.errors import MidturnError, Misfit, ReplayDiverged, SessionBusy, TurnFailed, TurnTimeout
+from midturn.errors import MidturnError, Misfit, ReplayDiverged, TurnFailed, TurnTimeout
 from midturn.history.audit import Audited
 from midturn.history.diff import ChangeKind
 from midturn.history.session_info import SessionStatus

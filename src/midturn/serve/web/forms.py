@@ -13,8 +13,8 @@ from starlette.requests import Request
 from midturn.errors import InvalidArgument
 from midturn.record.codec import is_array, is_object
 from midturn.record.readable import visible
-from midturn.serve.problems import Problem
 from midturn.serve.principals import same
+from midturn.serve.problems import Problem
 from midturn.serve.web.rendering import as_json
 
 if TYPE_CHECKING:
