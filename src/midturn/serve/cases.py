@@ -6,10 +6,10 @@ import asyncio
 import inspect
 from collections import Counter, OrderedDict
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from midturn.errors import Conflict, InvalidArgument, NotFound, SessionDeleted
+from midturn.errors import Conflict, InvalidArgument, NotFound, SessionDeleted, StateInvalid, UnknownVersion
 from midturn.history.audit import audit
 from midturn.history.lineage import lineage
 from midturn.history.listing import Listing, listed
@@ -52,6 +52,17 @@ class Forbidden(Exception):
 
 class TooManyStreams(Exception):
     """So many streams are open that no more can be opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A session that waits for people."""
+
+    info: SessionInfo
+    turn: StoredTurn | None
+    """Its open turn with the questions; ``None`` if it cannot be read."""
+    problem: str | None = None
+    """The reason why it cannot be read. A damaged session must not hide the others."""
 
 
 class Service:
@@ -213,19 +224,22 @@ class Cases:
                 counts[info.status] += 1
         return counts
 
-    async def waiting(self, listing: Listing) -> AsyncGenerator[tuple[SessionInfo, StoredTurn], None]:
-        """Yield the sessions of a list whose open turn asks people something, with that turn and its questions."""
+    async def waiting(self, listing: Listing) -> AsyncGenerator[Waiting, None]:
+        """Yield the sessions of a list whose open turn asks people something."""
         left, waiting = listing.limit, replace(listing, status=frozenset({"waiting"}), limit=None)
         async with aclosing(self.sessions(waiting)) as infos:
             async for info in infos:
                 if left == 0:
                     return
+                turn, problem = None, info.problem
                 try:
-                    turn = None if info.problem else await self.reader_of(info).open_turn()
+                    turn = None if problem else await self.reader_of(info).open_turn()
                 except (NotFound, SessionDeleted):
                     continue
-                if turn is not None and turn.questions:
-                    yield info, turn
+                except (StateInvalid, UnknownVersion) as error:
+                    problem = str(error).partition("\n")[0]
+                if problem or (turn is not None and turn.questions):  # else somebody has just answered
+                    yield Waiting(info=info, turn=turn, problem=problem)
                     left = None if left is None else left - 1
 
     async def lineage(self, session: str) -> Lineage:
