@@ -4,6 +4,7 @@ import asyncio
 import base64
 import re
 from collections import Counter
+from dataclasses import replace
 from html import unescape
 
 import front_desk
@@ -14,8 +15,9 @@ from autogen_agentchat.messages import MultiModalMessage
 from autogen_core import Image
 
 import midturn
-from midturn.record.head import Write
+from midturn.record.head import Kind, Write
 from midturn.serve.web.acts import ACTS
+from midturn.serve.web.live import sent
 from midturn.serve.web.views import LARGEST, bubble_of
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
@@ -389,6 +391,102 @@ async def test_a_session_is_begun_and_spoken_to_once_however_often_a_form_is_sen
     for _ in range(2):
         await client.post("/s/new%2F1/say", data={"csrf": csrf, "text": "and more", "key": "k2"})
     assert (await store.info("new/1")).turns == 2
+
+
+class Failing(StoreWrapper):
+    """A store that cannot be reached, or whose rows of some sessions cannot be read."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.down = False
+        self.damaged = {}
+
+    async def head(self, session):
+        self._check()
+        return await super().head(session)
+
+    async def heads(self, **limits):
+        self._check()
+        return await super().heads(**limits)
+
+    async def rows(self, session, kind, **limits):
+        self._check()
+        found = await super().rows(session, kind, **limits)
+        if kind not in self.damaged.get(session, ()):
+            return found
+        return [replace(row, data=b'{"v":1,"x"') for row in found]
+
+    def _check(self):
+        if self.down:
+            raise midturn.StoreUnavailable("no connection to postgresql://ann:swordfish@db")
+
+
+@pytest.fixture
+async def failing():
+    store = Failing(MemoryStore())
+    async with midturn.open(store=store, drain=0) as opened:
+        yield store, opened
+
+
+@pytest.mark.parametrize("kind", [Kind.BODY, Kind.TURN, Kind.CHECKPOINT, Kind.CALL])
+async def test_a_damaged_session_hides_no_other_and_can_be_deleted_on_its_page(failing, kind):
+    rows, store = failing
+    for session in ("bad", "good"):
+        await store.session(session, front_desk.support).run(task="hello")
+        await asked(store, session)
+    rows.damaged["bad"] = {kind}
+    app = midturn.asgi(store, [front_desk.support], token="secret")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=HERE, follow_redirects=True
+    ) as client:
+        for path in ("/", "/inbox", "/inbox.json", "/migrations", "/api/questions", "/sessions.json"):
+            answer = await client.get(path)
+            assert answer.status_code == 200, path
+            assert "good" in answer.text, path
+        waiting = {each["session"]: each for each in (await client.get("/api/questions")).json()["waiting"]}
+        assert waiting["good"]["problem"] is None
+        assert waiting["bad"]["questions"] or "not JSON" in waiting["bad"]["problem"]
+        page = await client.get("/s/bad")
+        assert page.status_code == 200
+        assert "A part of the record cannot be read" in page.text
+        assert "/s/bad/do/delete" in page.text
+        csrf = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/s/bad/do/delete")).text)[1]
+        assert "Only its id is left" in (await client.post("/s/bad/do/delete", data={"csrf": csrf})).text
+
+
+async def test_a_store_that_cannot_be_reached_is_a_page_and_no_secret(failing, caplog):
+    rows, store = failing
+    await asked(store)
+    app = midturn.asgi(store, [front_desk.support], token="secret")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HERE) as client:
+        csrf = await csrf_of(client)
+        rows.down = True
+        for path in ("/", "/inbox", "/s/case-1", "/s/case-1/at/1", "/audit", "/migrations", "/s/case-1/do/delete"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), path
+            assert "The store cannot be reached" in answer.text, path
+            assert "swordfish" not in answer.text, path
+        for path in ("/s/case-1/answer", "/s/case-1/say", "/s/case-1/do/delete", "/begin"):
+            answer = await client.post(path, data={"csrf": csrf, "session": "x", "text": "x", "turn": "1"})
+            assert answer.status_code == 503, path
+        assert (await client.get("/readyz")).status_code == 503
+        rows.down = False
+        assert (await client.get("/s/case-1")).status_code == 200
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_the_parts_of_a_live_page_end_quietly_when_the_store_is_gone(failing):
+    rows, store = failing
+    await asked(store)
+
+    async def changing():
+        yield "one"
+        rows.down = True
+        await store.info("case-1")
+
+    assert [text async for text in sent(changing())] == ["data: one\n\n"]
 
 
 class Rows(StoreWrapper):
