@@ -159,15 +159,15 @@ async def test_an_answer_to_what_has_changed_since_is_412(api):
     assert done.json()["status"] == "done"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/sessions/case/rewind", {"checkpoint": 1}),
-        ("POST", "/sessions/case/discard", None),
-        ("PATCH", "/sessions/case", {"labels": {"a": "b"}}),
-        ("DELETE", "/sessions/case", None),
-    ],
-)
+ACTS = [
+    ("POST", "/sessions/case/rewind", {"checkpoint": 1}),
+    ("POST", "/sessions/case/discard", None),
+    ("PATCH", "/sessions/case", {"labels": {"a": "b"}}),
+    ("DELETE", "/sessions/case", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ACTS)
 async def test_what_was_decided_on_an_older_session_is_412(api, store, method, path, body):
     await run(api, "case", "hello")
     seen = (await api.get("/sessions/case")).headers["etag"]
@@ -179,6 +179,25 @@ async def test_what_was_decided_on_an_older_session_is_412(api, store, method, p
     assert await store.info("case") == before
     now = await api.request(method, path, json=body, headers={"If-Match": late.headers["etag"]})
     assert now.status_code in (200, 204)
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_a_change_after_the_check_of_a_decision_is_412_too(api, store, monkeypatch, act):
+    method, path, body = act
+
+    def blind(info, if_match):
+        """Check as if the session had changed just afterwards."""
+        monkeypatch.undo()
+        return int(if_match)
+
+    await run(api, "case", "hello")
+    seen = await store.info("case")
+    await run(api, "case", "more")
+    before = await store.info("case")
+    monkeypatch.setattr("midturn.serve.replies.check_seen", blind)
+    late = await api.request(method, path, json=body, headers={"If-Match": str(seen.seq)})
+    assert (late.status_code, late.json()["title"]) == (412, "Changed")
+    assert await store.info("case") == before
 
 
 async def test_words_answer_a_person_who_is_asked(api):

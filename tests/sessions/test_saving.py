@@ -192,6 +192,28 @@ async def test_labels_of_a_session_in_use_or_that_is_not_there_are_refused(memor
             await memory.label("case", wrong)
 
 
+async def test_a_decision_about_an_older_session_is_refused_by_the_write_itself(store):
+    case = store.session("case", assistant)
+    await case.run(task="one")
+    seen = await store.info("case")
+    await case.run(task="two")
+    before = await store.info("case")
+    for act in (
+        store.label("case", {"a": "b"}, seq=seen.seq),
+        case.discard(seq=seen.seq),
+        store.delete("case", seq=seen.seq),
+        store.delete("nowhere", seq=1),
+    ):
+        with pytest.raises(midturn.Conflict):
+            await act
+    assert await store.info("case") == before
+    await store.label("case", {"a": "b"}, seq=before.seq)
+    assert await case.discard(seq=before.seq + 1) is False
+    assert await store.delete("case", seq=before.seq + 1, by="ann") is True
+    gone = await store.info("case")
+    assert (gone.status, gone.deleted.by) == ("deleted", "ann")
+
+
 async def test_labels_of_a_turn_that_waits_leave_it_waiting(memory):
     def build():
         return RoundRobinGroupChat([UserProxyAgent("person", input_func=midturn.human)], max_turns=1)

@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from midturn.errors import MidturnError, Misfit, ReplayDiverged, SessionBusy, TurnFailed, TurnTimeout
+from midturn.errors import MidturnError, Misfit, ReplayDiverged, TurnFailed, TurnTimeout
 from midturn.history.audit import Audited
 from midturn.history.diff import ChangeKind
 from midturn.history.session_info import SessionStatus
@@ -383,8 +383,6 @@ def sentence(error: MidturnError) -> str:
     """Return what happened, without the hint."""
     text = str(error).removesuffix(f"\n{error.hint}")
     match error:
-        case SessionBusy() if error.owner != SessionBusy.A_HUMAN:
-            return f"another worker holds session {error.session!r}: {error.owner}"
         case TurnFailed() | TurnTimeout() | ReplayDiverged():
             return text.partition("\n")[0]  # more lines may be a traceback of the agent's
         case Misfit():

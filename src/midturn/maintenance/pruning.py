@@ -8,7 +8,6 @@ between the two steps at most, and the next one deletes it.
 
 from __future__ import annotations
 
-import uuid
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -18,7 +17,6 @@ from midturn.errors import (
     HistoryLost,
     InvalidArgument,
     MidturnError,
-    OutcomeUnknown,
     SessionDeleted,
     StateInvalid,
     StoreFull,
@@ -29,9 +27,8 @@ from midturn.history.listing import Listing
 from midturn.history.session_info import status_of
 from midturn.lease.ledger import holder
 from midturn.maintenance import copying
-from midturn.record.head import Write
 from midturn.record.rows import BURYING, progress_of
-from midturn.turns.acts import tombstone
+from midturn.turns.acts import condemn, tombstone
 from midturn.versions.blueprint import check_age
 
 if TYPE_CHECKING:
@@ -207,24 +204,9 @@ async def open_archive(directory: str | Path) -> AsyncGenerator[Store]:
 
 
 async def _condemn(store: Store, head: Head) -> Skipped | None:
-    """Take a session away from everybody, if nobody has written it since its head was read."""
-    write = Write(
-        session=head.session,
-        seq=head.seq,
-        after=head.token,
-        epoch=head.epoch + 1,
-        status=head.status,
-        labels=head.labels,
-        token=uuid.uuid4().hex[:12],
-        data=BURYING,
-    )
+    """Take a session away from everybody; return why that was not possible."""
     try:
-        try:
-            await store.write(write)
-        except OutcomeUnknown:
-            found = await store.head(head.session)  # the outcome is final now
-            if found is None or (found.token != write.token and found.status != "deleted"):
-                raise
+        await condemn(store, head)
     except Conflict:
         return Skipped(session=head.session, reason="changed", detail="was written meanwhile")
     except SessionDeleted:

@@ -6,10 +6,10 @@ import asyncio
 import inspect
 from collections import Counter, OrderedDict
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from midturn.errors import Conflict, InvalidArgument, NotFound, SessionDeleted
+from midturn.errors import Conflict, InvalidArgument, NotFound, SessionDeleted, StateInvalid, UnknownVersion
 from midturn.history.audit import audit
 from midturn.history.lineage import lineage
 from midturn.history.listing import Listing, listed
@@ -52,6 +52,17 @@ class Forbidden(Exception):
 
 class TooManyStreams(Exception):
     """So many streams are open that no more can be opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A session that waits for people."""
+
+    info: SessionInfo
+    turn: StoredTurn | None
+    """Its open turn with the questions; ``None`` if it cannot be read."""
+    problem: str | None = None
+    """The reason why it cannot be read. A damaged session must not hide the others."""
 
 
 class Service:
@@ -213,19 +224,22 @@ class Cases:
                 counts[info.status] += 1
         return counts
 
-    async def waiting(self, listing: Listing) -> AsyncGenerator[tuple[SessionInfo, StoredTurn], None]:
-        """Yield the sessions of a list whose open turn asks people something, with that turn and its questions."""
+    async def waiting(self, listing: Listing) -> AsyncGenerator[Waiting, None]:
+        """Yield the sessions of a list whose open turn asks people something."""
         left, waiting = listing.limit, replace(listing, status=frozenset({"waiting"}), limit=None)
         async with aclosing(self.sessions(waiting)) as infos:
             async for info in infos:
                 if left == 0:
                     return
+                turn, problem = None, info.problem
                 try:
-                    turn = None if info.problem else await self.reader_of(info).open_turn()
+                    turn = None if problem else await self.reader_of(info).open_turn()
                 except (NotFound, SessionDeleted):
                     continue
-                if turn is not None and turn.questions:
-                    yield info, turn
+                except (StateInvalid, UnknownVersion) as error:
+                    problem = str(error).partition("\n")[0]
+                if problem or (turn is not None and turn.questions):  # else somebody has just answered
+                    yield Waiting(info=info, turn=turn, problem=problem)
                     left = None if left is None else left - 1
 
     async def lineage(self, session: str) -> Lineage:
@@ -273,24 +287,29 @@ class Cases:
         await case.fork(new, at=at, labels=mine or None, by=self.principal.name, why=why)
         return await self.info(new)
 
-    async def label(self, session: str, labels: Mapping[str, str | None]) -> SessionInfo:
+    async def label(self, session: str, labels: Mapping[str, str | None], *, seq: int | None = None) -> SessionInfo:
         """Set labels of a session; ``None`` removes one. It raises as :meth:`case`.
 
         Raises:
             Forbidden: with the new labels, the principal could not see the session or not label it.
+            Conflict: the session has changed since ``seq``.
         """
         info = (await self._existing(session, "label")).labels
         changed = {name: value for name, value in {**info, **labels}.items() if value is not None}
         if not self.principal.labels.items() <= changed.items():
             raise Forbidden(self.principal.name, "label", session)
         await self._demand("label", SessionName(id=session, labels=changed))
-        await self._store.label(session, labels)
+        await self._store.label(session, labels, seq=seq)
         return await self._store.info(session)
 
-    async def delete(self, session: str, *, why: str | None = None) -> None:
-        """Delete a session for good. It raises as :meth:`case`."""
+    async def delete(self, session: str, *, why: str | None = None, seq: int | None = None) -> None:
+        """Delete a session for good. It raises as :meth:`case`.
+
+        Raises:
+            Conflict: the session has changed since ``seq``.
+        """
         await self._existing(session, "delete")
-        await self._store.delete(session, by=self.principal.name, why=why)
+        await self._store.delete(session, by=self.principal.name, why=why, seq=seq)
 
     @property
     def sees_all(self) -> bool:

@@ -12,7 +12,7 @@ import inspect
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse
 from midturn.errors import InvalidArgument
 from midturn.serve.cases import Cases, Service
 from midturn.serve.paths import escaped
-from midturn.serve.principals import Principal
+from midturn.serve.principals import Principal, same
 from midturn.serve.problems import Problem
 from midturn.serve.web.errors import error_page
 
@@ -81,11 +81,6 @@ class TokenLogin:
 
     def _derived(self, what: bytes) -> str:
         return hmac.new(self._token.encode(), what, hashlib.sha256).hexdigest()
-
-
-def same(given: str, wanted: str) -> bool:
-    """Return whether two texts are equal, in a time that says nothing about them."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode("utf-8", "replace"))
 
 
 class Gate:
@@ -178,13 +173,11 @@ def _taken_token(scope: Scope) -> str | None:
 
     The server that runs the app writes the same ``scope`` to its access log afterwards.
     """
-    if scope["method"] != "GET":
-        return None
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     given = [value for name, value in query if name == "token"]
     if given:
         scope["query_string"] = urlencode([(name, value) for name, value in query if name != "token"]).encode()
-    return given[0] if given else None
+    return given[0] if given and scope["method"] == "GET" else None
 
 
 def _login(request: Request, login: TokenLogin, given: str) -> RedirectResponse:
@@ -206,7 +199,7 @@ def _check_origin(request: Request) -> None:
     if origin is None:
         if request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
             return
-    elif urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower():
+    elif origin.partition("://")[2].lower() == request.headers.get("host", "").lower():
         return
     raise Problem(403, "ForeignOrigin", "another site made this request")
 

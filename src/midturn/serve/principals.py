@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -37,6 +38,11 @@ class SessionName:
 
     id: str
     labels: Mapping[str, str]
+
+
+def same(given: str, wanted: str) -> bool:
+    """Return whether two texts are equal, in a time that says nothing about them."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode("utf-8", "replace"))
 
 
 Authenticate: TypeAlias = Callable[[Request], "Principal | Awaitable[Principal | None] | None"]

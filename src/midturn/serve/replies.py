@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Header
 from starlette.responses import Response
 
+from midturn.errors import Conflict
 from midturn.record.odd import stored
 from midturn.serve.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from midturn.history.session_info import SessionInfo
+    from midturn.serve.cases import Cases
 
 IfNoneMatch = Annotated[str, Header(description="The `ETag` of the last answer: if nothing has changed, 304.")]
 IfMatch = Annotated[
@@ -53,6 +56,21 @@ def check_seen(info: SessionInfo, if_match: str) -> int | None:
         detail = f"session {info.id!r} has changed since you have seen it: its seq is {info.seq}"
         raise Problem(412, "Changed", detail, ETag=tag_of(info))
     return info.seq
+
+
+@asynccontextmanager
+async def as_seen(cases: Cases, session: str, if_match: str) -> AsyncGenerator[int | None]:
+    """Yield the seq that a decision is based on, if the client names it. The write that follows checks it again.
+
+    Raises:
+        Problem: the session has changed since.
+    """
+    seq = check_seen(await cases.info(session), if_match)
+    try:
+        yield seq
+    except Conflict:
+        check_seen(await cases.info(session), if_match)
+        raise
 
 
 def reply(

@@ -139,8 +139,7 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
         hint = "Finish it with resume() or answer(), or give it up: rewind(..., discard=True)."
 
         def check() -> None:
-            if seq is not None and self._ledger.seq != seq:
-                raise Conflict.of(self.id)
+            self._check_seen(seq)
             if not discard:
                 self._check_idle(hint=hint)
 
@@ -288,6 +287,11 @@ class Acts(Background[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
                     if self._instance.is_given:
                         await self._instance.load(self._ledger)
                 return number
+
+    def _check_seen(self, seq: int | None) -> None:
+        """Check that the session has not changed since it was seen."""
+        if seq is not None and self._ledger.seq != seq:
+            raise Conflict.of(self.id)
 
     def _check_new(self) -> None:
         if self._ledger.head is not None:

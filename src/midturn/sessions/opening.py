@@ -353,13 +353,15 @@ class OpenStore:
             counts["running"] = len(alive) - counts["interrupted"]
         return counts
 
-    async def label(self, session: str, labels: Mapping[str, str | None]) -> None:
+    async def label(self, session: str, labels: Mapping[str, str | None], *, seq: int | None = None) -> None:
         """Set labels of a session without running a turn. The value ``None`` removes a label. Other labels stay.
+
+        ``seq`` is that of the :class:`~midturn.SessionInfo` that the decision is based on.
 
         Raises:
             NotFound: there is no such session.
             SessionBusy: a living worker holds the session.
-            Conflict: another worker wrote the session in the same moment.
+            Conflict: another worker wrote the session in the same moment, or it has changed since ``seq``.
         """
         if not isinstance(labels, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise InvalidArgument(f"must be a mapping of names to values, not {type(labels).__name__}", path="labels")
@@ -372,16 +374,22 @@ class OpenStore:
         await ledger.wait(0.0, stop_of(None))
         if ledger.head is None:
             raise NotFound.of(session)
-        if ledger.head.labels != before:
+        if ledger.head.labels != before or seq not in (None, ledger.seq):
             raise Conflict.of(session)
         await ledger.write(status=ledger.head.status, progress=ledger.progress, release=True)
 
-    async def delete(self, session: str, *, by: str | None = None, why: str | None = None) -> bool:
+    async def delete(
+        self, session: str, *, by: str | None = None, why: str | None = None, seq: int | None = None
+    ) -> bool:
         """Delete a session for good; return whether it existed. Its id stays deleted, and late writes fail.
 
-        ``by`` names the person who deletes it. Only the name, the reason and the time stay on record.
+        ``by`` names the person who deletes it. Only the name, the reason and the time stay on record. ``seq`` is that
+        of the :class:`~midturn.SessionInfo` that the decision is based on.
+
+        Raises:
+            Conflict: the session has changed since ``seq``.
         """
-        found = await bury(self.store, check_id(session), by=check_by(by), why=check_why(why))
+        found = await bury(self.store, check_id(session), by=check_by(by), why=check_why(why), seq=seq)
         await notice_deletion(self.store, session, self._seen)
         return found
 

@@ -313,10 +313,14 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
                 async for item in stream:
                     yield item
 
-    async def discard(self, *, by: str | None = None) -> bool:
+    async def discard(self, *, by: str | None = None, seq: int | None = None) -> bool:
         """Give up the open turn; return whether there was one. What the turn did to the world stays done.
 
-        That is a decision in the turn's history; ``by`` names the person who made it.
+        That is a decision in the turn's history; ``by`` names the person who made it. ``seq`` is that of the
+        :class:`~midturn.SessionInfo` that the decision is based on.
+
+        Raises:
+            Conflict: the session has changed since ``seq``.
         """
         who = check_by(by)
         stop = stop_of(None)
@@ -324,6 +328,7 @@ class Session(Acts[EventT_co, ResultT_co], Generic[EventT_co, ResultT_co]):
             while True:
                 await self._ledger.refresh()
                 await self._ledger.wait(until, stop)
+                self._check_seen(seq)
                 if self._ledger.progress.open is None:
                     return False
                 try:

@@ -5,16 +5,17 @@ The checkpoint, its turn and the decision are one write.
 
 from __future__ import annotations
 
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from midturn.errors import StateInvalid, UnknownVersion
+from midturn.errors import Conflict, OutcomeUnknown, StateInvalid, UnknownVersion
 from midturn.history.checkpoints import latest_restoring, read_checkpoint
 from midturn.history.session_info import fork_of
-from midturn.record.head import Kind, Row
+from midturn.record.head import Kind, Row, Write
 from midturn.record.packing import Archive
-from midturn.record.rows import DecisionRow, Tombstone, TurnRow, encode_record, now
+from midturn.record.rows import BURYING, DecisionRow, Tombstone, TurnRow, encode_record, now
 from midturn.turns.commit import Stamp, commit
 
 if TYPE_CHECKING:
@@ -107,12 +108,45 @@ async def commit_state(
     return number
 
 
-async def bury(store: Store, session: str, *, by: str = "", why: str = "") -> bool:
-    """Delete a session; return whether it existed. Its head keeps who did that, and what it was forked from."""
+async def bury(store: Store, session: str, *, by: str = "", why: str = "", seq: int | None = None) -> bool:
+    """Delete a session; return whether it existed. Its head keeps who did that, and what it was forked from.
+
+    Raises:
+        Conflict: the session has changed since ``seq``.
+    """
     head = None
     with suppress(StateInvalid, UnknownVersion):  # deleting is the way out for a damaged session
         head = await store.head(session)
+    if seq is not None:
+        if head is None or head.seq != seq:
+            raise Conflict.of(session)
+        await condemn(store, head)
     return await store.delete(session, data=tombstone(head, by=by, why=why))
+
+
+async def condemn(store: Store, head: Head) -> None:
+    """Take a session away from everybody before it is deleted, if nobody has written it since its head was read.
+
+    Raises:
+        Conflict: somebody has written it.
+        SessionDeleted: somebody has deleted it.
+    """
+    write = Write(
+        session=head.session,
+        seq=head.seq,
+        after=head.token,
+        epoch=head.epoch + 1,
+        status=head.status,
+        labels=head.labels,
+        token=uuid.uuid4().hex[:12],
+        data=BURYING,
+    )
+    try:
+        await store.write(write)
+    except OutcomeUnknown:
+        found = await store.head(head.session)  # the outcome is final now
+        if found is None or (found.token != write.token and found.status != "deleted"):
+            raise
 
 
 def tombstone(head: Head | None, *, by: str, why: str) -> bytes:

@@ -142,7 +142,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self._process = None
 
-    def start(self):
+    def start(self, **environment):
         words = [
             "-m",
             "uvicorn",
@@ -155,7 +155,9 @@ class Server:
             "on",
         ]
         self._process = subprocess.Popen(
-            [sys.executable, *words, "--timeout-graceful-shutdown", "1"], cwd=HERE, env=self._environment
+            [sys.executable, *words, "--timeout-graceful-shutdown", "1"],
+            cwd=HERE,
+            env=self._environment | environment,
         )
         for _ in range(600):
             assert self._process.poll() is None, "the server ended"

@@ -113,6 +113,6 @@ if os.environ.get("MIDTURN_URL"):
     app = midturn.asgi(
         midturn.open(os.environ["MIDTURN_URL"], lease=float(os.environ.get("DESK_LEASE", "5"))),
         [] if os.environ.get("DESK_ALONE") else [support, claims],
-        token="secret",
+        token=os.environ.get("DESK_TOKEN", "secret"),
         by="ann@desk",
     )

@@ -67,8 +67,8 @@ async def test_of_two_tabs_one_wins_and_the_other_sees_who_was_faster(tabs):
     tabs.down = True  # the browser logs that the answer is a 409
     async with other.expect_navigation():
         await other.get_by_role("button", name="Deny").click()
-    await expect(other.get_by_role("heading", level=1)).to_have_text("ann@desk was faster")
-    await expect(other.locator("main")).to_contain_text("approve")
+    await expect(other.get_by_role("heading", level=1)).to_have_text("This was answered already")
+    await expect(other.locator("main")).to_contain_text("ann@desk: approve")
     async with midturn.open(tabs.server.store) as store:
         [decision] = (await store.session("two-1").turn(2)).decisions
     assert (decision.answer, decision.by) == ("approve", "ann@desk")
@@ -97,6 +97,71 @@ async def test_tabs_come_back_when_the_server_was_killed_and_started_again(tabs)
     await case.get_by_role("link", name="Resume…").click()
     await case.get_by_role("button", name="Resume").click()
     await expect(case.locator("#turn-2")).to_contain_text("I am sorry: I may not refund this order.")
+
+
+@pytest.mark.kills
+@browsing
+async def test_a_tab_that_is_logged_out_by_a_new_token_says_what_to_do_and_keeps_what_was_typed(tabs):
+    page = await tabs.open("/s/case-17")
+    await expect(page.locator("#live")).to_have_text("live")
+    await page.get_by_label("Your answer").fill("half typed")
+    tabs.down = True
+    tabs.server.kill()
+    await asyncio.to_thread(tabs.server.start, DESK_TOKEN="another")
+    alert = page.get_by_role("alert")
+    await expect(alert).to_contain_text("You are logged out. If the server was restarted, it has a new token")
+    await page.locator(".ask").get_by_role("button", name="Send").click()
+    await expect(page.locator("main")).to_contain_text("Nothing was recorded. After the login, send it again.")
+    await page.get_by_label("The token").fill("another")
+    await page.get_by_role("button", name="Go on").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("case-17")
+    async with midturn.open(tabs.server.store) as store:
+        assert (await store.info("case-17")).status == "waiting"
+
+
+@browsing
+async def test_a_double_click_sends_a_form_once(tabs):
+    await front_desk.ask(tabs.server.store, "twice-1")
+    page, posts = await tabs.open("/s/twice-1"), []
+
+    async def slowly(route):
+        posts.append(route.request.url)
+        await asyncio.sleep(2)
+        await route.continue_()
+
+    await page.route("**/answer", slowly)
+    button = page.get_by_role("button", name="Approve", exact=True)
+    await button.evaluate("button => { button.click(); setTimeout(() => button.click(), 300); }")
+    await expect(page.get_by_role("status").filter(has_text="Recorded.")).to_be_visible()
+    assert len(posts) == 1
+
+
+@browsing
+async def test_nothing_is_left_of_a_session_that_is_deleted_while_somebody_looks(tabs):
+    await front_desk.ask(tabs.server.store, "gone-1")
+    page = await tabs.open("/s/gone-1")
+    await expect(page.locator("#live")).to_have_text("live")
+    async with midturn.open(tabs.server.store) as store:
+        await store.delete("gone-1", by="bob@desk", why="asked to")
+    await expect(page.locator("#turns")).to_contain_text("bob@desk deleted this session")
+    await expect(page.locator("main")).not_to_contain_text("Please refund")
+    await expect(page.locator("main form")).to_have_count(0)
+    async with midturn.open(tabs.server.store) as store:
+        await store.forget("gone-1")
+    tabs.down = True  # the browser logs that the stream is not there
+    await expect(page.locator("#live")).to_have_text("it is gone")
+
+
+@browsing
+async def test_the_navigation_counts_what_waits_as_it_changes(tabs):
+    await front_desk.ask(tabs.server.store, "count-1")
+    pages = [await tabs.open(path) for path in ("/?status=failed", "/inbox?label=none%3Dhere")]
+    for page in pages:
+        await expect(page.locator("#live")).to_have_text("live")
+        count = int(await page.locator("#waiting").inner_text())
+    await front_desk.ask(tabs.server.store, "count-2")
+    for page in pages:
+        await expect(page.locator("#waiting")).to_have_text(str(count + 1))
 
 
 @browsing

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import re
 from collections import Counter
+from dataclasses import replace
 from html import unescape
 
 import front_desk
@@ -14,7 +15,9 @@ from autogen_agentchat.messages import MultiModalMessage
 from autogen_core import Image
 
 import midturn
-from midturn.record.head import Write
+from midturn.record.head import Kind, Write
+from midturn.serve.web.acts import ACTS
+from midturn.serve.web.live import sent
 from midturn.serve.web.views import LARGEST, bubble_of
 from midturn.stores.memory import MemoryStore
 from midturn.stores.wrapper import StoreWrapper
@@ -207,8 +210,15 @@ async def test_a_late_answer_says_who_was_faster_and_what_they_decided(store, ma
 async def test_a_server_that_only_reads_has_no_forms(store, make):
     question = await asked(store)
     client = make([front_desk.support], token="secret", read_only=True)
-    for path in ("/", "/inbox", "/s/case-1"):
-        assert 'method="post"' not in (await client.get(path)).text
+    await store.session("case-1").discard()
+    await store.session("case-1", front_desk.support).run(task="hello")
+    for path in ("/", "/inbox", "/s/case-1", "/s/case-1/at/2", "/s/case-1/lineage"):
+        html = (await client.get(path)).text
+        assert 'method="post"' not in html, path
+        assert "/do/" not in html, path
+    for act in ACTS:
+        answer = await client.get(f"/s/case-1/do/{act}")
+        assert (answer.status_code, "this server only reads" in answer.text) == (403, True)
     assert (await client.post("/s/case-1/answer", data={"question": question.id})).status_code == 403
 
 
@@ -268,8 +278,94 @@ async def test_acts_ask_first_and_keep_the_reason(store, make):
     deleted = await client.post("/s/case-1/do/delete", data=csrf | {"why": "asked to"})
     assert "asked to" in deleted.text
     assert "Only its id is left" in deleted.text
+    for act in ACTS:
+        assert (await client.get(f"/s/case-1/do/{act}")).status_code == 410
     trail = (await client.get("/audit?session=case-1&since=all")).text
     assert "ann@desk" in trail
+
+
+@pytest.mark.parametrize("at", ["9" * 5000, "٣", "-1", "1.5"])
+async def test_a_number_that_is_none_is_shown_again_with_what_was_typed(store, make, at):
+    await store.session("case-1", front_desk.support).run(task="one")
+    client = make([front_desk.support])
+    given = {"csrf": await csrf_of(client), "at": at, "why": "because", "new": "mine", "to": "openai-chat"}
+    for act in ("rewind", "fork", "replay", "export"):
+        answer = await client.post(f"/s/case-1/do/{act}", data=given)
+        assert answer.status_code == 422, act
+        assert "is not a number. Nothing was done." in answer.text
+    assert "mine" in (await client.post("/s/case-1/do/fork", data=given)).text
+    assert (await client.post("/s/case-1/answer", data=given | {"turn": at, "answer": "approve"})).status_code == 409
+    assert (await store.info("case-1")).turns == 1
+
+
+async def test_an_act_on_a_session_that_has_changed_since_asks_again(store, make):
+    case = store.session("case-1", front_desk.support, labels={"team": "claims"})
+    for task in ("one", "two"):
+        await case.run(task=task)
+    client = make([front_desk.support])
+    csrf = {"csrf": await csrf_of(client)}
+    pages = {act: (await client.get(f"/s/case-1/do/{act}")).text for act in ("rewind", "label", "delete", "discard")}
+    await store.label("case-1", {"owner": "bob"})
+    before = await store.info("case-1")
+    for act, html in pages.items():
+        seq = {"seq": re.search(r'name="seq" value="(\d+)"', html)[1]}
+        late = await client.post(f"/s/case-1/do/{act}", data=csrf | seq | {"at": "1", "labels": "team=sales"})
+        assert (late.status_code, await store.info("case-1")) == (409, before), act
+        assert "The session has changed since this page asked. Look at it first. Nothing was done." in late.text
+    again = {"seq": re.search(r'name="seq" value="(\d+)"', late.text)[1]}
+    assert (await client.post("/s/case-1/do/label", data=csrf | again | {"labels": "team=sales"})).status_code == 200
+    assert (await store.info("case-1")).labels == {"team": "sales"}
+
+
+async def test_an_open_turn_is_rewound_only_if_somebody_gives_it_up(store, make):
+    await store.session("case-1", front_desk.support).run(task="one")
+    await asked(store)
+    client = make([front_desk.support])
+    csrf = {"csrf": await csrf_of(client)}
+    refused = await client.post("/s/case-1/do/rewind", data=csrf | {"at": "1"})
+    assert refused.status_code == 409
+    assert "waits for an answer, and is still open. Nothing was done." in unescape(refused.text)
+    done = await client.post("/s/case-1/do/rewind", data=csrf | {"at": "1", "discard": "1"})
+    assert "The session was rewound." in done.text
+
+
+async def test_a_fork_to_an_id_that_is_taken_asks_for_another(store, make):
+    await store.session("case-1", front_desk.support).run(task="one")
+    client = make([front_desk.support])
+    taken = await client.post("/s/case-1/do/fork", data={"csrf": await csrf_of(client), "at": "1", "new": "case-1"})
+    assert taken.status_code == 409
+    assert "there is already a session 'case-1'; choose another id. Nothing was done." in unescape(taken.text)
+
+
+async def test_a_running_turn_is_cancelled_by_the_server_that_runs_it_and_others_say_who_does(store, make):
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def hang(messages):
+        begun.set()
+        await end.wait()
+
+    slow = midturn.Blueprint("slow", lambda: AssistantAgent("clerk", ScriptedModel(hang)))
+    run = await store.session("case-1", slow).start("hello")
+    await begun.wait()
+    client = make([slow])
+    assert "Cancel the turn…" in (await client.get("/s/case-1")).text
+    assert "Only the process that runs the turn can cancel it." in (await client.get("/s/case-1/do/cancel")).text
+    csrf = {"csrf": await csrf_of(client)}
+    async with midturn.open(store=store.store, drain=0) as other:  # the store of another server
+        app = midturn.asgi(other, [slow], token="secret")
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HERE) as elsewhere:
+            await elsewhere.get("/")
+            there = {"csrf": elsewhere.cookies["midturn_csrf"]}
+            busy = await elsewhere.post("/s/case-1/do/cancel", data=there)
+            assert busy.status_code == 409
+            assert "and only that process can cancel it. Nothing was done." in unescape(busy.text)
+            problem = (await elsewhere.post("/api/sessions/case-1/turns/1/cancel")).json()
+            assert "only that process can cancel it" in problem["detail"]
+            assert problem["owner"] in problem["detail"]
+        done = await client.post("/s/case-1/do/cancel", data=csrf)
+        assert "The turn was cancelled." in done.text
+        assert run.status == "cancelled"
 
 
 async def test_a_failed_turn_can_be_resumed_or_given_up_on_its_page(store, make):
@@ -295,6 +391,102 @@ async def test_a_session_is_begun_and_spoken_to_once_however_often_a_form_is_sen
     for _ in range(2):
         await client.post("/s/new%2F1/say", data={"csrf": csrf, "text": "and more", "key": "k2"})
     assert (await store.info("new/1")).turns == 2
+
+
+class Failing(StoreWrapper):
+    """A store that cannot be reached, or whose rows of some sessions cannot be read."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.down = False
+        self.damaged = {}
+
+    async def head(self, session):
+        self._check()
+        return await super().head(session)
+
+    async def heads(self, **limits):
+        self._check()
+        return await super().heads(**limits)
+
+    async def rows(self, session, kind, **limits):
+        self._check()
+        found = await super().rows(session, kind, **limits)
+        if kind not in self.damaged.get(session, ()):
+            return found
+        return [replace(row, data=b'{"v":1,"x"') for row in found]
+
+    def _check(self):
+        if self.down:
+            raise midturn.StoreUnavailable("no connection to postgresql://ann:swordfish@db")
+
+
+@pytest.fixture
+async def failing():
+    store = Failing(MemoryStore())
+    async with midturn.open(store=store, drain=0) as opened:
+        yield store, opened
+
+
+@pytest.mark.parametrize("kind", [Kind.BODY, Kind.TURN, Kind.CHECKPOINT, Kind.CALL])
+async def test_a_damaged_session_hides_no_other_and_can_be_deleted_on_its_page(failing, kind):
+    rows, store = failing
+    for session in ("bad", "good"):
+        await store.session(session, front_desk.support).run(task="hello")
+        await asked(store, session)
+    rows.damaged["bad"] = {kind}
+    app = midturn.asgi(store, [front_desk.support], token="secret")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=HERE, follow_redirects=True
+    ) as client:
+        for path in ("/", "/inbox", "/inbox.json", "/migrations", "/api/questions", "/sessions.json"):
+            answer = await client.get(path)
+            assert answer.status_code == 200, path
+            assert "good" in answer.text, path
+        waiting = {each["session"]: each for each in (await client.get("/api/questions")).json()["waiting"]}
+        assert waiting["good"]["problem"] is None
+        assert waiting["bad"]["questions"] or "not JSON" in waiting["bad"]["problem"]
+        page = await client.get("/s/bad")
+        assert page.status_code == 200
+        assert "A part of the record cannot be read" in page.text
+        assert "/s/bad/do/delete" in page.text
+        csrf = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/s/bad/do/delete")).text)[1]
+        assert "Only its id is left" in (await client.post("/s/bad/do/delete", data={"csrf": csrf})).text
+
+
+async def test_a_store_that_cannot_be_reached_is_a_page_and_no_secret(failing, caplog):
+    rows, store = failing
+    await asked(store)
+    app = midturn.asgi(store, [front_desk.support], token="secret")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HERE) as client:
+        csrf = await csrf_of(client)
+        rows.down = True
+        for path in ("/", "/inbox", "/s/case-1", "/s/case-1/at/1", "/audit", "/migrations", "/s/case-1/do/delete"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), path
+            assert "The store cannot be reached" in answer.text, path
+            assert "swordfish" not in answer.text, path
+        for path in ("/s/case-1/answer", "/s/case-1/say", "/s/case-1/do/delete", "/begin"):
+            answer = await client.post(path, data={"csrf": csrf, "session": "x", "text": "x", "turn": "1"})
+            assert answer.status_code == 503, path
+        assert (await client.get("/readyz")).status_code == 503
+        rows.down = False
+        assert (await client.get("/s/case-1")).status_code == 200
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_the_parts_of_a_live_page_end_quietly_when_the_store_is_gone(failing):
+    rows, store = failing
+    await asked(store)
+
+    async def changing():
+        yield "one"
+        rows.down = True
+        await store.info("case-1")
+
+    assert [text async for text in sent(changing())] == ["data: one\n\n"]
 
 
 class Rows(StoreWrapper):

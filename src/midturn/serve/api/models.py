@@ -65,6 +65,7 @@ _ASKING: dict[str, Any] = {
     "questions": [QUESTION_EXAMPLE],
     "labels": {},
     "updated": "2026-03-02T09:30:04.000+00:00",
+    "problem": None,
 }
 
 Id = Annotated[str, Path(description="The id of a session, as one segment: `a/b` is `a%2Fb`.", examples=["case-42"])]
@@ -162,6 +163,7 @@ class Asking(Open):
 
     labels: dict[str, str]
     updated: str
+    problem: str | None = Field(description="Why its questions cannot be read, if they cannot.")
 
 
 class Inbox(BaseModel):

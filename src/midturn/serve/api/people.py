@@ -34,15 +34,16 @@ async def list_questions(
     found = [each async for each in cases.waiting(listing)]
     waiting = [
         {
-            "session": info.id,
-            "turn": turn.number,
-            "questions": questions_json(turn.questions),
-            "labels": dict(info.labels),
-            "updated": time_json(info.updated),
+            "session": each.info.id,
+            "turn": each.info.turns,
+            "questions": questions_json(each.turn.questions if each.turn is not None else ()),
+            "labels": dict(each.info.labels),
+            "updated": time_json(each.info.updated),
+            "problem": each.problem,
         }
-        for info, turn in found
+        for each in found
     ]
-    more = found[-1][0].cursor if len(found) == limit else None
+    more = found[-1].info.cursor if len(found) == limit else None
     return reply({"waiting": waiting, "next": more}, if_none_match=if_none_match)
 
 

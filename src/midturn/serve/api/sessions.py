@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import AwareDatetime
 from starlette.responses import Response
 
-from midturn.errors import Conflict, InvalidArgument, TurnFailed
+from midturn.errors import InvalidArgument, TurnFailed
 from midturn.history.json_view import (
     DiffJson,
     LineageJson,
@@ -32,7 +32,7 @@ from midturn.serve.api.models import (
 )
 from midturn.serve.paths import SESSION, segment
 from midturn.serve.problems import Problem
-from midturn.serve.replies import IfMatch, IfNoneMatch, check_seen, reply, tag_of, unchanged
+from midturn.serve.replies import IfMatch, IfNoneMatch, as_seen, reply, tag_of, unchanged
 from midturn.serve.requests import Mine, Root
 from midturn.store import ListOrder
 
@@ -109,8 +109,8 @@ async def get_session(session: Id, cases: Mine, if_none_match: IfNoneMatch = "")
 @router.patch(f"/sessions/{SESSION}", response_model=None, responses=ok(SessionJson))
 async def label_session(session: Id, change: Change, cases: Mine, if_match: IfMatch = "") -> Response:
     """Set and remove labels of a session. Other labels stay."""
-    check_seen(await cases.info(session), if_match)
-    info = await cases.label(session, change.labels)
+    async with as_seen(cases, session, if_match) as seq:
+        info = await cases.label(session, change.labels, seq=seq)
     return reply(session_json(info), tag=tag_of(info))
 
 
@@ -123,8 +123,8 @@ async def delete_session(
     if_match: IfMatch = "",
 ) -> Response:
     """Delete a session for good. Who deleted it, when and why is all that is left."""
-    check_seen(await cases.info(session), if_match)
-    await cases.delete(session, why=why)
+    async with as_seen(cases, session, if_match) as seq:
+        await cases.delete(session, why=why, seq=seq)
     return Response(status_code=204)
 
 
@@ -140,14 +140,11 @@ async def fork_session(session: Id, new: NewFork, cases: Mine, root: Root) -> Re
 async def rewind_session(session: Id, to: Rewind, cases: Mine, if_match: IfMatch = "") -> Response:
     """Go back to an older checkpoint: a new one gets its state. Nothing is removed from the history."""
     case = await cases.case(session, "rewind")
-    seq = check_seen(await cases.info(session), if_match)
     try:
-        await case.rewind(to.checkpoint, by=cases.principal.name, why=to.why, discard=to.discard, seq=seq)
+        async with as_seen(cases, session, if_match) as seq:
+            await case.rewind(to.checkpoint, by=cases.principal.name, why=to.why, discard=to.discard, seq=seq)
     except TurnFailed as error:
         raise Problem(409, "TurnOpen", sentence(error)) from None
-    except Conflict:
-        check_seen(await cases.info(session), if_match)
-        raise
     info = await cases.info(session)
     return reply(session_json(info), tag=tag_of(info))
 

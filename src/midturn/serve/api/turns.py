@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Body, Query
 from starlette.responses import Response
 
-from midturn.errors import Conflict, NotFound
+from midturn.errors import NotFound
 from midturn.history.json_view import (
     ReplayJson,
     WholeTurnJson,
@@ -35,7 +35,7 @@ from midturn.serve.api.models import (
 from midturn.serve.cases import Cases
 from midturn.serve.paths import SESSION, segment
 from midturn.serve.problems import SOON, Problem
-from midturn.serve.replies import IfMatch, IfNoneMatch, check_seen, reply, tag_of, unchanged
+from midturn.serve.replies import IfMatch, IfNoneMatch, as_seen, reply, tag_of, unchanged
 from midturn.serve.requests import Key, Mine, Wanted, Wants
 from midturn.serve.streams import EventStream, run_events
 
@@ -163,28 +163,22 @@ async def answer(session: Id, given: Answer, cases: Mine, wanted: Wants, *, if_m
     """
     case = await cases.case(session, "answer")
     question = given.question
-    if if_match:
-        waiting = await case.waiting()  # of the seq that is checked next, so that the answer is for what was seen
-        check_seen(await cases.info(session), if_match)
-        if question is None and waiting is not None and len(waiting.questions) == 1:
-            question = waiting.id
+    waiting = await case.waiting() if if_match else None  # of the seq that is checked next: the answer is for that
+    if question is None and waiting is not None and len(waiting.questions) == 1:
+        question = waiting.id
     about: dict[str, Any] = {
         "question": question,
         "arguments": given.arguments,
         "by": cases.principal.name,
         "diverged": given.diverged,
     }
-    try:
+    async with as_seen(cases, session, if_match):
         info, reader = await cases.look(session)
         if not cases.runs(info):
             await case.answer(given.answer, **about)
             info = await cases.info(session)
             return reply(await _whole(reader, info.turns), tag=tag_of(info))
         run = await case.start_answer(given.answer, **about)
-    except Conflict:
-        if if_match:
-            check_seen(await cases.info(session), if_match)
-        raise
     return await _outcome(cases, run, wanted)
 
 
@@ -193,8 +187,8 @@ async def discard(session: Id, cases: Mine, if_match: IfMatch = "") -> Response:
     """Give up the open turn. What it did to the world stays done. `turn` is null if no turn was open."""
     case = await cases.case(session, "discard")
     info = await cases.info(session)
-    check_seen(info, if_match)
-    given_up = await case.discard(by=cases.principal.name)
+    async with as_seen(cases, session, if_match) as seq:
+        given_up = await case.discard(by=cases.principal.name, seq=seq)
     return reply({"session": session, "turn": info.turns if given_up else None})
 
 

@@ -11,12 +11,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from midturn.errors import InvalidArgument
+from midturn.errors import Conflict, InvalidArgument, MidturnError, SessionBusy, SessionDeleted, TurnFailed
 from midturn.framework import Destination
+from midturn.history.json_view import sentence
 from midturn.record.odd import stored
+from midturn.serve.answers import is_number
 from midturn.serve.paths import SESSION, segment
 from midturn.serve.principals import Action
-from midturn.serve.problems import Problem
+from midturn.serve.problems import Problem, status_of
 from midturn.serve.requests import Mine
 from midturn.serve.web.forms import Form, text_of
 from midturn.serve.web.rendering import page
@@ -49,7 +51,11 @@ class Act:
     agents: bool = False
     """It needs the session's agents."""
     open: bool = False
-    """It is about an open turn."""
+    """It is about an open turn that nobody runs."""
+    running: bool = False
+    """A session that runs allows it."""
+    seen: bool = False
+    """It changes the session only if that is as the person has seen it."""
 
 
 ACTS = {
@@ -74,6 +80,7 @@ ACTS = {
             button="Fork",
             why=True,
             at="checkpoint",
+            running=True,
         ),
         Act(
             name="rewind",
@@ -85,6 +92,7 @@ ACTS = {
             done="The session was rewound.",
             why=True,
             at="checkpoint",
+            seen=True,
         ),
         Act(
             name="replay",
@@ -103,6 +111,7 @@ ACTS = {
             about="Write one label on each line, as name=value. A line that you remove removes its label.",
             button="Set the labels",
             done="The labels were set.",
+            seen=True,
         ),
         Act(
             name="export",
@@ -111,6 +120,19 @@ ACTS = {
             about="The conversations of a checkpoint, as JSON for another library to continue. Nothing is written.",
             button="Export",
             at="checkpoint",
+            running=True,
+        ),
+        Act(
+            name="cancel",
+            action="run",
+            title="Cancel the turn",
+            about="The turn stops, and the state is as it was before. What its tools did stays done. Then it can be "
+            "tried again or given up. Only the process that runs the turn can cancel it.",
+            button="Cancel the turn",
+            done="The turn was cancelled.",
+            danger=True,
+            agents=True,
+            running=True,
         ),
         Act(
             name="discard",
@@ -121,6 +143,7 @@ ACTS = {
             done="The turn was given up.",
             danger=True,
             open=True,
+            seen=True,
         ),
         Act(
             name="delete",
@@ -131,6 +154,7 @@ ACTS = {
             button="Delete it for good",
             danger=True,
             why=True,
+            seen=True,
         ),
     )
 }
@@ -140,12 +164,14 @@ OPEN = ("interrupted", "failed", "cancelled", "waiting")
 
 def acts_for(info: SessionInfo, *, runs: bool) -> list[Act]:
     """Return the acts that a session in this status allows."""
-    if info.status in ("deleted", "running"):
-        return [] if info.status == "deleted" else [ACTS["fork"], ACTS["export"]]
+    if info.status == "deleted":
+        return []
+    is_running = info.status == "running"
     return [
         act
         for act in ACTS.values()
-        if (runs or not act.agents)
+        if (act.running if is_running else act.name != "cancel")
+        and (runs or not act.agents)
         and (not act.open or info.status in OPEN)
         and (act.name != "resume" or info.status != "waiting")
         and (act.at is None or info.checkpoint)
@@ -156,76 +182,98 @@ def acts_for(info: SessionInfo, *, runs: bool) -> list[Act]:
 async def ask(session: str, name: str, request: Request, cases: Mine, at: int | None = None) -> Response:
     """Say what an act does, and ask."""
     act = _act(name)
-    info = await cases.info(session, act.action)
-    return await _asked(request, cases, info, act, at=at)
+    if request.state.read_only:
+        raise Problem(403, "ReadOnly", "this server only reads")
+    return await _asked(request, cases, session, act, at=at)
 
 
 @router.post(f"/s/{SESSION}/do/{{name}}")
 async def do(session: str, name: str, request: Request, cases: Mine, form: Form) -> Response:
     """Do it."""
     act = _act(name)
-    info = await cases.info(session, act.action)
-    given = text_of(form, "at").strip()
-    if given and not given.isdecimal():
-        return await _asked(request, cases, info, act, error=f"{given!r} is not the number of a {act.at}")
-    at = int(given) if given else None
+    await cases.info(session, act.action)
     try:
-        return await _do(act, session, request=request, cases=cases, form=form, at=at)
-    except InvalidArgument as error:
-        problem = ": ".join(error.differences[0])
-        return await _asked(request, cases, info, act, at=at, error=problem, text=text_of(form, "labels"))
+        return await _do(act, session, request=request, cases=cases, form=form)
+    except (InvalidArgument, Conflict, SessionBusy, TurnFailed) as error:
+        return await _asked(request, cases, session, act, error=error, form=form)
 
 
-async def _do(act: Act, session: str, *, request: Request, cases: Cases, form: FormData, at: int | None) -> Response:
+async def _do(act: Act, session: str, *, request: Request, cases: Cases, form: FormData) -> Response:
     why, by = text_of(form, "why") or None, cases.principal.name
+    at, seq = (_number(form, name) for name in ("at", "seq"))
+    did = True
     match act.name:
         case "fork":
             new = await cases.fork(session, text_of(form, "new"), at=at, why=why)
             return _to(request, new.id, "")
         case "rewind":
             case = await cases.case(session, "rewind")
-            await case.rewind(_needed(at, "checkpoint"), by=by, why=why, discard=bool(text_of(form, "discard")))
+            given_up = bool(text_of(form, "discard"))
+            await case.rewind(_needed(at, "checkpoint"), by=by, why=why, discard=given_up, seq=seq)
         case "replay":
             return await _replayed(request, cases, session, _needed(at, "turn"))
         case "resume":
             case = await cases.case(session, "run")
-            await case.start_resume(diverged="continue" if text_of(form, "diverged") else "raise", by=by)
+            run = await case.start_resume(diverged="continue" if text_of(form, "diverged") else "raise", by=by)
+            did = run is not None
+        case "cancel":
+            did = await (await (await cases.case(session, "run")).follow()).cancel()
         case "discard":
-            await (await cases.case(session, "discard")).discard(by=by)
+            did = await (await cases.case(session, "discard")).discard(by=by, seq=seq)
         case "label":
-            await cases.label(session, _labels(form, (await cases.info(session)).labels))
+            await cases.label(session, _labels(form, (await cases.info(session)).labels), seq=seq)
         case "export":
             return await _exported(cases, session, text_of(form, "to"), at)
         case _:
-            await cases.delete(session, why=why)
-    return _to(request, session, act.name if act.done else "")
+            await cases.delete(session, why=why, seq=seq)
+    return _to(request, session, act.name if did and act.done else "")
 
 
 async def _asked(
     request: Request,
     cases: Cases,
-    info: SessionInfo,
+    session: str,
     act: Act,
     *,
     at: int | None = None,
-    error: str = "",
-    text: str = "",
+    error: MidturnError | None = None,
+    form: FormData | None = None,
 ) -> Response:
-    number = info.checkpoint if act.at == "checkpoint" else info.turns
+    """Return the page that asks, after an ``error`` with what somebody has typed."""
+    info = await cases.info(session, act.action)
+    if info.status == "deleted":
+        raise SessionDeleted.of(session)
+    number = info.turns if act.at == "turn" else info.checkpoint
+    if act.name == "rewind":
+        number = max(number - 1, info.first_turn)
+    typed = {} if form is None else {name: text_of(form, name) for name in form}
     return await page(
         request,
         "act.html",
-        status=422 if error else 200,
+        status=200 if error is None else status_of(error) if isinstance(error, InvalidArgument) else 409,
         info=info,
         act=act,
-        at=number if at is None else at,
-        new=f"{info.id}-{secrets.token_hex(2)}",
-        labels=text or "\n".join(f"{name}={value}" for name, value in info.labels.items()),
-        error=error,
+        typed={
+            "at": number if at is None else at,
+            "new": f"{info.id}-{secrets.token_hex(2)}",
+            "labels": "\n".join(f"{name}={value}" for name, value in info.labels.items()),
+            "why": "",
+            **typed,
+        },
+        error="" if error is None else _problem(error, info, typed.get("seq", "")),
         destinations=get_args(Destination),
         runs=info.blueprint in cases.blueprints,
         has_open_turn=info.status in OPEN,
     )
+
+
+def _problem(error: MidturnError, info: SessionInfo, seq: str) -> str:
+    """Return what is wrong, as the first part of a sentence."""
+    if isinstance(error, Conflict) and is_number(seq) and int(seq) != info.seq:
+        return "The session has changed since this page asked. Look at it first"
+    if isinstance(error, InvalidArgument):
+        return ": ".join(error.differences[0])
+    return sentence(error)
 
 
 async def _replayed(request: Request, cases: Cases, session: str, turn: int) -> Response:
@@ -252,6 +300,14 @@ def _act(name: str) -> Act:
     if name not in ACTS:
         raise Problem(404, "NotFound", "there is no such act")
     return ACTS[name]
+
+
+def _number(form: FormData, name: str) -> int | None:
+    """Return a field that is a number; ``None`` if it is empty."""
+    given = text_of(form, name).strip()
+    if given and not is_number(given):
+        raise InvalidArgument(f"{given[:40]!r} is not a number", path=name)
+    return int(given) if given else None
 
 
 def _needed(at: int | None, what: str) -> int:

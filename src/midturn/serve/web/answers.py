@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from midturn.errors import Conflict, InvalidArgument, SessionBusy
+from midturn.serve.answers import is_number
 from midturn.serve.paths import SESSION, segment
 from midturn.serve.requests import Mine
 from midturn.serve.web.forms import Form, changed, refilled, text_of
@@ -94,6 +95,6 @@ async def _late(session: str, request: Request, cases: Cases, turn: str) -> Resp
     """Say who was faster, and what was decided."""
     info = await cases.info(session)
     decisions: Sequence[Decision] = ()
-    if turn.isdecimal() and int(turn) <= info.turns:
+    if is_number(turn) and 0 < int(turn) <= info.turns:
         decisions = (await (await cases.reader(session)).turn(int(turn))).decisions
     return await page(request, "late.html", status=409, info=info, decisions=decisions[::-1], number=turn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from midturn.errors import InvalidArgument
 from midturn.record.codec import is_array, is_object
 from midturn.record.readable import visible
+from midturn.serve.principals import same
 from midturn.serve.problems import Problem
 from midturn.serve.web.rendering import as_json
 
@@ -30,7 +30,7 @@ MOST = 1_000
 async def _form(request: Request) -> FormData:
     found = await request.form(max_files=0, max_fields=MOST)
     given = found.get("csrf")
-    if not isinstance(given, str) or not given or not hmac.compare_digest(given.encode(), request.state.csrf.encode()):
+    if not isinstance(given, str) or not given or not same(given, request.state.csrf):
         raise Problem(403, "StaleForm", "this form is from another login; open the page again, then send it again")
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -12,20 +11,18 @@ from starlette.responses import Response
 from midturn.errors import MidturnError
 from midturn.history.json_view import session_json, whole_turn_json
 from midturn.history.listing import Listing
+from midturn.serve.cases import Waiting
 from midturn.serve.requests import Mine
 from midturn.serve.streams import EventStream
 from midturn.serve.web.forms import fields_of
 from midturn.serve.web.live import looked, sent
-from midturn.serve.web.rendering import page, part
-from midturn.serve.web.views import TurnView, turn_view
+from midturn.serve.web.rendering import page, part, waiting_for
+from midturn.serve.web.views import turn_view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from midturn.history.session_info import SessionInfo
-    from midturn.history.turns import StoredTurn
     from midturn.serve.cases import Cases
-    from midturn.serve.web.forms import Field
 
 router = APIRouter()
 
@@ -33,36 +30,26 @@ PAGE = 25
 """Sessions in a page of the inbox: each is shown with all that people need to decide."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A session that waits, with its open turn."""
-
-    info: SessionInfo
-    turn: StoredTurn | None
-    view: TurnView | None
-    fields: dict[str, list[Field]]
-    problem: str = ""
-
-
 @router.get("/inbox")
 @router.get("/inbox.json")
 async def inbox(request: Request, cases: Mine, after: str = "", label: str = "") -> Response:
     """Show the open questions, the oldest first."""
-    listing = _listing(after, label)
-    infos = [info async for info in cases.sessions(listing)]
-    asked = [await _asked(cases, info) for info in infos]
-    asked = [each for each in asked if each.problem or each.turn is not None]
+    asked = [each async for each in cases.waiting(_listing(after, label))]
+    turns = {each.info.id: each.turn for each in asked if each.turn is not None}
+    more = asked[-1].info.cursor if len(asked) == PAGE else None
 
     def data() -> Any:
-        return {"waiting": [_json(each) for each in asked], "next": infos[-1].cursor if len(infos) == PAGE else None}
+        return {"waiting": [_json(each) for each in asked], "next": more}
 
     return await page(
         request,
         "inbox.html",
         data=data,
         asked=asked,
-        count=sum(len(each.turn.questions) for each in asked if each.turn is not None),
-        more=infos[-1].cursor if len(infos) == PAGE else None,
+        views={session: turn_view(turn) for session, turn in turns.items()},
+        fields={session: {asked.id: fields_of(asked) for asked in turn.questions} for session, turn in turns.items()},
+        count=sum(len(turn.questions) for turn in turns.values()),
+        more=more,
         after=after,
         label=label,
         blueprints=cases.blueprints,
@@ -84,14 +71,15 @@ async def live(
     before = set(shown)
 
     async def look() -> Any:
-        return [(info.id, info.seq) async for info in cases.sessions(_listing(after, label))]
+        shown = [(info.id, info.seq) async for info in cases.sessions(_listing(after, label))]
+        return await waiting_for(cases), shown
 
     async def events() -> AsyncGenerator[str, None]:
         async for _ in looked(look):
             infos = [info async for info in cases.sessions(_listing(after, label))]
             ids = {info.id for info in infos}
             gone = [await _gone(cases, id_) for id_ in sorted(before - ids)]
-            yield part(request, "inbox_live.html", new=len(ids - before), gone=gone, count=len(ids))
+            yield part(request, "inbox_live.html", new=len(ids - before), gone=gone, waiting=await waiting_for(cases))
 
     return EventStream(sent(events()))
 
@@ -109,19 +97,8 @@ def _listing(after: str, label: str) -> Listing:
     return Listing.of(status="waiting", order="updated", reverse=True, labels=labels, after=after, limit=PAGE)
 
 
-async def _asked(cases: Cases, info: SessionInfo) -> Asked:
-    try:
-        turn = await (await cases.reader(info.id)).open_turn()
-    except MidturnError as error:  # a damaged session must not hide the others
-        return Asked(info=info, turn=None, view=None, fields={}, problem=str(error).partition("\n")[0])
-    if turn is None or not turn.questions:  # somebody has just answered
-        return Asked(info=info, turn=None, view=None, fields={})
-    fields = {question.id: fields_of(question) for question in turn.questions}
-    return Asked(info=info, turn=turn, view=turn_view(turn), fields=fields)
-
-
-def _json(asked: Asked) -> dict[str, Any]:
-    found: dict[str, Any] = {**session_json(asked.info), "problem": asked.problem or None}
+def _json(asked: Waiting) -> dict[str, Any]:
+    found: dict[str, Any] = {**session_json(asked.info), "problem": asked.problem}
     if asked.turn is None:
         return found
     turn = whole_turn_json(asked.turn)

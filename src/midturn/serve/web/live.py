@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from midturn.errors import MidturnError, StoreUnavailable
@@ -36,6 +37,10 @@ async def looked(look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[int, None
 
 
 async def sent(texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """Yield parts of a page as events without a name, which htmx puts into the page."""
-    async for text in texts:
-        yield "".join(f"data: {line}\n" for line in text.split("\n")) + "\n"
+    """Yield parts of a page as events without a name, which htmx puts into the page.
+
+    They end when the session is gone or the store cannot be reached. The page connects again, and is up to date then.
+    """
+    with suppress(MidturnError):
+        async for text in texts:
+            yield "".join(f"data: {line}\n" for line in text.split("\n")) + "\n"

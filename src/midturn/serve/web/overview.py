@@ -124,7 +124,7 @@ def _judge(cases: Cases, row: Versions) -> None:
         try:
             steps = blueprint.migrations(row.version)
         except MidturnError as error:
-            row.state, row.about = "missing", str(error).partition("\n")[0]
+            row.state, row.about = "missing", str(error)
         else:
             row.state, row.about = "waits", ", ".join(map(str, steps)) or f"to version {blueprint.version}"
 

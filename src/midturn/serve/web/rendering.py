@@ -69,7 +69,7 @@ async def page(request: Request, template: str, *, data: Any = None, status: int
         return reply(found, status)
     given = page_values(request)
     if "waiting" not in values:
-        values["waiting"] = await _waiting(request.state.cases) if hasattr(request.state, "cases") else 0
+        values["waiting"] = await waiting_for(request.state.cases) if hasattr(request.state, "cases") else 0
     html = TEMPLATES.get_template(template).render(given | values)
     headers = {
         "Content-Security-Policy": POLICY.format(nonce=given["nonce"]),
@@ -85,7 +85,7 @@ def part(request: Request, template: str, **values: Any) -> str:
     return TEMPLATES.get_template(template).render(page_values(request) | values)
 
 
-async def _waiting(cases: Cases) -> int:
+async def waiting_for(cases: Cases) -> int:
     """Return the number of sessions that wait for people, up to a limit: nobody counts all for a link."""
     return len([info async for info in cases.sessions(Listing.of(status="waiting", order="updated", limit=MANY))])
 

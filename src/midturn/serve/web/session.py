@@ -107,16 +107,18 @@ async def read_turns(
     if info.status == "deleted" or not info.turns:
         return [], ""
     reader = await cases.reader(info.id)
+    turns: list[StoredTurn] = []
     problem = ""
-    try:
-        turns = [turn async for turn in reader.history(last=last, before=before, calls=True)]
-    except (StateInvalid, UnknownVersion) as error:  # the calls of a turn may be damaged
-        problem = str(error).partition("\n")[0]
-        turns = [turn async for turn in reader.history(last=last, before=before)]
-    if info.status == "waiting" and turns and turns[-1].status != "done":
-        opened = await reader.open_turn()
-        if opened is not None and opened.number == turns[-1].number:
-            turns[-1] = opened
+    for calls in (True, False):
+        try:
+            turns = [turn async for turn in reader.history(last=last, before=before, calls=calls)]
+            if info.status == "waiting" and turns and turns[-1].status != "done":
+                opened = await reader.open_turn()
+                if opened is not None and opened.number == turns[-1].number:
+                    turns[-1] = opened
+            break
+        except (StateInvalid, UnknownVersion) as error:  # perhaps only the calls of a turn are damaged
+            problem = problem or str(error).partition("\n")[0]
     return turns, problem
 
 

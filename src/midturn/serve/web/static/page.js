@@ -1,4 +1,5 @@
-// What the page does beyond htmx: ages of times, and whether it is live. Everything works without it.
+// What the page does beyond htmx: ages of times, one request for a double click, and whether it is live. Everything
+// works without it.
 "use strict";
 (() => {
   const units = [["s", 1, 60], ["min", 60, 3600], ["h", 3600, 86400], ["d", 86400, 604800]];
@@ -17,16 +18,26 @@
   age();
   setInterval(age, 10000);
 
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "yes";
+    setTimeout(() => delete form.dataset.sent, 2000);
+  });
+
   const live = document.getElementById("live");
   if (!live) return;
-  const show = (state, text) => {
+  const show = (state, text, status) => {
     live.dataset.state = state;
     live.textContent = text;
+    document.getElementById("logged-out").hidden = status !== 401;
   };
+  const why = { 401: "logged out", 404: "it is gone", 429: "too many tabs" };
   document.addEventListener("htmx:sse:after:connection", () => show("on", "live"));
   document.addEventListener("htmx:sse:close", () => show("off", "not live"));
   document.addEventListener("htmx:sse:error", (event) => {
     const status = event.detail && event.detail.status;
-    show("off", status === 401 ? "the server was restarted with another token" : "reconnecting…");
+    show("off", why[status] || "reconnecting…", status);
   });
 })();
