@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Spoken: TypeAlias = Literal["task", "model", "tool", "memory", "human", "agent", "error"]
-"""Whose text it is. ``agent`` is what an agent says or keeps that is none of the others."""
+"""The kinds of texts. ``agent`` is what an agent says or keeps without any call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where a text comes from, for the function of ``Blueprint(redact=...)``."""
+    """The origin of a text, for the function of ``Blueprint(redact=...)``."""
 
     kind: Spoken
     """``task``, ``model``, ``tool``, ``memory``, ``human``, ``agent`` for what an agent says or keeps by itself, or
@@ -91,7 +91,7 @@ class Redaction:
         elif type(value) in (int, float):
             self._final.add(str(value))
 
-    async def error(self, error: BaseException, where: Where) -> BaseException:
+    async def error(self, error: BaseException, agent: str = "") -> BaseException:
         """Return an error without texts that the function replaces: the same one if there are none in its chain.
 
         Otherwise, it is an error with the name of its class and the redacted text. It has no cause, no notes and no
@@ -105,6 +105,7 @@ class Redaction:
                 left += [other for other in (each.__cause__, each.__context__) if other is not None]
                 left += cast("Sequence[BaseException]", getattr(each, "exceptions", ()))  # of a group
         texts = [[str(each), *map(str, getattr(each, "__notes__", ()))] for each in chain]
+        where = Where(kind="error", agent=agent)
         shown = await self.own(lambda clean: [[clean(text) for text in each] for each in texts], where)
         if shown == texts:
             return error

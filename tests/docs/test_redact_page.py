@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.with_name("redaction")))
 
 async def test_the_page_runs_from_top_to_bottom(capsys):
     from autogen_agentchat.agents import AssistantAgent
-    from records import everything
+    from stored_text import everything
 
     def build_desk(refund):
         def answer(messages):

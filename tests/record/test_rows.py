@@ -66,6 +66,7 @@ FULL = {
         forked_at=7,
         forked_when=2.5,
         restored=2,
+        redacted=True,
     ),
     TurnRow: TurnRow(
         blueprint="support",

@@ -20,7 +20,7 @@ from desks import (
     team,
     with_memory,
 )
-from records import everything
+from stored_text import everything
 
 import midturn
 from midturn.testing import ToolCall, every_crash
@@ -150,7 +150,7 @@ async def test_a_crash_around_a_question_makes_no_difference(url, made):
 
 
 async def test_a_recorded_text_is_final_although_the_function_changes_its_mind(url):
-    """What a crash lost may be redacted in another way. What was recorded is not redacted again."""
+    """See that what was recorded is not given to the function again."""
     case_function = Counting()
     async with midturn.open(url) as store:
         case = store.session("case", blueprint(function=case_function))

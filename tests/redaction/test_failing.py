@@ -8,7 +8,7 @@ import pytest
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat
 from desks import HIDDEN, Failing, Talker, blueprint, build, card, proxy_team, redact, team
-from records import everything
+from stored_text import everything
 
 import midturn
 from midturn.testing import ToolCall

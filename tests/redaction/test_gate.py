@@ -1,4 +1,4 @@
-"""What agents say and keep by themselves, and states that people make, are redacted before they are stored."""
+"""Texts that agents say or keep by themselves, and states that people make, are redacted before they are stored."""
 
 import json
 
@@ -8,7 +8,7 @@ from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core.memory import ListMemory, MemoryContent
 from desks import HIDDEN, Talker, Watching, blueprint, build, card, redact, with_memory
-from records import everything
+from stored_text import everything
 
 import midturn
 from midturn.testing import ToolCall

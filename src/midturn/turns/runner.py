@@ -39,7 +39,6 @@ from midturn.record.rows import (
     key_row,
     now,
 )
-from midturn.redaction import Where
 from midturn.stopping import Escaped, Resting, fail, settled
 from midturn.turns.commit import commit
 from midturn.turns.follower import Follower
@@ -291,7 +290,7 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
         """
         self._ledger.forget_bodies()
         number, waiting, notes = self._ledger.progress.turn, None, turn.notes
-        failure: tuple[TurnFailed, BaseException] | None = None
+        caught: BaseException | None = None
         outcome = Outcome(messages=[])
         lost: Stop = asyncio.get_running_loop().create_future()
         said: list[EventT_co] = []
@@ -331,9 +330,10 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             await self._abort("failed", error, waits=bool(turn.recorded.questions))
             raise
         except Exception as error:  # noqa: BLE001 - whatever the agent raised
-            failure = await self._failed(turn, error.error if isinstance(error, Escaped) else error, own=own)
-        if failure is not None:  # Raised here, the error has no context: its text may be one that is redacted.
-            raise failure[0] from failure[1]
+            caught = error.error if isinstance(error, Escaped) else error
+        if caught is not None:  # Outside of the handler: what is raised there has the caught error as its context.
+            failed, caught = await self._failed(turn, caught, own=own)
+            raise failed from caught
         yield self._framework.result(
             self._instance.live,
             turn=number,
@@ -352,29 +352,20 @@ class TurnRunner(Generic[EventT_co, ResultT_co]):
             self._instance.forget()
 
     async def _failed(self, turn: OpenTurn, cause: BaseException, *, own: bool) -> tuple[TurnFailed, BaseException]:
-        """Record that a turn failed; return the error to raise, and its cause."""
+        """Record that a turn failed. Return the error to raise, and its cause without texts that are redacted."""
         described = await self._abort("failed", cause, waits=bool(turn.recorded.questions))
-        number, which = (
-            self._ledger.progress.turn,
-            "" if own else ", which was interrupted and had to be finished first,",
-        )
+        number, session = self._ledger.progress.turn, self._ledger.session
+        which = "" if own else ", which was interrupted and had to be finished first,"
         failed = TurnFailed(
-            f"turn {number} of session {self._ledger.session!r}{which} failed: {described}\n"
-            "The state is as it was before the turn.",
-            session=self._ledger.session,
+            f"turn {number} of session {session!r}{which} failed: {described}\nThe state is as it was before the turn.",
+            session=session,
             turn=number,
             hint=self._after_failure(own=own),
         )
-        return failed, await self._shown(cause)
-
-    async def _shown(self, cause: BaseException) -> BaseException:
-        """Return the cause of a failure for the caller, without texts that are redacted, or why that failed."""
-        if (redaction := self._instance.redaction) is None:
-            return cause
         try:
-            return await redaction.error(cause, Where(kind="error"))
-        except RedactionFailed as failed:
-            return failed
+            return failed, cause if self._instance.redaction is None else await self._instance.redaction.error(cause)
+        except RedactionFailed as reason:
+            return failed, reason
 
     def _after_failure(self, *, own: bool) -> str:
         """Return what can be done after the open turn failed, for the person who reads the error."""

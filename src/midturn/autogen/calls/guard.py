@@ -109,7 +109,8 @@ def guarded(method: MethodT) -> MethodT:
                 error = marked.error
             except Exception as ours:  # noqa: BLE001 - whatever it is, the turn ends with it
                 await calls.fail(ours)
-            raise await self.run.without_secrets(error, self.who)
+            error = await self.run.without_secrets(error, self.who)
+            raise error
 
         return cast("MethodT", items)
 
@@ -122,7 +123,8 @@ def guarded(method: MethodT) -> MethodT:
             error = marked.error
         except Exception as ours:  # noqa: BLE001 - the same
             await calls.fail(ours)
-        raise await self.run.without_secrets(error, self.who)
+        error = await self.run.without_secrets(error, self.who)
+        raise error
 
     return cast("MethodT", call)
 

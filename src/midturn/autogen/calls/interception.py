@@ -220,14 +220,15 @@ class InterceptedRun:
             return await work
         except Exception as error:  # noqa: BLE001 - it is raised again
             caught: BaseException = error
-        raise await self.without_secrets(caught)
+        caught = await self.without_secrets(caught)
+        raise caught
 
     async def without_secrets(self, error: BaseException, agent: str = "") -> BaseException:
         """Return the error that an agent gets, and that others may see."""
         if self.redaction is None:
             return error
         try:
-            return await self.redaction.error(error, Where(kind="error", agent=agent))
+            return await self.redaction.error(error, agent)
         except RedactionFailed as failed:
             await self.calls.fail(failed)
 
