@@ -318,3 +318,86 @@ async def test_the_probabilities_of_tokens_are_left_out(store):
     reply = answer("hello").model_copy(update={"logprobs": logprobs})
     await store.session("case", blueprint(lambda: build({"": reply}))).run("hello")
     assert "4929" not in await everything(store, "case")
+
+
+async def test_a_structured_answer_is_redacted_and_still_a_message_of_its_type(store):
+    from autogen_agentchat.agents import AssistantAgent
+    from pydantic import BaseModel
+
+    from midturn.testing import ScriptedModel
+
+    class Paid(BaseModel):
+        card: str
+        amount: int
+
+    def factory():
+        model = ScriptedModel({"": json.dumps({"card": card(1), "amount": 40})})
+        return AssistantAgent("clerk", model, output_content_type=Paid)
+
+    result = await store.session("case", blueprint(factory)).run(f"hello {card(0)}")
+    assert result.messages[-1].content == Paid(card=HIDDEN, amount=40)
+    assert card(0)[:4] not in await everything(store, "case")
+
+
+async def test_the_text_beside_a_picture_is_redacted_and_the_picture_stays(store):
+    from autogen_agentchat.messages import MultiModalMessage
+    from autogen_core import Image
+    from PIL import Image as Picture
+
+    picture = Image.from_pil(Picture.new("RGB", (2, 2), "red"))
+    task = MultiModalMessage(content=[f"my card {card(0)}", picture], source="user", metadata={"card-no": card(1)})
+    result = await store.session("case", blueprint()).run(task)
+    words, seen = result.messages[0].content
+    assert (words, seen.to_base64()) == (f"my card {HIDDEN}", picture.to_base64())
+    assert result.messages[0].metadata == {"card-no": HIDDEN}
+    assert card(0)[:4] not in await everything(store, "case")
+
+
+async def test_agents_inside_a_tool_are_redacted_as_well(url):
+    from autogen_agentchat.tools import AgentTool
+
+    def factory():
+        inner = AgentTool(build({"": f"I know {card(5)}."}, [], "inner", model_client_stream=False))
+        return build(
+            {"I know": f"Done with {card(6)}.", "": ToolCall("inner", {"task": f"Ask for {card(1)}"})}, [inner]
+        )
+
+    async with midturn.open(url) as store:
+        case = store.session("case", blueprint(factory))
+        events = [event async for event in case.run_stream(f"hello {card(0)}")]
+        assert events[-1].messages[-1].content == f"Done with {HIDDEN}."
+        assert card(0)[:4] not in str(events) + await everything(store, "case")
+        assert (await case.replay(1)).same
+    report = await every_crash(blueprint(factory), f"hello {card(0)}", url=url)
+    assert report.same, report
+
+
+async def test_executed_code_is_redacted(store):
+    from autogen_agentchat.agents import ApprovalResponse, CodeExecutorAgent
+    from autogen_core.code_executor import CodeExecutor, CodeResult
+
+    ran, yes = [], ApprovalResponse(approved=True, reason="-")
+
+    class Executor(CodeExecutor):
+        async def execute_code_blocks(self, code_blocks, cancellation_token):
+            ran.extend(block.code for block in code_blocks)
+            return CodeResult(exit_code=0, output=f"printed {card(3)}")
+
+        async def start(self):
+            pass
+
+        async def stop(self):
+            pass
+
+        async def restart(self):
+            pass
+
+    function = Watching()
+    case = store.session(
+        "case", blueprint(lambda: CodeExecutorAgent("coder", Executor(), approval_func=lambda _: yes), function)
+    )
+    result = await case.run(f"```python\nprint('{card(0)}')\n```")
+    assert f"printed {HIDDEN}" in result.messages[-1].content
+    assert [code.strip() for code in ran] == [f"print('{HIDDEN}')"]
+    assert function.where("printed 4929") == {("tool", "coder", "execute_code_blocks")}
+    assert card(0)[:4] not in await everything(store, "case")

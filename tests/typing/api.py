@@ -61,6 +61,16 @@ def what_runs(store: midturn.OpenStore, agent: AssistantAgent, runner: TaskRunne
     store.session("x", agent)
     store.session("x", runner)
     store.session("x", midturn.Blueprint("support", build, version=2))
+
+    def redact(text: str, where: midturn.Where) -> str:
+        return text if where.kind == "task" else ""
+
+    async def redact_later(text: str, where: midturn.Where) -> str:
+        return text + where.agent + where.tool
+
+    midturn.Blueprint("support", build, redact=redact)
+    midturn.Blueprint("support", build, redact=redact_later)
+    midturn.Blueprint("support", build, redact=lambda text: text)  # type: ignore[arg-type,misc]
     store.session("x")
     store.session("x", 5)  # type: ignore[arg-type]
     store.session("x", "clerk")  # type: ignore[arg-type]
