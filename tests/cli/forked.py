@@ -41,13 +41,19 @@ class Forked:
         self._process.kill()
 
 
+def start_script(path, *words, cwd, env, stdout, stderr):
+    """Start a Python file as a process, with these files as its output."""
+    with Connection(os.dup(stdout)) as out, Connection(os.dup(stderr)) as err:
+        args = (str(path), list(map(str, words)), str(cwd), dict(env), (out, err))
+        process = FORKS.Process(target=_script, args=args)
+        process.start()
+    return process
+
+
 def run_script(path, *words, cwd, env, timeout=120):
     """Run a Python file to its end, as ``subprocess.run`` does."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with Connection(os.dup(out.fileno())) as stdout, Connection(os.dup(err.fileno())) as stderr:
-            args = (str(path), list(map(str, words)), str(cwd), dict(env), (stdout, stderr))
-            process = FORKS.Process(target=_script, args=args)
-            process.start()
+        process = start_script(path, *words, cwd=cwd, env=env, stdout=out.fileno(), stderr=err.fileno())
         process.join(timeout)
         if process.exitcode is None:
             process.kill()

@@ -16,6 +16,10 @@ from midturn.autogen.adapter import AutoGen
 from midturn.sessions.session import Session
 
 HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.with_name("cli"))]
+
+from forked import start_script  # noqa: E402 - the folder is known only now
+
 DISCONNECTS = 200
 pytestmark = pytest.mark.fault("F32")
 KILLS = 60 if os.environ.get("MIDTURN_LONG") else 4
@@ -83,12 +87,15 @@ async def test_consumers_miss_nothing_though_the_worker_is_killed_again_and_agai
 
 async def told_by_a_worker(url, got, limit):
     """Hear a worker tell what comes after what was got, and kill it after ``limit`` events; return whether it ended."""
-    path = os.pathsep.join([str(HERE), str(HERE.with_name("autogen"))])
-    script = [sys.executable, str(HERE / "storytellers.py"), url, str(len(got))]
-    worker = await asyncio.create_subprocess_exec(
-        *script, stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}, limit=2**20
+    reading, writing = os.pipe()
+    script, words = HERE / "storytellers.py", (url, len(got))
+    worker = start_script(script, *words, cwd=HERE, env=os.environ, stdout=writing, stderr=sys.__stderr__.fileno())
+    os.close(writing)
+    lines = asyncio.StreamReader(limit=2**20)
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb", 0)
     )
-    while line := await worker.stdout.readline():
+    while line := await lines.readline():
         if not line.endswith(b"\n"):
             break  # it died in the middle of it
         number, event = json.loads(line)
@@ -98,4 +105,6 @@ async def told_by_a_worker(url, got, limit):
         if not limit:
             worker.kill()
             break
-    return await worker.wait() == 0
+    pipe.close()
+    await asyncio.to_thread(worker.join)
+    return worker.exitcode == 0
