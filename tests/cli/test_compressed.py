@@ -18,9 +18,7 @@ def url(monkeypatch):
 
 @pytest.fixture
 def cases(cli, url):
-    cli(
-        "chat", "app:support", "case-1", "Where is order A7? It should have been here a week ago, and nobody called me."
-    )
+    cli("chat", "app:support", "case-1", "Where is order A7? It should have been here a week ago, says the mail.")
     cli("chat", "app:support", "case-1", "And where is order A8? It should have been here a week ago, too.")
     cli("chat", "app:support", "case-2", "tool please")
 
