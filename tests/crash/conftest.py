@@ -156,10 +156,20 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture
-def place(kind, tmp_path):
-    """Makes new stores of that kind, one for each name: ``place("other")``."""
-    return lambda name: shared.store_url(kind, tmp_path / name)
+@pytest.fixture(params=["as usual", "turned"] if os.environ.get("MIDTURN_LONG") else ["as usual"])
+def place(request, kind, tmp_path):
+    """Makes new stores of that kind, one for each name: ``place("other")``.
+
+    Redis compresses its records, and the others do not. With MIDTURN_LONG=1 it is also the other way round.
+    """
+
+    def make(name):
+        url = shared.store_url(kind, tmp_path / name)
+        if request.param == "as usual":
+            return url
+        return f"{url}{'&' if '?' in url else '?'}compress={'none' if kind == 'redis' else 'zstd'}"
+
+    return make
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def main(folder):
         expected["postgres.sql"] = asyncio.run(write(server.url))
         (folder / "postgres.sql").write_text(dump_postgres(server.url), encoding="utf-8")
     with Redis() as server:
-        expected["redis.json"] = asyncio.run(write(server.url))
+        expected["redis.json"] = asyncio.run(write(f"{server.url}?compress=none"))  # the dump is text
         (folder / "redis.json").write_text(dump_redis(server.url), encoding="ascii")
     (folder / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n", encoding="ascii")
 

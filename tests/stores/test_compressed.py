@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import json
 import random
+import signal
 import sqlite3
+import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
 from itertools import pairwise
@@ -35,7 +37,7 @@ from midturn.stores.compressed.store import (
 from midturn.stores.memory import MemoryStore
 from midturn.stores.registry import compressed, open_backend, open_store, split_compress
 from midturn.stores.wrapper import innermost
-from midturn.testing import StoreConformance, a_row, a_write
+from midturn.testing import a_row, a_write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "autogen"))
 
@@ -57,19 +59,6 @@ async def opened(url):
 def with_option(kind, where, compress="zstd"):
     url = store_url(kind, where)
     return f"{url}{'&' if '?' in url else '?'}compress={compress}"
-
-
-class TestCompressedMemory(StoreConformance):
-    shared = False
-    durable = False
-
-    def open_store(self, where):
-        return opened("memory://?compress=zstd")
-
-
-class TestCompressedSqlite(StoreConformance):
-    def open_store(self, where):
-        return opened(with_option("sqlite", where))
 
 
 def raw(store):
@@ -408,3 +397,67 @@ async def test_compressed_lines_of_a_file_are_json(tmp_path):
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
         assert {type(data) for line in lines[1:] for data in line["data"]} == {str}
         assert [row.data for row in await store.rows("case", Kind.BODY)] == [TEXT + b" " * n for n in range(20)]
+
+
+async def test_sessions_are_migrated_forked_and_compacted(tmp_path):
+    async with midturn.open(f"sqlite:///{tmp_path}/store.db?compress=zstd") as store:
+        old = midturn.Blueprint("desk", chatting, version=1)
+        for number in range(4):
+            await store.session("case", old).run(task=f"{SAID} My card is 1234-5678. {number}")
+        new = midturn.Blueprint("desk", chatting, version=2)
+
+        @new.migration(1, 2)
+        def forget_cards(state):
+            return state.redact(r"\d{4}-\d{4}", "[card]")
+
+        case = store.session("case", new)
+        await case.run(task=SAID)
+        assert "1234-5678" not in json.dumps(await case.at(5).state())
+        assert "[card]" in json.dumps(await case.at(5).state())
+        fork = await case.fork("case-b", at=5)
+        await fork.run(task=SAID)
+        await case.compact(before=5)
+        await case.run(task=SAID)
+        assert (await store.info("case")).turns == 6
+        assert [line async for line in store.audit("case")] != []
+
+
+CHILD = """
+import asyncio, os, signal, sys
+import midturn
+from midturn.stores.wrapper import innermost
+from midturn.testing import ScriptedModel
+from autogen_agentchat.agents import AssistantAgent
+
+async def main():
+    async with midturn.open(sys.argv[1]) as store:
+        inner, writes = innermost(store.store), []
+        swap = inner._swap
+
+        def dies(write, labels):
+            if any(row.data[:1] == b"\\x01" for row in write.rows):
+                writes.append(write)
+            if len(writes) == int(sys.argv[2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return swap(write, labels)
+
+        inner._swap = dies
+        model = ScriptedModel({"": "I have checked the order, and it has been shipped today. Is there anything else?"})
+        await store.session("case", lambda: AssistantAgent("clerk", model)).run(task=sys.argv[3], key="mail-1")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.fault("F1")
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_worker_killed_before_a_compressed_write_loses_nothing(number, tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db?compress=zstd"
+    command = [sys.executable, "-c", CHILD, url, str(number), SAID]
+    child = await asyncio.to_thread(subprocess.run, command, check=False, timeout=120)
+    assert child.returncode == -signal.SIGKILL
+    async with midturn.open(url, lease=3) as store:
+        case = store.session("case", chatting, timeout=60)
+        result = await case.run(task=SAID, key="mail-1")
+        assert result.messages[0].content == SAID
+        assert (await store.info("case")).turns == 1

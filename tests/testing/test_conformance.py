@@ -1,5 +1,6 @@
 """The stores that midturn ships pass the suite that it ships, on every server that is available here."""
 
+import os
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
@@ -48,6 +49,37 @@ class TestPostgresStore(StoreConformance):
 class TestRedisStore(StoreConformance):
     def open_store(self, where):
         return opened(store_url("redis", where))
+
+
+# Stores that compress. Redis does unless it is asked not to. `make chaos` runs the suite on the other variants as well.
+
+
+class TestCompressedMemoryStore(StoreConformance):
+    shared = False
+    durable = False
+
+    def open_store(self, where):
+        return opened("memory://?compress=zstd")
+
+
+class TestCompressedSqliteStore(StoreConformance):
+    def open_store(self, where):
+        return opened(f"{store_url('sqlite', where)}?compress=zstd")
+
+
+if os.environ.get("MIDTURN_LONG"):
+
+    class TestCompressedFileStore(StoreConformance):
+        def open_store(self, where):
+            return opened(f"{store_url('file', where)}?compress=zstd")
+
+    class TestCompressedPostgresStore(StoreConformance):
+        def open_store(self, where):
+            return opened(f"{store_url('postgres', where)}&compress=zstd")
+
+    class TestPlainRedisStore(StoreConformance):
+        def open_store(self, where):
+            return opened(f"{store_url('redis', where)}&compress=none")
 
 
 @cache

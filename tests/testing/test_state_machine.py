@@ -1,5 +1,6 @@
 """The stores that midturn ships behave as a plain dict does, in any order of calls."""
 
+import os
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,15 +13,16 @@ from midturn.testing import StoreMachine
 pytestmark = pytest.mark.timeout(7_200)  # MIDTURN_LONG=1 takes its time
 
 
-def machine(kind):
-    """The machine for one kind of store."""
+def machine(kind, option=""):
+    """The machine for one kind of store, with an option in its URL."""
 
     class Machine(StoreMachine):
         shared = durable = kind != "memory"
 
         @asynccontextmanager
         async def open_store(self, where):
-            store = await open_store(store_url(kind, where))
+            url = store_url(kind, where)
+            store = await open_store(f"{url}{'&' if '?' in url else '?'}{option}" if option else url)
             try:
                 yield store
             finally:
@@ -37,3 +39,8 @@ def machine(kind):
 
 for kind in STORES:
     globals()[f"Test{kind.title()}Machine"] = machine(kind)
+TestCompressedMemoryMachine = machine("memory", "compress=zstd")
+if os.environ.get("MIDTURN_LONG"):
+    for kind in ("file", "sqlite", "postgres"):
+        globals()[f"TestCompressed{kind.title()}Machine"] = machine(kind, "compress=zstd")
+    TestPlainRedisMachine = machine("redis", "compress=none")

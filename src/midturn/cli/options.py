@@ -46,7 +46,8 @@ store_option = click.option(
     envvar="MIDTURN_URL",
     show_default=True,
     show_envvar=True,
-    help="The store: sqlite:///relative.db, file:///absolute/directory, postgresql://... or redis://...",
+    help="The store: sqlite:///relative.db, file:///absolute/directory, postgresql://... or redis://... "
+    "An option of all is compress=zstd or none, as in sqlite:///x.db?compress=zstd",
 )
 timeout_option = click.option(
     "--timeout",

@@ -89,6 +89,7 @@ def open(
     Instead of a URL, pass as ``store`` an object that keeps the contract in :mod:`midturn.store`.
     Give the options of a server's store in the URL or by name: ``open("redis://...", strict=True)`` is the same as
     ``open("redis://...?strict=true")``.
+    ``compress`` is an option of every store: ``"zstd"`` or ``"none"``, the form of new records. Both forms are read.
     ``lease`` is an option of every store: the number of seconds for which a worker holds a session without a sign of
     life, from 3 to 3600, or 30 without the option.
     ``drain`` is the number of seconds for which closing the store waits for the turns that :meth:`Session.start` began.
