@@ -47,3 +47,15 @@ async def api(app):
 async def address(app, store):
     async with served(app, store) as address:
         yield address
+
+
+@pytest.fixture
+def paid(tmp_path, monkeypatch):
+    """Returns what the clerk of ``protocol_app`` has paid."""
+    monkeypatch.setattr("protocol_app.PAID", tmp_path / "paid")
+    return lambda: (tmp_path / "paid").read_text().splitlines() if (tmp_path / "paid").exists() else []
+
+
+@pytest.fixture
+def url(tmp_path, paid):
+    return f"sqlite:///{tmp_path / 'cases.db'}"

@@ -72,17 +72,6 @@ async def serving(url, **options):
 
 
 @pytest.fixture
-def url(tmp_path, monkeypatch):
-    monkeypatch.setattr("protocol_app.PAID", tmp_path / "paid")
-    return f"sqlite:///{tmp_path / 'cases.db'}"
-
-
-@pytest.fixture
-def paid(tmp_path):
-    return lambda: (tmp_path / "paid").read_text().splitlines() if (tmp_path / "paid").exists() else []
-
-
-@pytest.fixture
 async def client(url):
     async with serving(url) as made:
         yield made

@@ -75,7 +75,7 @@ async def test_by_no_route_does_a_tenant_reach_a_session_of_another(app, store, 
     asked = 0
     await bob.get("/")  # the cookie whose value the forms of the page repeat
     for method, path in routes_of(app):
-        if "{session}" not in path or path.endswith(".json"):
+        if "{session}" not in path:
             continue
         form = {"csrf": bob.cookies["midturn_csrf"]} if method == "POST" and not path.startswith("/api/") else None
         answers = []

@@ -21,6 +21,10 @@ import httpx
 HERE = Path(__file__).parent
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 TOKEN = "secret"
+MISSING = (
+    "the tests of the page need Chromium; as a user, type: .venv/bin/playwright install chromium; "
+    "as root: apt-get install chromium"
+)
 
 
 class Thread:

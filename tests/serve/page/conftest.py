@@ -28,8 +28,7 @@ def chromium():
     try:
         chromium = thread.run(browser.launched(playwright))
         if chromium is None:
-            why = "the tests of the page need Chromium: install it, or run `playwright install chromium`"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(browser.MISSING)
         try:
             yield thread, chromium
         finally:

@@ -393,6 +393,16 @@ async def test_a_session_is_begun_and_spoken_to_once_however_often_a_form_is_sen
     assert (await store.info("new/1")).turns == 2
 
 
+async def test_beginning_a_session_never_speaks_to_one_that_is_there(store, make):
+    await store.session("case-1", front_desk.claims).run(task="My bag was lost.")
+    before = await store.info("case-1")
+    client = make([front_desk.claims])
+    given = {"csrf": await csrf_of(client), "session": "case-1", "text": "hello", "key": "k1"}
+    answer = await client.post("/begin", data=given)
+    assert (answer.status_code, "The id is taken" in answer.text) == (409, True)
+    assert await store.info("case-1") == before
+
+
 class Failing(StoreWrapper):
     """A store that cannot be reached, or whose rows of some sessions cannot be read."""
 

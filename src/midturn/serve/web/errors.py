@@ -20,6 +20,7 @@ KINDS = {
     "StateInvalid": "The record is damaged",
     "Tampered": "The record is damaged",
     "SessionBusy": "Somebody is at it",
+    "Taken": "The id is taken",
 }
 TITLES = {
     401: "Who are you?",

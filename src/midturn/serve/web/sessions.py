@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import urlencode
@@ -12,12 +13,13 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from midturn.errors import InvalidArgument, MidturnError
+from midturn.errors import InvalidArgument, MidturnError, NotFound
 from midturn.history.json_view import session_json
 from midturn.history.listing import Listing
 from midturn.history.session_info import SessionStatus
 from midturn.history.spoken import result_text
 from midturn.serve.paths import segment
+from midturn.serve.problems import Problem
 from midturn.serve.requests import Mine
 from midturn.serve.streams import EventStream
 from midturn.serve.web.forms import Form, text_of
@@ -166,10 +168,13 @@ async def live(request: Request, cases: Mine, status: str = "", prefix: str = ""
 
 @router.post("/begin")
 async def begin(request: Request, cases: Mine, form: Form) -> Response:
-    """Begin a session with its first turn."""
-    session, text = text_of(form, "session"), text_of(form, "text")
+    """Begin a session with its first turn. The same form sent again leads to the same turn."""
+    session, key = text_of(form, "session"), text_of(form, "key") or None
     case = await cases.runnable(session, blueprint=text_of(form, "blueprint") or None)
-    await case.start_say(text, key=text_of(form, "key") or None, by=cases.principal.name)
+    with suppress(NotFound):
+        if (await case.follow()).key != key:  # else these words would answer a question of that session
+            raise Problem(409, "Taken", f"there is already a session {session!r}: go back, and choose another id")
+    await case.start(text_of(form, "text"), key=key)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/s/{segment(session)}#latest", 303)
 
 
