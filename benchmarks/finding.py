@@ -25,6 +25,7 @@ from midturn.record.rows import DecisionRow, encode_record
 from midturn.stores.files import store as files_store
 from midturn.stores.files.format import change_line, header_line, last_head, name_of
 from midturn.stores.sqlite import store as sqlite_store
+from midturn.stores.wrapper import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -112,7 +113,7 @@ async def finding(kind: str, sessions: int, advance: Callable[[int], None]) -> l
     try:
         url = store_url(kind, folder / "store")
         async with midturn.open(url) as store:
-            oldest = await FILL[kind](store.store, url, sessions, advance)
+            oldest = await FILL[kind](innermost(store.store), url, sessions, advance)
             middle = (await store.info(f"case-{sessions // 2:06}")).cursor
             queries: dict[str, dict[str, Any]] = {
                 "newest": {"order": "updated"},
@@ -148,7 +149,7 @@ async def finding(kind: str, sessions: int, advance: Callable[[int], None]) -> l
 
             async def measure(query: str, work: Callable[[], Awaitable[int]], times: int = 1) -> None:
                 began = time.perf_counter()
-                with counting(kind, store.store) as reads:
+                with counting(kind, innermost(store.store)) as reads:
                     found = await work()
                 ms = (time.perf_counter() - began) * 1e3
                 if times > 1 or kind == "postgres":  # which explains each query while heads are counted
