@@ -204,12 +204,12 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def check_redact(function: Redact | None) -> Redact | None:
-    """Return the function that redacts, or ``None``.
+def check_redact(function: Redact) -> Redact:
+    """Return the function that redacts.
 
     Raises:
         InvalidArgument: it is not a function.
     """
-    if function is not None and not callable(function):
+    if not callable(function):  # pyright: ignore[reportUnnecessaryComparison] - callers may be untyped
         raise InvalidArgument(f"must be a function, not a {type(function).__name__}", path="redact")
     return function

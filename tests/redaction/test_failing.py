@@ -198,6 +198,12 @@ async def test_words_of_people_need_the_function_and_decisions_do_not(store):
     assert (await store.session("case", desk).resume()).messages[-1].content == "Done."
 
 
+async def test_an_answer_is_redacted_also_if_another_blueprint_began_the_turn(store):
+    await store.session("case", blueprint(proxy_team, None)).run("hello")
+    await store.session("case", blueprint(proxy_team)).answer(f"It is {card(1)}")
+    assert card(1) not in await everything(store, "case")
+
+
 async def test_a_fork_of_a_redacted_session_is_redacted(store):
     await store.session("case", blueprint()).run("hello")
     await store.session("case").fork("other")

@@ -146,7 +146,7 @@ class Journal:
 
     async def approve(self, request: Request) -> tuple[Any, str | None]:
         self._appender.check_open()
-        request = await self._as_recorded(request)
+        request = request if self.redaction is None else await self._as_recorded(request)
         return await self._approval(request, self._count(request))
 
     async def _approval(self, request: Request, nth: int) -> tuple[Any, str | None]:
@@ -160,8 +160,10 @@ class Journal:
 
     async def ask(self, request: Request, question: str) -> str:
         self._appender.check_open()
-        request = await self._as_recorded(replace(request, question=question))
-        return str((await self._question(request, "human", self._count(request), request.question))["text"])
+        if self.redaction is not None:
+            request = await self._as_recorded(replace(request, question=question))
+            question = request.question
+        return str((await self._question(request, "human", self._count(request), question))["text"])
 
     async def look(self, path: str, see: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         self._appender.check_open()

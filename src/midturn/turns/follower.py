@@ -193,7 +193,7 @@ class Follower(Generic[EventT_co, ResultT_co]):
         ledger, framework = self._watch.ledger, self._framework
         found = await self._watch.demand(self._turn)
         known = await self._read(found)
-        redaction = self._blueprint.redaction(ledger.session)
+        redaction = None if self._blueprint.redact is None else self._blueprint.redaction(ledger.session)
         if self._build is None:
             live = await ledger.steady(
                 lambda: built_before(ledger, found.checkpoint, self._blueprint, framework, redaction)

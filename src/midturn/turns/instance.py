@@ -137,7 +137,7 @@ class Instance(Generic[EventT_co, ResultT_co]):
         else:
             self.blueprint = Blueprint("", what)  # type: ignore[arg-type]  # check() rejects what is not callable
         self.blueprint.check()
-        self.redaction = self.blueprint.redaction(session)
+        self.redaction = None if self.blueprint.redact is None else self.blueprint.redaction(session)
         self.is_runnable = what is not None
         self.is_built = self._given is None and what is not None
         """True if a factory builds the instance."""
@@ -288,7 +288,8 @@ class Instance(Generic[EventT_co, ResultT_co]):
             return
         self.forget()
         check_named(self.blueprint, ledger.progress.blueprint, self.session)
-        self.check_redacts(ledger)
+        if ledger.progress.redacted:
+            self.check_redacts(ledger)
         stored = await self.read(ledger)
         if self.redaction is not None and stored is not None:
             self.redaction.learn(stored.tree)

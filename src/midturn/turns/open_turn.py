@@ -309,7 +309,8 @@ class OpenQuestions(Generic[EventT_co, ResultT_co]):
         found = next(iter(asked.values()), None) if question is None else asked.get(question)
         if found is None:
             raise self._not_asked(question)
-        answer, arguments = await self._redacted(found[0], answer, arguments)
+        if self._ledger.progress.redacted or self._instance.redaction is not None:
+            answer, arguments = await self._redacted(found[0], answer, arguments)
         return Decided(
             turn=turn,
             head=self._ledger.head,

@@ -60,7 +60,7 @@ class Blueprint:
         self.effects = declared(effects or {})
         self.timeout = check_timeout(timeout, "timeout")
         self.retain = None if retain is None else check_age(retain, "retain")
-        self.redact = check_redact(redact)
+        self.redact = None if redact is None else check_redact(redact)
         self._factory = factory
         self._migrations: dict[int, Migration] = {}
 

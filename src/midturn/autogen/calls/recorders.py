@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from midturn.record.codec import Json
 
 T = TypeVar("T")
+
+
+def _hold_back(_: Any) -> None:
+    """Pass nothing on while a call runs. A secret may be in two pieces, so all of it comes with the redacted answer."""
+
+
 UNSAFE = Declaration()
 STATES = "states"
 """The key, in a recorded answer, of the states of objects that the call changed."""
@@ -76,13 +82,6 @@ class CallRecorder:
         if answer.spent is not None:
             self.run.pass_time(answer.spent)
         return answer
-
-    def _passes_on(self, tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return a function for what a call sends while it runs. If that is redacted, it comes with the answer.
-
-        A secret may be in two pieces, so only the whole can be redacted.
-        """
-        return tell if self.run.redaction is None else lambda _: None
 
     def read(self, load: Callable[[Any], T], value: Any, name: str) -> T:
         """Return a recorded answer as the object that AutoGen gets.
@@ -139,7 +138,7 @@ class ClientRecorder(CallRecorder):
         request = self._request(messages, options, stream=True)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
-            hear = self._passes_on(tell)
+            hear = tell if self.run.redaction is None else _hold_back
 
             async def make(_: Any) -> Answer:
                 result: CreateResult | None = None
@@ -256,7 +255,7 @@ class ToolRecorder(CallRecorder):
         request = self._request(name, arguments)
 
         def call(tell: Callable[[Any], None]) -> Awaitable[Answer]:
-            hear = self._passes_on(tell)
+            hear = tell if self.run.redaction is None else _hold_back
             return self.make(request, lambda changed: _heard(real(changed), hear), self._tool(name))
 
         async with aclosing(streamed(call)) as items:
