@@ -111,6 +111,7 @@ async def test_only_arguments_that_somebody_changed_are_recorded_as_changed(stor
     await asked(store)
     client = make()
     html = (await client.get("/inbox")).text
+    assert "-about" not in html  # descriptions that only repeat the name of an argument
     answer = await client.post("/s/case-1/answer", data=fields(html, amount="12.5", urgent="true"))
     assert answer.status_code == 200
     assert "This server has no agents for it" in answer.text

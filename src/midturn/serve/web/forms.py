@@ -122,13 +122,14 @@ def _fields(question: Question) -> Iterator[Field]:
         value = ""
         if name in given:
             value = _written(given[name], kind)
+        description = str(about.get("description", ""))
         yield Field(
             name=name,
             field=f"argument.{number}",
             kind=kind,
             value=value,
             choices=choices if name in given else ("", *choices),
-            about=str(about.get("description", "")),
+            about="" if description == name else description,  # AutoGen writes the name if there is none
             required=is_array(needed) and name in needed,
         )
 
