@@ -1,5 +1,6 @@
 """F21: what somebody who can write the database, and has no keys, tries with whole heads and with what is deleted."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from records import clerk
 
 import midturn
 from midturn.maintenance.copying import copy
-from midturn.record.head import Write
+from midturn.record.head import Kind, Write
 from midturn.record.rows import Progress, encode_record
 from midturn.stores.sealed.store import Sealed
 
@@ -135,3 +136,23 @@ def in_plain(before, after):
         return [replace(row, data=row.data.replace(before, after)) for row in rows]
 
     return forge
+
+
+async def test_reading_keys_twice_at_once_is_no_forgery():
+    async with forged() as (forger, reopened):
+        store = await reopened()
+        for number in range(3):
+            await store.session("case-42", clerk).run(task="hello", key=f"k{number}")
+        rows = forger.inner.rows
+
+        async def slowly(session, kind, **limits):
+            found = await rows(session, kind, **limits)
+            await asyncio.sleep(0)
+            return found
+
+        forger.inner.rows = slowly
+        again = (await reopened()).store
+        [first, *_] = await store.store.rows("case-42", Kind.KEY)
+        one = {"start": first.n, "stop": first.n + 1}
+        found = await asyncio.gather(*(again.rows("case-42", Kind.KEY, **one) for _ in range(3)))
+        assert found == [[first]] * 3

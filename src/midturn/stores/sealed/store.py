@@ -169,7 +169,7 @@ class Sealed(StoreWrapper):
                     raise _tampered(session, f"{kind.name.lower()} {problem}") from None
                 found = latest
                 # The head is later than the rows now. That is enough, unless one of them was replaced meanwhile.
-                sealed = None if again else sealed
+                sealed = None if again or kind is Kind.KEY else sealed
         raise _restless(session)
 
     async def write(self, write: Write) -> Head:
@@ -292,12 +292,12 @@ class Sealed(StoreWrapper):
         rows = await self.inner.rows(session, kind, start=0 if is_first else start, stop=None if is_first else stop)
         seqs = {row.n: row_facts(row.data)[1] for row in rows}
         old = {n: seq for n, seq in seqs.items() if found.head is None or seq <= found.head.seq}
-        if found.key_rows is None:
+        if is_first:  # another reader may have filled `key_rows` meanwhile
             if not found.manifest.are_all(old):
                 raise Unsealable("rows: one was removed or replaced")
             found.key_rows = old
             return [row for row in rows if start <= row.n and (stop is None or row.n < stop)]
-        if old != {n: seq for n, seq in found.key_rows.items() if start <= n and (stop is None or n < stop)}:
+        if old != _within(found.key_rows or {}, start, stop):
             raise Unsealable("rows: one was removed or replaced")
         return rows
 
@@ -486,6 +486,12 @@ def _open_row(found: _Session, session: str, row: Row) -> Row:
         return open_row(found.ciphers[generation], session, row)
     except Unsealable as problem:
         raise Unsealable(f"{where}{problem}") from None
+
+
+def _within(rows: KeyRows, start: int, stop: int | None) -> KeyRows:
+    if stop == start + 1:  # the usual case, and there may be thousands of them
+        return {start: rows[start]} if start in rows else {}
+    return {n: seq for n, seq in rows.items() if start <= n and (stop is None or n < stop)}
 
 
 def _same_again(found: _Session, *, release: bool = False) -> Write:
