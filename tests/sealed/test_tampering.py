@@ -2,22 +2,20 @@
 
 import os
 from collections import Counter
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from forger import KEYS, forged
 from records import clerk, good, readers, users
 from tools.servers.shared import STORES, store_url
 
 import midturn
 from midturn.record.head import Kind
 from midturn.stores.registry import open_store
-from midturn.stores.sealed.keys import Keys, new_key
 from midturn.stores.sealed.store import Sealed
 from midturn.stores.wrapper import StoreWrapper
 
 LONG_RUN = bool(os.environ.get("MIDTURN_LONG"))
-KEYS = Keys.parse(new_key("2026-11"))
 
 pytestmark = [
     pytest.mark.fault("F21"),
@@ -129,38 +127,6 @@ async def test_every_change_of_a_sealed_record_is_noticed_and_named(kind, tmp_pa
 
 def differ(result, before):
     return not isinstance(result, midturn.MidturnError) and result != before
-
-
-class Forger(StoreWrapper):
-    """A store in the hands of somebody without the keys, who answers with what he likes. It is never closed."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.forge_head = self.forge_rows = lambda found: found
-
-    async def head(self, session):
-        return self.forge_head(await super().head(session))
-
-    async def heads(self, **options):
-        return [self.forge_head(head) for head in await super().heads(**options)]
-
-    async def rows(self, session, kind, *, start=0, stop=None):
-        return self.forge_rows(await super().rows(session, kind, start=start, stop=stop))
-
-    async def close(self):
-        pass
-
-
-@asynccontextmanager
-async def forged():
-    """A forger's store with one session, and a function that opens the store in a new process."""
-    forger = Forger(await open_store("memory://"))
-    async with AsyncExitStack() as stack:
-
-        async def reopened():
-            return await stack.enter_async_context(midturn.open(store=forger, keys=KEYS))
-
-        yield forger, reopened
 
 
 TIMES = {

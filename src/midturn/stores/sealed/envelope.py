@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from midturn.record.head import SEALED
+from midturn.record.head import SEALED, Head
 from midturn.stores.sealed.keys import NONCE_BYTES
 from midturn.stores.sealed.manifest import Manifest
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from midturn.record.head import Head, Row, Write
+    from midturn.record.head import Row, Write
 
 PLAIN = 0
 """The generation of rows that are not sealed yet."""
@@ -58,19 +58,20 @@ class WrappedKey:
 class Times:
     """The times of a head, as its writer knows them."""
 
-    at: float | None
-    """The time of the write; ``None`` if the writer does not know the store's clock."""
+    at: float
+    """The time of the write on the store's clock, as the writer estimates it."""
     created: float | None
+    """The time of the first write; ``None`` if this is the first one."""
     lease: float
 
     def problem(self, head: Head) -> str | None:
         """Return what is wrong with the times of a head; ``None`` if they are right."""
         expires = head.updated + self.lease if head.owner is not None else 0.0
-        if head.status != "deleted" and abs(head.expires - expires) > _FLOATS:
+        if abs(head.expires - expires) > _FLOATS:
             return "the end of its lease was changed"
-        if self.created is not None and abs(head.created - self.created) > _FLOATS:
+        if abs(head.created - (head.updated if self.created is None else self.created)) > _FLOATS:
             return "the time of its creation was changed"
-        if self.at is not None and abs(head.updated - self.at) > CLOCKS:
+        if abs(head.updated - self.at) > CLOCKS:
             return "the time of its last change was changed"
         return None
 
@@ -119,7 +120,10 @@ def seal_head(cipher: AESGCM, keys: Sequence[WrappedKey], write: Write, inside: 
 
 def seal_tombstone(cipher: AESGCM, key: WrappedKey, session: str, inside: Inside) -> bytes:
     """Return the data of the head that is left of a deleted session."""
-    return _sealed(cipher, [key], _gone(session), inside)
+    gone = Head(
+        session=session, seq=0, epoch=0, status="deleted", token="", created=0.0, updated=0.0, now=0.0, data=b""
+    )
+    return _sealed(cipher, [key], _head_place(gone), inside)
 
 
 def _sealed(cipher: AESGCM, keys: Sequence[WrappedKey], place: bytes, inside: Inside) -> bytes:
@@ -158,8 +162,7 @@ def open_head(cipher: AESGCM, head: Head) -> Inside:
     """Return what was sealed for this head, if nobody has changed any of its fields."""
     at = _HEAD + len(_header(head.data))
     nonce, sealed = head.data[at : at + NONCE_BYTES], head.data[at + NONCE_BYTES :]
-    place = _gone(head.session) if head.status == "deleted" else _head_place(head)
-    plain = _opened(cipher, nonce, sealed, head.data[:at] + place)
+    plain = _opened(cipher, nonce, sealed, head.data[:at] + _head_place(head))
     end = 4 + int.from_bytes(plain[:4])
     meta = orjson.loads(plain[4:end])
     times = Times(at=meta["at"], created=meta["created"], lease=meta["lease"])
@@ -173,14 +176,13 @@ def _header(data: bytes) -> bytes:
 
 
 def _head_place(head: Head) -> bytes:
-    labels = sorted(head.labels.items())
-    return b"midturn head" + orjson.dumps(
-        [head.session, head.seq, head.epoch, head.status, labels, head.owner, head.token]
-    )
-
-
-def _gone(session: str) -> bytes:
-    return b"midturn gone" + session.encode()
+    # The store gives the head of a deleted session its seq and epoch, which the one who deletes does not know.
+    numbers = [] if head.status == "deleted" else [head.seq, head.epoch]
+    fields = [head.session, numbers, head.status, sorted(head.labels.items()), head.owner, head.token]
+    try:
+        return b"midturn head" + orjson.dumps(fields)
+    except TypeError:  # half of a surrogate pair, which no writer has accepted
+        raise Unsealable("it was changed") from None
 
 
 def _opened(cipher: AESGCM, nonce: bytes, sealed: bytes, place: bytes) -> bytes:

@@ -92,17 +92,20 @@ class Manifest:
         return replace(self, keys=len(numbers), digest=digest)
 
     def _with_keys(self, manifest: Self, write: Write, keys: KeyRows | None) -> tuple[Self, KeyRows | None]:
+        added = [row.n for row in write.rows if row.kind is Kind.KEY]
+        removals = [removal for removal in write.removes if removal.kind is Kind.KEY]
+        if not added and not removals:
+            return manifest, keys  # there may be many of them, and most writes are about others
         count, digest = self.keys, self.digest
         left = None if keys is None else dict(keys)
-        for n, seq in (keys or {}).items():
+        for n, seq in (keys or {}).items() if removals else ():
             if _removes(write, Kind.KEY, n):
                 count, digest = count - 1, digest ^ self._digest_of(n, seq)
                 (left or {}).pop(n)
-        for row in write.rows:
-            if row.kind is Kind.KEY:
-                count, digest = count + 1, digest ^ self._digest_of(row.n, write.seq + 1)
-                if left is not None:
-                    left[row.n] = write.seq + 1
+        for n in added:
+            count, digest = count + 1, digest ^ self._digest_of(n, write.seq + 1)
+            if left is not None:
+                left[n] = write.seq + 1
         return replace(manifest, keys=count, digest=digest), left
 
     def same_keys(self, other: Manifest) -> bool:

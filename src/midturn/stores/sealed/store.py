@@ -1,8 +1,8 @@
 """A store around a store: everything is sealed on its way in, and checked and opened on its way out.
 
 Each session has a random data key. Its head holds the data key, wrapped by one of the keys. A record that was not
-sealed for its place is :class:`~midturn.Tampered`. A head that cannot be opened keeps its readable fields, and its
-``problem`` says why. So lists show such a session, and it can be deleted.
+sealed for its place is :class:`~midturn.Tampered`. A list has also the heads that cannot be opened, with their readable
+fields, and their ``problem`` says why.
 """
 
 from __future__ import annotations
@@ -87,6 +87,16 @@ class _Session:
         """Return the generation of the data key that seals new rows."""
         return self.keys[-1].generation
 
+    @property
+    def seq(self) -> int:
+        """Return the seq of the head; 0 for a new session."""
+        return self.head.seq if self.head is not None else 0
+
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether nothing but the record of its deletion is left of the session."""
+        return self.head is not None and self.head.status == "deleted"
+
     def is_at(self, head: Head | None) -> bool:
         """Return whether the session still has the head that was opened."""
         return _place_of(head) == _place_of(self.head)
@@ -107,22 +117,24 @@ class Sealed(StoreWrapper):
         self._data_keys: OrderedDict[tuple[WrappedKey, str], bytes] = OrderedDict()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self._ahead: float | None = None
-        """Seconds by which the store's clock is ahead of this machine's, if that is known."""
+        self._ahead = 0.0
+        """Seconds by which the store's clock is ahead of this machine's, as far as that is known."""
 
     @property
     def sealed(self) -> bool:
         return True
 
     async def head(self, session: str) -> Head | None:
-        is_new = session not in self._sessions
-        found = await self._open(await self.inner.head(session))
-        if is_new and isinstance(found, _Session) and (later := await self._later_seq(session, found)):
-            found = await self._open(await self.inner.head(session))
-            if isinstance(found, _Session) and found.head is not None and found.head.seq < later:
+        known = self._sessions.get(session)
+        found = await self._meet(session)
+        if found is None or (known is not None and known.seq <= found.seq):
+            return None if found is None else found.head
+        if later := await self._later_seq(session, found):
+            found = await self._meet(session)
+            if found is not None and found.seq < later and not found.is_deleted:
                 self._sessions.pop(session, None)
-                return replace(found.head, problem=_tampered(session, "the head is older than its rows"))
-        return found.head if isinstance(found, _Session) else found
+                raise _tampered(session, "the head is older than its rows")
+        return None if found is None else found.head
 
     async def heads(
         self,
@@ -146,7 +158,7 @@ class Sealed(StoreWrapper):
         found = self._sessions.get(session) or await self._meet(session)
         sealed: Sequence[Row] | None = None
         for again in range(TRIES):
-            if found is None or found.head is None or found.head.status == "deleted":
+            if found is None or found.head is None or found.is_deleted:
                 return []
             try:
                 sealed = sealed or await self._read(found, session, kind, start, stop)
@@ -157,7 +169,7 @@ class Sealed(StoreWrapper):
                     raise _tampered(session, f"{kind.name.lower()} {problem}") from None
                 found = latest
                 # The head is later than the rows now. That is enough, unless one of them was replaced meanwhile.
-                sealed = None if again else sealed
+                sealed = None if again or kind is Kind.KEY else sealed
         raise _restless(session)
 
     async def write(self, write: Write) -> Head:
@@ -165,6 +177,7 @@ class Sealed(StoreWrapper):
 
     async def delete(self, session: str, *, data: bytes = b"") -> bool:
         raw = await self.inner.head(session)
+        self._look_at_clock(raw)
         if raw is not None and raw.status != "deleted":
             key, aead = await self._new_key(session, 1)
             times = Times(at=self._time(), created=raw.created, lease=0.0)
@@ -226,7 +239,7 @@ class Sealed(StoreWrapper):
         if raw is None:
             return None
         session, known = raw.session, self._sessions.get(raw.session)
-        self._ahead = raw.now - time.time()
+        self._look_at_clock(raw)
         try:
             found = await self._opened(raw)
         except (Tampered, WrongKey) as problem:
@@ -250,6 +263,8 @@ class Sealed(StoreWrapper):
             inside = open_head(ciphers[keys[-1].generation], raw)
         except Unsealable as problem:
             raise _tampered(session, f"head: {problem}") from None
+        if len(ciphers) < len(keys) and not self._allow_plain:
+            raise _tampered(session, "only a part of it is sealed", hint=f"To seal the rest: {_SEAL} {session}")
         return _Session(head=replace(raw, data=inside.data), keys=keys, ciphers=ciphers, manifest=inside.manifest)
 
     async def _meet(self, session: str) -> _Session | None:
@@ -264,12 +279,10 @@ class Sealed(StoreWrapper):
 
         Either somebody has put an older head back, or the session was written since the head was read.
         """
-        seqs = [0]
-        if found.generation != PLAIN and found.head is not None and found.head.status != "deleted":
-            for kind in COUNTED:
-                rows = await self.inner.rows(session, kind, start=found.manifest.next(kind))
-                seqs += [row_facts(row.data)[1] for row in rows]
-        return max(seqs)
+        if found.generation == PLAIN or found.is_deleted:
+            return 0
+        reads = (self.inner.rows(session, kind, start=found.manifest.next(kind)) for kind in COUNTED)
+        return max((row_facts(row.data)[1] for rows in await asyncio.gather(*reads) for row in rows), default=0)
 
     async def _read(self, found: _Session, session: str, kind: Kind, start: int, stop: int | None) -> Sequence[Row]:
         """Return rows that are still sealed. None of the kind ``KEY`` is missing."""
@@ -279,12 +292,12 @@ class Sealed(StoreWrapper):
         rows = await self.inner.rows(session, kind, start=0 if is_first else start, stop=None if is_first else stop)
         seqs = {row.n: row_facts(row.data)[1] for row in rows}
         old = {n: seq for n, seq in seqs.items() if found.head is None or seq <= found.head.seq}
-        if found.key_rows is None:
+        if is_first:  # another reader may have filled `key_rows` meanwhile
             if not found.manifest.are_all(old):
                 raise Unsealable("rows: one was removed or replaced")
             found.key_rows = old
             return [row for row in rows if start <= row.n and (stop is None or row.n < stop)]
-        if old != {n: seq for n, seq in found.key_rows.items() if start <= n and (stop is None or n < stop)}:
+        if old != _within(found.key_rows or {}, start, stop):
             raise Unsealable("rows: one was removed or replaced")
         return rows
 
@@ -293,7 +306,7 @@ class Sealed(StoreWrapper):
         found = self._sessions.get(write.session)
         if found is None or not write.follows(found.head):
             found = await self._meet(write.session)
-        if found is not None and found.head is not None and found.head.status == "deleted":
+        if found is not None and found.is_deleted:
             raise SessionDeleted.of(write.session)
         if not write.follows(found.head if found is not None else None):
             raise Conflict.of(write.session)
@@ -322,10 +335,10 @@ class Sealed(StoreWrapper):
         except BaseException:
             self._sessions.pop(session, None)
             raise
-        self._ahead = raw.now - time.time()
+        self._look_at_clock(raw)
         found = replace(found, head=replace(raw, data=write.data))
         self._remember(session, found)
-        if times.at is not None and abs(raw.updated - times.at) > CLOCKS:
+        if abs(raw.updated - times.at) > CLOCKS:
             # A clock was set, or this process stood still meanwhile. Readers would take the time for a forged one.
             return await self._apply(found, _same_again(found), self.inner.write)
         return replace(raw, data=write.data)
@@ -350,9 +363,13 @@ class Sealed(StoreWrapper):
     def _remember(self, session: str, found: _Session) -> None:
         _keep(self._sessions, session, found, MOST_SESSIONS)
 
-    def _time(self) -> float | None:
-        """Return the time on the store's clock, if that is known."""
-        return None if self._ahead is None else time.time() + self._ahead
+    def _look_at_clock(self, head: Head | None) -> None:
+        if head is not None:
+            self._ahead = head.now - time.time()
+
+    def _time(self) -> float:
+        """Return the time on the store's clock, as far as that is known."""
+        return time.time() + self._ahead
 
     async def _new_key(self, session: str, generation: int) -> tuple[WrappedKey, AESGCM]:
         """Make a data key; return it wrapped, and its cipher."""
@@ -433,7 +450,9 @@ def sealed_part(store: Store) -> Sealed | None:
 
 
 def key_id_of(head: Head) -> str:
-    """Return the id of the key that a head of the inner store needs; an empty text if the head is not sealed.
+    """Return the id of the key that a session needs, given its head in the inner store.
+
+    The id is an empty text if the session is not sealed, or if only some of its rows are.
 
     Raises:
         Tampered: the head is damaged.
@@ -442,7 +461,7 @@ def key_id_of(head: Head) -> str:
         return ""
     try:
         # There are two data keys only while the session is sealed again; the first one is on its way out.
-        return next(key.key_id for key in wrapped_keys(head.data) if key.generation)
+        return wrapped_keys(head.data)[0].key_id
     except Unsealable as problem:
         raise _tampered(head.session, f"head: {problem}") from None
 
@@ -467,6 +486,12 @@ def _open_row(found: _Session, session: str, row: Row) -> Row:
         return open_row(found.ciphers[generation], session, row)
     except Unsealable as problem:
         raise Unsealable(f"{where}{problem}") from None
+
+
+def _within(rows: KeyRows, start: int, stop: int | None) -> KeyRows:
+    if stop == start + 1:  # the usual case, and there may be thousands of them
+        return {start: rows[start]} if start in rows else {}
+    return {n: seq for n, seq in rows.items() if start <= n and (stop is None or n < stop)}
 
 
 def _same_again(found: _Session, *, release: bool = False) -> Write:
