@@ -32,7 +32,7 @@ def keys(context: click.Context) -> None:
     """Make keys that seal a store, and show which sessions need which key.
 
     A store is sealed if MIDTURN_KEYS or MIDTURN_KEYS_FILE is set. The first key seals new sessions, all of them open
-    sessions.
+    sessions. With MIDTURN_KEY_SERVICE=app:keys, every command asks the midturn.KeyService of that name.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
