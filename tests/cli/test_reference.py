@@ -29,7 +29,7 @@ def test_every_command_speaks_json_and_those_on_one_store_take_its_url():
     for name, command in TOOL["commands"](main):
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in options
-        assert "--store" in options or name in {"demo", "copy", "check"}
+        assert "--store" in options or name in {"demo", "copy", "check", "keys new"}
 
 
 def test_no_help_shows_the_marks_that_format_it():

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-import midturn
 from midturn.cli.app_argument import load_app
 from midturn.cli.conversation import Conversation
 from midturn.cli.errors import AppInvalid, Stopped, report
+from midturn.cli.key_argument import opened
 from midturn.cli.options import busy_option, by_option, common, label_option, timeout_option, traceback_option
 from midturn.cli.output import note
 from midturn.cli.questions import prompt
@@ -83,7 +83,7 @@ def chat(
     what = load_app(app)
 
     async def talk() -> None:
-        async with midturn.open(url) as store:
+        async with opened(url) as store:
             info = await look_up(store, session)
             merged = {**(info.labels if info is not None else NO_LABELS), **labels} if labels else None
             case = store.session(session, what, labels=merged, busy=busy, timeout=timeout)

@@ -11,8 +11,8 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import Progress
 
-import midturn
 from midturn.cli.errors import Stopped, facts, report
+from midturn.cli.key_argument import opened
 from midturn.cli.options import command_line, json_option
 from midturn.cli.output import console, line, note, print_json, say
 from midturn.cli.session_argument import existing
@@ -34,6 +34,8 @@ from midturn.stores.registry import locate
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    import midturn
+
 AGAIN = "run the same command again to continue where it stopped"
 
 
@@ -42,36 +44,51 @@ AGAIN = "run the same command again to continue where it stopped"
 @click.argument("target", metavar="DST_URL")
 @click.option("--session", "sessions", metavar="ID", multiple=True, help="Copy this session; repeatable.")
 @click.option("--all", "all_", is_flag=True, help="Copy all sessions, and mark deleted ones as deleted.")
+@click.option("--source-keys", metavar="KEYS", help="The keys of SRC_URL: a key file, module:attribute, or none.")
+@click.option("--target-keys", metavar="KEYS", help="The keys of DST_URL, in the same way.")
 @json_option
-def copy(*, source: str, target: str, sessions: tuple[str, ...], all_: bool, as_json: bool) -> int:
+def copy(
+    *,
+    source: str,
+    target: str,
+    sessions: tuple[str, ...],
+    all_: bool,
+    source_keys: str | None,
+    target_keys: str | None,
+    as_json: bool,
+) -> int:
     """Copy sessions with their whole history to another store.
 
     The command reads every copy back and compares it with the source. The store at SRC_URL does not change. Run the
     command again at any time: it continues an interrupted copy where it stopped, and updates sessions that have
     continued in SRC_URL. It skips and reports a session that has continued in DST_URL. It skips a session with a
     running turn, and the exit code is then 1.
+
+    Both stores have the keys of MIDTURN_KEYS, unless an option gives one of them other keys or none. So a copy can seal
+    sessions, open them, or seal them with other keys.
     """
     if bool(sessions) == all_:
         raise click.UsageError("give either --session ID, which can be repeated, or --all")
     if _is_same(source, target):
         raise click.UsageError("SRC_URL and DST_URL are the same store; name another DST_URL")
-    return run(_Copier(source, target, as_json=as_json).copy(list(dict.fromkeys(sessions))))
+    return run(_Copier(source, target, (source_keys, target_keys), as_json=as_json).copy(list(dict.fromkeys(sessions))))
 
 
 class _Copier:
     """Copies sessions one after the other, and counts the results."""
 
-    def __init__(self, source: str, target: str, *, as_json: bool) -> None:
+    def __init__(self, source: str, target: str, keys: tuple[str | None, str | None], *, as_json: bool) -> None:
         self._source = source
         self._target = target
+        self._keys = keys
         self._as_json = as_json
         self._score: dict[str, list[Any]] = {"copied": [], "unchanged": [], "deletions": [], "busy": [], "failed": []}
 
     async def copy(self, named: list[str]) -> int:
         """Copy the named sessions, or all of them, print the counts, and return the exit code."""
-        async with existing(self._source) as source:
+        async with existing(self._source, keys=self._keys[0]) as source:
             ids = await self._check(source, named) if named else await self._list(source)
-            async with midturn.open(self._target) as target:
+            async with opened(self._target, keys=self._keys[1]) as target:
                 try:
                     await stoppable(self._each(source, target, ids))
                 except Stopped as stop:

@@ -11,6 +11,7 @@ import click
 
 import midturn
 from midturn.cli.app_argument import load_blueprint
+from midturn.cli.key_argument import opened
 from midturn.cli.options import command_line, common
 from midturn.cli.output import dump_json, note, print_json, say
 from midturn.cli.session_argument import existing, find, look_up, reader
@@ -40,7 +41,7 @@ def import_(*, file: str, session: str, force: bool, app: str | None, url: str, 
         raise StateInvalid("is not a JSON object, as AutoGen's save_state() returns", path=name)
 
     async def save() -> int:
-        async with midturn.open(url) as store:
+        async with opened(url) as store:
             info = await look_up(store, session)
             if info is not None and not force:
                 error = MidturnError(f"session {session!r} exists already", session=session)

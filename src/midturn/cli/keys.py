@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from midturn.cli.errors import Stopped
-from midturn.cli.options import by_option, command_line, common, why_option
+from midturn.cli.options import by_option, command_line, common, json_option, why_option
 from midturn.cli.output import console, note, print_json, print_table, say, table_of
 from midturn.cli.session_argument import existing
 from midturn.cli.signals import run, stoppable
@@ -32,7 +32,7 @@ def keys(context: click.Context) -> None:
     """Make keys that seal a store, and show which sessions need which key.
 
     A store is sealed if MIDTURN_KEYS or MIDTURN_KEYS_FILE is set. The first key seals new sessions, all of them open
-    sessions.
+    sessions. With MIDTURN_KEY_SERVICE=app:keys, every command asks the midturn.KeyService of that name.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -45,7 +45,8 @@ def keys(context: click.Context) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the key into this file, before the keys that it has, instead of printing the key.",
 )
-def new(key_id: str | None, file: Path | None) -> None:
+@json_option
+def new(key_id: str | None, file: Path | None, *, as_json: bool) -> None:
     """Make a random key.
 
     ID is its name, by default the date of today. Keep the key where the database is not: without it, nobody can read
@@ -54,10 +55,14 @@ def new(key_id: str | None, file: Path | None) -> None:
     For example: midturn keys new --file keys.txt
     """
     made = new_key(key_id or datetime.now(UTC).strftime("%Y-%m-%d"))
+    if file is not None:
+        add_to_file(file, made)
+    if as_json:
+        print_json({"id": made.partition(":")[0], "line": None if file else made, "file": file and str(file)})
+        return
     if file is None:
         click.echo(made)
         return
-    add_to_file(file, made)
     say(f"{file} begins with the new key {made.partition(':')[0]}")
     note(f"to use it: export {FILE_VARIABLE}={file.absolute()}")
 

@@ -14,6 +14,7 @@ import click
 import midturn
 from midturn.cli.app_argument import load_attribute, load_blueprint
 from midturn.cli.errors import Stopped
+from midturn.cli.key_argument import opened
 from midturn.cli.options import by_option, common
 from midturn.cli.output import note, print_json, say
 from midturn.cli.signals import run
@@ -141,7 +142,7 @@ async def _serve(what: Serving) -> int:
         log = logging.getLogger("uvicorn.access")
         log.addHandler(logging.StreamHandler(sys.stderr))
         log.setLevel(logging.INFO)
-    async with midturn.open(what.url, drain=what.drain) as store:
+    async with opened(what.url, drain=what.drain) as store:
         shown = f"[{what.host}]" if ":" in what.host else what.host
         gate = make(
             store,

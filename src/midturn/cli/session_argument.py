@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-import midturn
+from midturn.cli.key_argument import opened
 from midturn.cli.options import command_line
 from midturn.errors import Misfit, NotFound, SessionDeleted
 from midturn.sessions.reader import SessionReader
@@ -17,16 +17,19 @@ from midturn.stores.registry import exists, locate
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    import midturn
     from midturn import SessionInfo
 
 _NUMBERED = re.compile(r"(.+)@([0-9]{1,18})", re.DOTALL)
 
 
 @asynccontextmanager
-async def existing(url: str, *, allow_plain: bool = False) -> AsyncGenerator[midturn.OpenStore]:
+async def existing(
+    url: str, *, keys: str | None = None, allow_plain: bool = False
+) -> AsyncGenerator[midturn.OpenStore]:
     """Open a store that exists. A command that only reads must not create an empty one.
 
-    ``allow_plain`` is that of :func:`midturn.open`.
+    ``keys`` is that of :func:`~midturn.cli.key_argument.opened`, ``allow_plain`` that of :func:`midturn.open`.
 
     Raises:
         NotFound: there is no store.
@@ -36,7 +39,7 @@ async def existing(url: str, *, allow_plain: bool = False) -> AsyncGenerator[mid
         error = NotFound(f"there is no store at {path}" if path else "the schema has no midturn tables yet")
         error.add_note(f"name another --store, or start one: {command_line('chat', 'APP', 'SESSION', url=url)}")
         raise error
-    async with midturn.open(url, allow_plain=allow_plain) as store:
+    async with opened(url, keys=keys, allow_plain=allow_plain) as store:
         yield store
 
 

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from midturn.errors import Conflict, HistoryLost, NotFound, SessionBusy, SessionDeleted, StateInvalid
+from midturn.history.session_info import tombstone_of
 from midturn.lease.ledger import LEASE, holder
 from midturn.lease.process import new_owner
 from midturn.record import codec
@@ -91,6 +92,7 @@ async def copy(source: Store, target: Store, session: str, *, on_write: Callable
         if head is None:
             raise NotFound(f"there is no session {session!r} in the source", session=session)
         if head.status == "deleted":
+            tombstone_of(head)  # raises if nobody can read who deleted it
             return await _bury(target, head, owner)
         if busy := holder(head):
             raise SessionBusy(

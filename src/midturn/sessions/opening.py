@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from midturn.errors import Conflict, InvalidArgument, NotFound, StoreUnavailable
 from midturn.history.audit import audit
@@ -76,7 +76,7 @@ def open(
     store: Store | None = None,
     lease: float | None = None,
     drain: float = DRAIN,
-    keys: KeyService | None = None,
+    keys: KeyService | Literal[False] | None = None,
     allow_plain: bool = False,
     **options: str | int | bool,
 ) -> OpenStore:
@@ -96,14 +96,15 @@ def open(
     Then it interrupts them: ``resume()`` continues them in any process.
     ``keys`` seals everything that is stored, so that nobody can read or change it without them. By default, the keys
     are those of ``$MIDTURN_KEYS`` or ``$MIDTURN_KEYS_FILE``, if one of these is set. Sessions that are not sealed are
-    refused then, unless ``allow_plain`` is set.
+    refused then, unless ``allow_plain`` is set. ``keys=False`` opens a store that is not sealed, whatever is set.
 
     Raises:
         InvalidArgument: the URL or a key is wrong; ``store`` came with a URL or with options, or does not keep the
             contract; the lease is too short or too long.
     """
     drain = check_drain(drain)
-    door = Door(keys=Keys.in_env() if keys is None else check_keys(keys), allow_plain=allow_plain)
+    found_keys = Keys.in_env() if keys is None else None if keys is False else check_keys(keys)
+    door = Door(keys=found_keys, allow_plain=allow_plain)
     if store is not None:
         if url is not None:
             raise InvalidArgument("give a URL or a store, not both", path="store")

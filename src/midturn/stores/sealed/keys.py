@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self, final
 
 from midturn.errors import InvalidArgument, MissingExtra
 from midturn.stores.privacy import create, is_shared
+from midturn.stores.secrets import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ NONCE_BYTES = 12
 VARIABLE, FILE_VARIABLE = "MIDTURN_KEYS", "MIDTURN_KEYS_FILE"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NEW = "To make one: midturn keys new"
+_WRONG_ID = "the id of a key has up to 64 letters, digits and . _ -, such as 2026-11"
 
 
 class KeyService(Protocol):
@@ -57,12 +59,10 @@ class Keys:
     __slots__ = ("_ciphers", "current")
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        if not keys:
-            raise InvalidArgument(f"there is none. {_NEW}", path="keys")
-        for key_id, key in keys.items():
-            _check_id(key_id)
-            if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"key {key_id!r} must have {KEY_BYTES} bytes. {_NEW}", path="keys")
+        self._ciphers: dict[str, AESGCM] = {}
+        if problem := _problem_of(keys):
+            del keys  # some tools show the locals of a frame that raises
+            raise InvalidArgument(problem, path="keys")
         self._ciphers = {key_id: cipher(key) for key_id, key in keys.items()}
         self.current = next(iter(keys))
         """The id of the key that wraps new data keys."""
@@ -70,21 +70,11 @@ class Keys:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the keys in a text like ``2026-11:<base64>,2026-05:<base64>``; line breaks separate, too."""
-        found: dict[str, bytes] = {}
-        for item in re.split(r"[,\n]", re.sub(r"#.*", "", text)):
-            key_id, colon, encoded = item.strip().partition(":")
-            if not key_id and not colon:
-                continue
-            # No message quotes the text: all of it may be a key.
-            if not colon:
-                raise InvalidArgument("a key has the form ID:BASE64", path="keys")
-            _check_id(key_id)
-            if key_id in found:
-                raise InvalidArgument(f"the id {key_id!r} occurs twice", path="keys")
-            try:
-                found[key_id] = base64.b64decode(encoded, validate=True)
-            except (binascii.Error, ValueError):
-                raise InvalidArgument(f"key {key_id!r} is not base64. {_NEW}", path="keys") from None
+        found, problem = _parsed(text)
+        problem = problem or _problem_of(found)
+        if problem:
+            del text, found  # as above
+            raise InvalidArgument(problem, path="keys")
         return cls(found)
 
     @classmethod
@@ -102,12 +92,12 @@ class Keys:
     @classmethod
     def in_env(cls) -> Self | None:
         """Return the keys that :meth:`from_env` returns; ``None`` if neither variable is set."""
-        text, file = os.environ.get(VARIABLE, ""), os.environ.get(FILE_VARIABLE, "")
-        if text.strip() and file:
+        has_text, file = bool(os.environ.get(VARIABLE, "").strip()), os.environ.get(FILE_VARIABLE, "")
+        if has_text and file:
             raise InvalidArgument(f"{VARIABLE} and {FILE_VARIABLE} are both set; keep one", path="keys")
         if file:
             return cls.from_file(file)
-        return cls.parse(text) if text.strip() else None
+        return cls.parse(os.environ[VARIABLE]) if has_text else None
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -118,13 +108,13 @@ class Keys:
         """
         path = Path(path)
         try:
-            text, shared = path.read_text("ascii"), is_shared(path)
+            found, shared = Secret(path.read_text("ascii")), is_shared(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "not a text of ASCII characters"
             raise InvalidArgument(f"{path} cannot be read: {why}", path="keys") from None
         if shared:
             raise InvalidArgument(f"other users can read {path}; type: chmod 600 {path}", path="keys")
-        return cls.parse(text)
+        return cls.parse(found.reveal())
 
     async def wrap(self, data_key: bytes, context: str) -> tuple[str, bytes]:
         """Encrypt a data key with the first key."""
@@ -165,20 +155,22 @@ def check_keys(keys: KeyService) -> KeyService:
 
 def new_key(key_id: str) -> str:
     """Return a new random key as text, ``ID:BASE64``."""
-    return f"{_check_id(key_id)}:{base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()}"
+    if not _ID.fullmatch(key_id):
+        raise InvalidArgument(_WRONG_ID, path="keys")
+    return f"{key_id}:{base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()}"
 
 
 def add_to_file(path: Path, line: str) -> None:
     """Write a key as the first line of a key file, which only its owner can read from then on."""
-    before = ""
+    text = Secret(f"{line}\n")
     if path.exists():
         Keys.from_file(path)
-        before = path.read_text("ascii")
-    Keys.parse(f"{line}\n{before}")  # the id may be taken
+        text = Secret(f"{line}\n{path.read_text('ascii')}")
+    Keys.parse(text.reveal())  # the id may be taken
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)  # an interrupted call left it
     with os.fdopen(create(beside, os.O_WRONLY), "w", encoding="ascii") as file:
-        file.write(f"{line}\n{before}")
+        file.write(text.reveal())
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
@@ -201,10 +193,35 @@ def _bound(key_id: str, context: str) -> bytes:
     return f"midturn data key\0{key_id}\0{context}".encode()
 
 
-def _check_id(key_id: object) -> str:
-    if not isinstance(key_id, str) or not _ID.fullmatch(key_id):
-        raise InvalidArgument("the id of a key has up to 64 letters, digits and . _ -, such as 2026-11", path="keys")
-    return key_id
+def _parsed(text: str) -> tuple[dict[str, bytes], str]:
+    """Return the keys in a text, and what is wrong with it. No message quotes the text: all of it may be a key."""
+    found: dict[str, bytes] = {}
+    for item in re.split(r"[,\n]", re.sub(r"#.*", "", text)):
+        key_id, colon, encoded = item.strip().partition(":")
+        if not key_id and not colon:
+            continue
+        if not colon:
+            return found, "a key has the form ID:BASE64"
+        if not _ID.fullmatch(key_id):
+            return found, _WRONG_ID
+        if key_id in found:
+            return found, f"the id {key_id!r} occurs twice"
+        try:
+            found[key_id] = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            return found, f"key {key_id!r} is not base64. {_NEW}"
+    return found, ""
+
+
+def _problem_of(keys: Mapping[str, bytes]) -> str:
+    if not keys:
+        return f"there is none. {_NEW}"
+    for key_id, key in keys.items():
+        if not isinstance(key_id, str) or not _ID.fullmatch(key_id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return _WRONG_ID
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"key {key_id!r} must have {KEY_BYTES} bytes. {_NEW}"
+    return ""
 
 
 if TYPE_CHECKING:

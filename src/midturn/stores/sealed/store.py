@@ -60,6 +60,10 @@ AT_ONCE = 10
 """Number of questions to the key service at the same time."""
 CURRENT_FOR = 3600.0
 """Seconds after which a store asks again which key is the current one."""
+BRIEFLY = 3.0
+"""Seconds for which a write waits for the key service if it can do without."""
+ASK_AGAIN = 60.0
+"""Seconds after which such a write asks again a key service that has failed."""
 TRIES = 5
 """Number of times that a session is read that changes between two reads."""
 CHUNK, MOST_ROWS = 4_000_000, 200
@@ -114,6 +118,8 @@ class Sealed(StoreWrapper):
         self._allow_plain = allow_plain
         self._current = ("", 0.0)
         """The id of the service's current key, and until when it counts as that."""
+        self._ask_after = 0.0
+        """When a write asks the key service again that can do without."""
         self._data_keys: OrderedDict[tuple[WrappedKey, str], bytes] = OrderedDict()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -379,20 +385,28 @@ class Sealed(StoreWrapper):
     async def _rewrapped(self, found: _Session, session: str) -> tuple[WrappedKey, ...]:
         """Return the data keys of a session, those of an older key wrapped with the current one."""
         current, until = self._current
-        if time.monotonic() < until and all(key.key_id in ("", current) for key in found.keys):
+        now = time.monotonic()
+        if now < self._ask_after or (now < until and all(key.key_id in ("", current) for key in found.keys)):
             return found.keys
         try:
-            new = [
-                await self._wrap(await self._unwrap(key, session), session, key.generation) if key.generation else key
-                for key in found.keys
-            ]
-        except StoreUnavailable:
+            async with asyncio.timeout(BRIEFLY):
+                new = [
+                    await self._wrap(await self._unwrap(key, session), session, key.generation)
+                    if key.generation
+                    else key
+                    for key in found.keys
+                ]
+        except (StoreUnavailable, TimeoutError):
+            self._ask_after = time.monotonic() + ASK_AGAIN
             return found.keys  # the session can be written without; another write will wrap them
         return tuple(old if old.key_id == each.key_id else each for old, each in zip(found.keys, new, strict=True))
 
     async def _wrap(self, data_key: bytes, session: str, generation: int) -> WrappedKey:
         with unchained():
-            key_id, wrapped = await self._asked(self._service.wrap(data_key, session))
+            try:
+                key_id, wrapped = await self._asked(self._service.wrap(data_key, session))
+            except LookupError as error:  # only unwrap() may raise it
+                raise _failed(error) from None
         self._current = key_id, time.monotonic() + CURRENT_FOR
         key = WrappedKey(generation, key_id, wrapped)
         _keep(self._data_keys, (key, session), data_key, MOST_KEYS)
@@ -422,7 +436,7 @@ class Sealed(StoreWrapper):
         except TimeoutError:
             raise StoreUnavailable(f"the key service has not answered within {DEADLINE:g} s") from None
         except Exception as error:  # noqa: BLE001 - a service of the caller may raise anything
-            raise StoreUnavailable(f"the key service failed: {type(error).__name__}") from None
+            raise _failed(error) from None
 
 
 class _SealingTransaction:
@@ -530,6 +544,10 @@ def _tampered(session: str, what: str, hint: str = "") -> Tampered:
 
 def _wrong_key(session: str, key_id: str, why: str) -> WrongKey:
     return WrongKey(f"is sealed with key {key_id!r}, and {why}", path=f"session {session!r}", session=session)
+
+
+def _failed(error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"the key service failed: {type(error).__name__}")
 
 
 def _restless(session: str) -> Conflict:
