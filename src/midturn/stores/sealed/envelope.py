@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import secrets
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import orjson
@@ -72,7 +73,8 @@ class Times:
         if abs(head.created - (head.updated if self.created is None else self.created)) > _FLOATS:
             return "the time of its creation was changed"
         if abs(head.updated - self.at) > CLOCKS:
-            return "the time of its last change was changed"
+            was, now = (datetime.fromtimestamp(each, UTC).isoformat(" ", "seconds") for each in (self.at, head.updated))
+            return f"the time of its last change was changed; it was {was}, and the record has {now}"
         return None
 
 

@@ -38,6 +38,9 @@ class KeyService(Protocol):
     async def unwrap(self, key_id: str, wrapped: bytes, context: str) -> bytes:
         """Return the data key.
 
+        ``key_id`` comes from the database. Refuse the id of a key that is not yours: a service that also takes keys of
+        strangers would open what a stranger has sealed.
+
         Raises:
             LookupError: the service has no such key, or the wrapped key was not made with it. Any other exception means
                 that the service cannot be reached.

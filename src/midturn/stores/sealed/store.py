@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from midturn.errors import Conflict, SessionDeleted, StoreUnavailable, Tampered, WrongKey
+from midturn.errors import Conflict, SessionDeleted, StoreFull, StoreUnavailable, Tampered, WrongKey
 from midturn.record.head import NO_LABELS, Kind, Removal, Write
 from midturn.store import DEADLINE
 from midturn.stores.sealed.envelope import (
@@ -346,7 +346,10 @@ class Sealed(StoreWrapper):
         self._remember(session, found)
         if abs(raw.updated - times.at) > CLOCKS:
             # A clock was set, or this process stood still meanwhile. Readers would take the time for a forged one.
-            return await self._apply(found, _same_again(found), self.inner.write)
+            try:
+                return await self._apply(found, _same_again(found), self.inner.write)
+            except (Conflict, StoreFull, StoreUnavailable):
+                self._remember(session, found)  # the write itself took effect, and the next one puts the time right
         return replace(raw, data=write.data)
 
     async def _seal_again(self, found: _Session, rows: Sequence[Row], *, release: bool = False) -> _Session:
@@ -396,7 +399,7 @@ class Sealed(StoreWrapper):
                     else key
                     for key in found.keys
                 ]
-        except (StoreUnavailable, TimeoutError):
+        except (StoreUnavailable, TimeoutError, WrongKey):
             self._ask_after = time.monotonic() + ASK_AGAIN
             return found.keys  # the session can be written without; another write will wrap them
         return tuple(old if old.key_id == each.key_id else each for old, each in zip(found.keys, new, strict=True))
@@ -404,7 +407,7 @@ class Sealed(StoreWrapper):
     async def _wrap(self, data_key: bytes, session: str, generation: int) -> WrappedKey:
         with unchained():
             try:
-                key_id, wrapped = await self._asked(self._service.wrap(data_key, session))
+                key_id, wrapped = await self._asked(lambda: self._service.wrap(data_key, session))
             except LookupError as error:  # only unwrap() may raise it
                 raise _failed(error) from None
         self._current = key_id, time.monotonic() + CURRENT_FOR
@@ -417,7 +420,7 @@ class Sealed(StoreWrapper):
         if data_key is None:
             with unchained():
                 try:
-                    data_key = await self._asked(self._service.unwrap(key.key_id, key.wrapped, session))
+                    data_key = await self._asked(lambda: self._service.unwrap(key.key_id, key.wrapped, session))
                 except LookupError as error:
                     why = str(error.args[0]) if error.args else "the key service does not know it"
                     raise _wrong_key(session, key.key_id, why) from None
@@ -426,11 +429,11 @@ class Sealed(StoreWrapper):
             _keep(self._data_keys, (key, session), data_key, MOST_KEYS)
         return data_key
 
-    async def _asked(self, question: Awaitable[Value]) -> Value:
+    async def _asked(self, question: Callable[[], Awaitable[Value]]) -> Value:
         """Return the answer of the key service."""
         try:
-            async with self._gate, asyncio.timeout(DEADLINE):
-                return await question
+            async with asyncio.timeout(DEADLINE), self._gate:
+                return await question()
         except (LookupError, StoreUnavailable):
             raise
         except TimeoutError:
