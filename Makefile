@@ -31,7 +31,7 @@ test: .venv/.installed .venv/oldest/.installed .venv/agent-framework/.installed 
 chaos: .venv/.installed ## run the long versions of the tests that kill, cut off and generate, and print their figures
 	MIDTURN_LONG=1 $(BIN)/pytest tests/crash tests/testing tests/autogen/test_generated.py tests/autogen/test_fuzz.py \
 		tests/versions/test_chains.py tests/versions/test_verbs_chains.py tests/journal/test_order.py tests/docs/test_app_server.py \
-		tests/hostile/test_bad_input.py tests/sessions/test_machine.py $$(grep -rl --include='test_*.py' 'mark[.]fault' tests)
+		tests/hostile/test_bad_input.py tests/sessions/test_machine.py tests/sealed $$(grep -rl --include='test_*.py' 'mark[.]fault' tests)
 
 compat: .venv/.installed .venv/oldest/.installed ## run the tests of both AutoGens plain and through sessions, and compare
 	$(BIN)/python -m tools.compat
