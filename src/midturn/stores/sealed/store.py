@@ -40,7 +40,7 @@ from midturn.stores.secrets import unchained
 from midturn.stores.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -156,7 +156,7 @@ class Sealed(StoreWrapper):
         raws = await self.inner.heads(
             after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order, reverse=reverse
         )
-        found = await asyncio.gather(*(self._open(raw, remember=False) for raw in raws))
+        found = await _all(self._open(raw, remember=False) for raw in raws)
         heads = [each.head if isinstance(each, _Session) else each for each in found]
         return [head for head in heads if head is not None]
 
@@ -288,7 +288,7 @@ class Sealed(StoreWrapper):
         if found.generation == PLAIN or found.is_deleted:
             return 0
         reads = (self.inner.rows(session, kind, start=found.manifest.next(kind)) for kind in COUNTED)
-        return max((row_facts(row.data)[1] for rows in await asyncio.gather(*reads) for row in rows), default=0)
+        return max((row_facts(row.data)[1] for rows in await _all(reads) for row in rows), default=0)
 
     async def _read(self, found: _Session, session: str, kind: Kind, start: int, stop: int | None) -> Sequence[Row]:
         """Return rows that are still sealed. None of the kind ``KEY`` is missing."""
@@ -503,6 +503,17 @@ def _open_row(found: _Session, session: str, row: Row) -> Row:
         return open_row(found.ciphers[generation], session, row)
     except Unsealable as problem:
         raise Unsealable(f"{where}{problem}") from None
+
+
+async def _all(questions: Iterable[Awaitable[Value]]) -> list[Value]:
+    """Return the answers to questions that are asked at once. None of them is left running after an error."""
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+    found: list[Value] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        found.append(answer)
+    return found
 
 
 def _within(rows: KeyRows, start: int, stop: int | None) -> KeyRows:

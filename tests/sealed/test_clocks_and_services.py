@@ -131,10 +131,10 @@ async def test_a_transaction_after_a_pause_of_its_process_has_the_right_time(kin
 
 
 class Hanging:
-    """A key service that answers until it is told to hang."""
+    """A key service that answers until it is told to hang, and fails once."""
 
-    def __init__(self):
-        self.hangs, self.asked = False, 0
+    def __init__(self, fails_at=None):
+        self.hangs, self.asked, self.fails_at = False, 0, fails_at
 
     async def wrap(self, data_key, context):
         self.asked += 1
@@ -149,6 +149,8 @@ class Hanging:
     async def answer(self):
         if self.hangs:
             await asyncio.Event().wait()
+        if self.asked == self.fails_at:
+            raise OSError("connection reset")
 
 
 async def test_turns_continue_while_the_key_service_hangs(monkeypatch):
@@ -177,3 +179,52 @@ async def test_however_many_ask_each_gives_up_in_time(monkeypatch):
         ]
         found = await asyncio.gather(*writes, return_exceptions=True)
     assert {type(each) for each in found} == {midturn.StoreUnavailable}
+
+
+async def listed(store):
+    return {info.id: info.problem async for info in store.sessions()}
+
+
+async def rekeyed(store):
+    return await store.rekey(deep=True)
+
+
+FLOWS = {
+    "run": lambda store: store.session("case-0", clerk).run(task="again", key="k"),
+    "info": lambda store: store.info("case-0"),
+    "list": listed,
+    "count": lambda store: store.key_counts(),
+    "rekey": rekeyed,
+    "label": lambda store: store.label("case-0", {"desk": "8"}),
+    "fork": lambda store: store.session("case-0", clerk).fork("fork"),
+    "delete": lambda store: store.delete("case-0"),
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+async def test_a_key_service_that_fails_at_any_question_is_a_store_that_cannot_be_reached(
+    flow, monkeypatch, nothing_left
+):
+    monkeypatch.setattr("midturn.stores.sealed.store.CURRENT_FOR", 0.0)
+    ends = set()
+    for at in range(1, 100):
+        inner = await open_store("memory://")
+        kept = Jumping(inner)
+        async with midturn.open(store=kept, keys=KEYS) as store:
+            for number in range(3):
+                await store.session(f"case-{number}", clerk).run(task="hello")
+        service = Hanging(fails_at=at)
+        async with midturn.open(store=kept, keys=service) as store:
+            try:
+                await FLOWS[flow](store)
+                ends.add("done")
+            except midturn.StoreUnavailable as error:
+                ends.add(str(error))
+        monkeypatch.setattr("midturn.lease.ledger.is_dead", lambda owner: True)
+        async with midturn.open(store=kept, keys=KEYS) as store:
+            with suppress(midturn.Conflict, midturn.SessionDeleted):  # it may have been forked or deleted
+                await FLOWS[flow](store)
+            assert not any((await listed(store)).values())
+        if service.asked < at:
+            break
+    assert "done" in ends <= {"done", "the key service failed: OSError"}
