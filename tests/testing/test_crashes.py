@@ -17,8 +17,9 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from pydantic import BaseModel
 
 import midturn
+from midturn.sessions import opening
 from midturn.stores import registry
-from midturn.testing import ScriptedModel, ToolCall, crashes, every_crash
+from midturn.testing import ScriptedModel, ToolCall, every_crash
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -399,7 +400,7 @@ async def test_the_store_is_closed(monkeypatch):
         opened.append(await registry.open_store(url))
         return opened[-1]
 
-    monkeypatch.setattr(crashes, "open_store", open_store)
+    monkeypatch.setattr(opening, "open_store", open_store)
     await every_crash(lambda: AssistantAgent("clerk", ScriptedModel({"": "Done."})), "Go.")
     with pytest.raises(midturn.StoreUnavailable, match="closed"):
         await opened[0].counts()

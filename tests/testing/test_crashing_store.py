@@ -9,6 +9,7 @@ import midturn
 from midturn.record.head import Kind, Row
 from midturn.record.rows import CallRow, encode_record
 from midturn.stores.memory import MemoryStore
+from midturn.stores.sealed.keys import new_key
 from midturn.stores.wrapper import wrap
 from midturn.testing import Crashed, ScriptedModel, ToolCall, a_row, a_write, crash_at
 from midturn.testing.crashing_store import CrashingStore
@@ -226,3 +227,14 @@ async def test_what_cannot_crash_is_refused(url):
         with pytest.raises(midturn.InvalidArgument, match="give the name of a write"):
             async with crash_at(url, **wrong):
                 pass
+
+
+@pytest.mark.parametrize("point", [{"before": "look"}, {"after": "look"}, {"after": "commit"}], ids=str)
+async def test_a_sealed_store_crashes_at_the_same_points(url, point, monkeypatch):
+    monkeypatch.setenv("MIDTURN_KEYS", new_key("2026-11"))
+    async with crash_at(url, **point) as store:
+        await store.session("case", build).run(task="Go.", key="k")
+    async with midturn.open(url) as store:
+        result = await store.session("case", build, busy="raise").run(task="Go.", key="k")
+        assert result.messages[-1].content == "Done."
+        assert (await store.key_counts()).sessions == {"2026-11": 1}

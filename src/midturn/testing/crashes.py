@@ -15,8 +15,9 @@ from midturn.autogen.messages import conversion
 from midturn.errors import InvalidArgument
 from midturn.record.codec import is_array, is_object
 from midturn.record.readable import readable
-from midturn.sessions.opening import OpenStore
-from midturn.stores.registry import open_store, split_lease
+from midturn.sessions.opening import Door, OpenStore
+from midturn.stores.registry import split_lease
+from midturn.stores.sealed.keys import Keys
 from midturn.stores.wrapper import wrap
 from midturn.testing.crashing_store import Crashed, CrashingStore
 
@@ -125,7 +126,7 @@ async def every_crash(
         raise InvalidArgument("must be a function that builds a new agent or team each time", path="build")
     if not tasks:
         raise InvalidArgument("give at least one; None runs a turn without a task", path="tasks")
-    store = await open_store(split_lease(url)[0])
+    store = await Door(keys=Keys.in_env()).open(split_lease(url)[0])
     try:
         name = f"every-crash-{token_hex(3)}"
         trials = _Trials(store=store, build=build, tasks=tasks, answer=answer, effects=effects, reset=reset, name=name)

@@ -9,10 +9,12 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from midturn.errors import InvalidArgument, MidturnError, StoreUnavailable
+from midturn.lease.ledger import check_lease
 from midturn.record.head import Kind, Write
 from midturn.record.rows import CallRow, decode_record
-from midturn.sessions.opening import open as open_sessions
-from midturn.stores.registry import locate, open_store, split_lease
+from midturn.sessions.opening import Door, OpenStore
+from midturn.stores.registry import locate, split_lease
+from midturn.stores.sealed.keys import Keys
 from midturn.stores.wrapper import StoreWrapper, wrap
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from midturn.record.head import Head, Row, Status
-    from midturn.sessions.opening import OpenStore
     from midturn.store import ListOrder, Store, Transaction
 
 When: TypeAlias = Literal["before", "after"]
@@ -234,9 +235,10 @@ async def crash_at(
         return wanted in points
 
     place, lease = split_lease(url)
-    store = wrap(CrashingStore, await open_store(place), trigger=trigger)
+    # Around what seals, because the names of writes are in their records.
+    store = wrap(CrashingStore, await Door(keys=Keys.in_env()).open(place), trigger=trigger)
     try:
-        async with open_sessions(store=store, lease=None if lease is None else float(lease)) as opened:
+        async with OpenStore(store, lease=None if lease is None else check_lease(lease)) as opened:
             yield opened
     except MidturnError:  # a turn that failed does not say `Crashed`, although its failure could not be recorded
         if store.crashed is None:
