@@ -119,7 +119,7 @@ class Sealed(StoreWrapper):
         self._current = ("", 0.0)
         """The id of the service's current key, and until when it counts as that."""
         self._ask_after = 0.0
-        """When a write asks the key service again that can do without."""
+        """The time from which on a write that can do without the key service asks it again."""
         self._data_keys: OrderedDict[tuple[WrappedKey, str], bytes] = OrderedDict()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._gate = asyncio.Semaphore(AT_ONCE)
