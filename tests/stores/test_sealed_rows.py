@@ -1,4 +1,4 @@
-"""What people see of sealed records where they look at a store with other programs: with SQL, and in an editor."""
+"""Sealed records as other programs show them: with SQL, and in an editor."""
 
 import json
 
