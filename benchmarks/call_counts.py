@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -115,7 +115,9 @@ class _Counter:
     def __init__(self, folder: str, profile: _Profile, *, sealed: bool = False) -> None:
         self._url = f"sqlite:///{Path(folder) / 'store.db'}"
         self._profile = profile
-        self._keys = midturn.Keys({"bench": secrets.token_bytes(32)}) if sealed else False
+        self._keys: midturn.Keys | Literal[False] = (
+            midturn.Keys({"bench": secrets.token_bytes(32)}) if sealed else False
+        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[tuple[OpenStore, _Counting]]:
