@@ -37,7 +37,7 @@ from midturn.stores.sealed.envelope import (
 from midturn.stores.sealed.keys import KEY_BYTES, cipher
 from midturn.stores.sealed.manifest import COUNTED, Manifest
 from midturn.stores.secrets import unchained
-from midturn.stores.wrapper import StoreWrapper
+from midturn.stores.wrapper import StoreWrapper, wrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -200,6 +200,10 @@ class Sealed(StoreWrapper):
                 yield _SealingTransaction(inner, self._write)
 
         return sealing()
+
+    def around(self, store: Store) -> Sealed:
+        """Return another store, sealed with the same keys."""
+        return wrap(Sealed, store, keys=self._service, allow_plain=self._allow_plain)
 
     async def current_key(self) -> str:
         """Return the id of the key that wraps new data keys."""
