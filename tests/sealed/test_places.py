@@ -1,4 +1,4 @@
-"""Where else the records of a sealed store go: into archives, forks, and stores behind a scheme of the user's own."""
+"""The other places of records from a sealed store: archives, forks, and stores behind a scheme of the user's own."""
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent

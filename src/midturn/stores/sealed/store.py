@@ -156,7 +156,14 @@ class Sealed(StoreWrapper):
         raws = await self.inner.heads(
             after=after, limit=limit, prefix=prefix, status=status, labels=labels, order=order, reverse=reverse
         )
-        found = await asyncio.gather(*(self._open(raw, remember=False) for raw in raws))
+        opening = [asyncio.ensure_future(self._open(raw, remember=False)) for raw in raws]
+        try:
+            found = await asyncio.gather(*opening)
+        except BaseException:
+            for each in opening:
+                each.cancel()  # else they go on asking a key service that does not answer
+            await asyncio.gather(*opening, return_exceptions=True)
+            raise
         heads = [each.head if isinstance(each, _Session) else each for each in found]
         return [head for head in heads if head is not None]
 
