@@ -31,6 +31,8 @@ from benchmarks.pages import STORES as PAGED
 from benchmarks.pages import PageFigures, pages
 from benchmarks.remembering import RUNS as REMEMBERING_RUNS
 from benchmarks.remembering import MemoryFigures, remembering
+from benchmarks.sealing import STORES as SEALING
+from benchmarks.sealing import SealingFigures, sealing
 from benchmarks.servers import ServerFigures, servers
 from benchmarks.tables import (
     append_table,
@@ -51,6 +53,7 @@ from benchmarks.tables import (
     rate_table,
     replay_table,
     restore_table,
+    sealing_table,
     server_restore_table,
     size_table,
     turn_table,
@@ -253,6 +256,23 @@ async def run_compressing(console: Console, options: argparse.Namespace) -> list
     return figures
 
 
+async def run_sealing(console: Console, options: argparse.Namespace) -> list[SealingFigures]:
+    figures: list[SealingFigures] = []
+    turns = min(options.turns, 500)
+    with Progress(console=console, transient=True) as progress:
+        for kind in SEALING:
+            if options.embedded and kind in ("postgres", "redis"):
+                continue
+            bar = progress.add_task(f"{kind}: {turns:,} turns", total=turns)
+            figures.append(await sealing(kind, turns, partial(progress.advance, bar)))
+    console.print(sealing_table(figures))
+    console.print(
+        "The same turns in a plain and in a sealed store, timed with AutoGen's own work. A restore is timed by the "
+        "processor's clock. Bytes at rest for each byte of text, neither of them compressed. Medians.\n"
+    )
+    return figures
+
+
 async def run_load(console: Console, options: argparse.Namespace) -> list[LoadFigures]:
     counts = [count for count in CALLS if count <= options.parallel]
     stores = [store for store in LOADED if not options.embedded or store not in ("postgres", "redis")]
@@ -280,7 +300,7 @@ async def run_importing(console: Console, _: argparse.Namespace) -> list[ImportF
 
 
 async def run_call_counts(console: Console, _: argparse.Namespace) -> list[CallFigures]:
-    figures = [*await call_counts(), *await answer_counts()]
+    figures = [*await call_counts(), *await answer_counts(), *await call_counts(sealed=True)]
     console.print(call_table(figures))
     console.print(
         "Calls are those of Python functions inside midturn, without the scripted model; a generator that continues "
@@ -296,6 +316,7 @@ BENCHMARKS: dict[str, Any] = {
     "growing": run_growing,
     "keeping": run_keeping,
     "compressing": run_compressing,
+    "sealing": run_sealing,
     "load": run_load,
     "long_session": run_long_session,
     "team_state": run_team_state,
@@ -314,7 +335,8 @@ async def main() -> None:
         "--turns",
         type=int,
         default=10_000,
-        help="length of the conversation (at most: remembering 5,000, servers 2,000, compressing 1,000, keeping 500)",
+        help="length of the conversation (at most: remembering 5,000, servers 2,000, compressing 1,000, keeping and "
+        "sealing 500)",
     )
     parser.add_argument("--messages", type=int, default=1000, help="team_state: length of the team's thread")
     parser.add_argument("--calls", type=int, default=500, help="journal: number of recorded calls")
@@ -322,7 +344,9 @@ async def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="finding, pages: number of sessions")
     parser.add_argument("--parallel", type=int, default=max(CALLS), help="load: most calls at once in a turn")
     parser.add_argument("--megabytes", type=int, default=50, help="load: size of the large message")
-    parser.add_argument("--embedded", action="store_true", help="load, pages, compressing: without Postgres and Redis")
+    parser.add_argument(
+        "--embedded", action="store_true", help="load, pages, compressing, sealing: without Postgres and Redis"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     if options.messages < EARLY:

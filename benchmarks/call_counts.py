@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import tempfile
 import threading
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -111,15 +112,18 @@ class _Profile:
 class _Counter:
     """A store in SQLite whose sessions are counted."""
 
-    def __init__(self, folder: str, profile: _Profile) -> None:
+    def __init__(self, folder: str, profile: _Profile, *, sealed: bool = False) -> None:
         self._url = f"sqlite:///{Path(folder) / 'store.db'}"
         self._profile = profile
+        self._keys: midturn.Keys | Literal[False] = (
+            midturn.Keys({"bench": secrets.token_bytes(32)}) if sealed else False
+        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[tuple[OpenStore, _Counting]]:
         """Open the store as a new process would."""
         store = wrap(_Counting, await open_store(self._url))
-        async with midturn.open(store=store) as opened:
+        async with midturn.open(store=store, keys=self._keys) as opened:
             yield opened, store
 
     async def count(
@@ -140,11 +144,11 @@ class _Counter:
         )
 
 
-async def call_counts() -> list[CallFigures]:
+async def call_counts(*, sealed: bool = False) -> list[CallFigures]:
     """Return the work of a warm turn, of an answer and of a resumed turn in a new process, and of reading."""
     profile = _Profile()
     with tempfile.TemporaryDirectory(prefix="midturn-bench-") as folder, profile.installed():
-        counter = _Counter(folder, profile)
+        counter = _Counter(folder, profile, sealed=sealed)
         async with counter.opened() as (store, counted):
             case = store.session("case", _chatty)
             for number in range(WARM):
@@ -178,7 +182,10 @@ async def call_counts() -> list[CallFigures]:
                 await counter.count("turn(n)", counted, lambda: reader.turn(WARM)),
                 await counter.count("history(last=5)", counted, lambda: _last_turns(reader)),
             ]
-    return figures
+    return [
+        replace(each, what=f"{each.what}, sealed", calls_budget=None, changes_budget=None) if sealed else each
+        for each in figures
+    ]
 
 
 async def _last_turns(session: midturn.Session[Any, Any]) -> None:

@@ -118,7 +118,7 @@ class _Pair:
                 advance()
         self.raw.append(raw)
         for compress, url in self.urls.items():
-            self.sizes[compress].append(await _size(self._kind, url, self._folder / compress))
+            self.sizes[compress].append(await size_at_rest(self._kind, url, self._folder / compress))
 
     async def restore(self, compress: str, turns: int) -> float:
         async with midturn.open(self.urls[compress]) as store:
@@ -128,7 +128,10 @@ class _Pair:
 async def compressing(kind: str, texts: str, turns: int, advance: Callable[[], None]) -> CompressingFigures:
     """Return the figures of one store with one kind of text."""
     chance = random.Random(SEED)
-    pairs = ((TEXTS[texts](_length(chance), chance), TEXTS[texts](_length(chance), chance)) for _ in range(turns))
+    pairs = (
+        (TEXTS[texts](typical_length(chance), chance), TEXTS[texts](typical_length(chance), chance))
+        for _ in range(turns)
+    )
     folder = Path(tempfile.mkdtemp(prefix="midturn-bench-"))
     pair = _Pair(kind, folder)
     try:
@@ -152,11 +155,11 @@ async def compressing(kind: str, texts: str, turns: int, advance: Callable[[], N
     )
 
 
-def _length(chance: random.Random) -> int:
+def typical_length(chance: random.Random) -> int:
     return min(5_000, max(20, int(chance.lognormvariate(0, 0.8) * TYPICAL)))
 
 
-async def _size(kind: str, url: str, folder: Path) -> int:
+async def size_at_rest(kind: str, url: str, folder: Path) -> int:
     """Return the bytes of a store that nobody has open; of Redis, the memory of the session."""
     place, _, options = url.partition("?")
     name = options.partition("&")[0].partition("=")[2]

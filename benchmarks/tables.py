@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.migrating import MigrationFigures
     from benchmarks.pages import PageFigures
     from benchmarks.remembering import MemoryFigures
+    from benchmarks.sealing import SealingFigures
     from benchmarks.servers import ServerFigures
     from benchmarks.team_state import TeamFigures
 
@@ -303,6 +304,20 @@ def compressing_table(figures: list[CompressingFigures]) -> Table:
         _ms("a turn", "turn_ms"),
         _ratio("/ plain", "turn_ratio", COMPRESSING_BUDGET),
         _ratio("restore / plain", "restore_ratio"),
+    )
+
+
+def sealing_table(figures: list[SealingFigures]) -> Table:
+    return _table(
+        "Sealed against plain stores",
+        figures,
+        _text("store"),
+        _number("turns"),
+        _ms("a plain turn", "plain_ms"),
+        _ratio("sealed / plain", "turn_ratio"),
+        _ratio("restore / plain", "restore_ratio"),
+        _ratio("plain", "plain_bytes"),
+        _ratio("sealed", "bytes"),
     )
 
 

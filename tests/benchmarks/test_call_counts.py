@@ -20,3 +20,8 @@ async def test_the_hundredth_answer_of_a_turn_costs_what_the_first_does():
     assert last.calls <= 1.1 * first.calls
     assert last.body_reads == half.body_reads == 0
     assert last_replayed.calls <= 2.1 * half_replayed.calls  # linear
+
+
+async def test_sealing_needs_no_read_of_bodies_and_no_write_of_its_own():
+    plain, sealed = await call_counts(), await call_counts(sealed=True)
+    assert [(each.body_reads, each.writes) for each in sealed] == [(each.body_reads, each.writes) for each in plain]

@@ -43,6 +43,14 @@ def test_a_new_key_is_printed_or_written_before_those_of_a_file(cli):
     assert "occurs twice" in cli("keys", "new", "2026-05", "--file", "keys.txt", code=2).err
 
 
+def test_the_status_of_a_store_has_the_key_that_seals_it(cli, key, monkeypatch):
+    cli("chat", "app:support", "case-42", "hello")
+    assert "\nsealed   2026-11\n" in cli("db", "status").out
+    monkeypatch.delenv("MIDTURN_KEYS")
+    assert "\nsealed   no\n" in cli("db", "status").out
+    assert cli("db", "status", "--json").json["sealed"] is None
+
+
 def test_a_store_is_sealed_moved_to_another_key_and_counted(cli, key, monkeypatch):
     cli("chat", "app:support", "case-42", "fail now", code=1)
     assert is_sealed("midturn.db")

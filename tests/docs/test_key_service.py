@@ -168,6 +168,21 @@ async def test_a_list_asks_for_ten_sessions_at_a_time_and_for_each_once(app, ser
     assert (service.most, service.asked) == (10, ["decrypt"] * 25)
 
 
+async def test_a_list_that_fails_asks_nothing_more(app, service, opened, monkeypatch):
+    async with opened() as store:
+        for number in range(25):
+            await store.session(f"case-{number:02}", app.build).run(task="hello")
+    service.asked.clear()
+    service.break_down("hangs")
+    monkeypatch.setattr(sealed_store, "DEADLINE", 0.2)
+    async with opened() as store:
+        with pytest.raises(midturn.StoreUnavailable, match="has not answered"):
+            [info async for info in store.sessions()]
+        asked = len(service.asked)
+        await asyncio.sleep(1.0)  # time enough for all of them
+        assert (len(service.asked), asked <= 20) == (asked, True)
+
+
 async def test_a_worker_learns_of_a_rotation_and_an_old_version_can_be_retired(app, service, opened, monkeypatch):
     async with opened() as store:
         used = store.session("used", app.build)

@@ -21,6 +21,7 @@ from tools.servers.shared import EMBEDDED
 
 import midturn
 from midturn.stores.sealed.keys import KEY_BYTES, new_key
+from midturn.stores.wrapper import innermost
 
 LINE = new_key("2026-11")
 KEY = base64.b64decode(LINE.partition(":")[2])
@@ -162,7 +163,7 @@ async def test_no_file_of_a_sealed_store_has_a_word_and_those_of_a_plain_one_hav
         canary = Canaries()
         (tmp_path / str(keys)).mkdir()
         with place(kind, tmp_path / str(keys)) as (url, folder):
-            async with midturn.open(url, keys=keys) as store:
+            async with midturn.open(url, keys=keys, compress="none") as store:
                 await live(store, canary)
                 found = {word for path in files(folder) for word in canary.found_in(path.read_bytes())}
             if kind == "redis":
@@ -198,8 +199,9 @@ async def test_errors_of_a_sealed_store_show_no_word_and_no_key(tmp_path, logged
     other = midturn.Keys.parse(new_key("2027-05"))
     async with midturn.open(url, keys=KEYS) as store:
         await live(store, canary)
-        heads = await store.store.inner.heads()
-        rows = [await store.store.inner.rows(head.session, kind) for head in heads for kind in range(1, 8)]
+        inner = innermost(store.store)
+        heads = await inner.heads()
+        rows = [await inner.rows(head.session, kind) for head in heads for kind in range(1, 8)]
     shown = [repr(KEYS), repr(heads), repr(rows)]
     for keys, spoils in ((other, False), (KEYS, True), (False, False)):
         if spoils:

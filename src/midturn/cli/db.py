@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from midturn.cli.key_argument import key_in_use
 from midturn.cli.options import command_line, common
 from midturn.cli.output import note, print_json, say
 from midturn.cli.session_argument import existing
@@ -25,7 +26,7 @@ def db(context: click.Context) -> None:
 @db.command()
 @common
 def status(*, url: str, as_json: bool) -> None:
-    """Show what a store guarantees, and the version of its tables."""
+    """Show what a store guarantees, the version of its tables, and the key that seals it."""
     facts = run(_facts(url))
     if as_json:
         print_json(facts)
@@ -33,6 +34,8 @@ def status(*, url: str, as_json: bool) -> None:
     for name, value in facts.items():
         if value is not None and name not in ("risks", "upgrade"):
             say(f"{name:9}{value}")
+    if facts["sealed"] is None:
+        say(f"{'sealed':9}no")
     for risk in facts["risks"]:
         say(f"risk     {risk}")
     if facts["upgrade"]:
@@ -74,6 +77,7 @@ async def _facts(url: str) -> dict[str, Any]:
                 "newest": store.newest,
                 "upgrade": store.version < store.newest,
                 "compress": compression(url),
+                "sealed": key_in_use(),
             }
         finally:
             await store.close()
@@ -82,7 +86,7 @@ async def _facts(url: str) -> dict[str, Any]:
         facts = {"store": scheme, "address": getattr(found, "address", path and str(path)), "server": None}
         facts |= {"profile": found.profile, "risks": getattr(found, "risks", [])}
         facts |= {"schema": None, "version": None, "newest": None, "upgrade": False}
-        return facts | {"compress": compression(url)}
+        return facts | {"compress": compression(url), "sealed": key_in_use()}
 
 
 async def _upgrade(url: str) -> tuple[int, int]:

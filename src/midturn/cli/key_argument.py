@@ -27,6 +27,12 @@ def opened(url: str, *, keys: str | None = None, **options: Any) -> OpenStore:
     return midturn.open(url, keys=_in_environment() if keys is None else _named(keys), **options)
 
 
+def key_in_use() -> str | None:
+    """Return the id of the key that seals new sessions, or the class of the key service; ``None`` without keys."""
+    found = _in_environment() or Keys.in_env()
+    return found.current if isinstance(found, Keys) else type(found).__name__ if found else None
+
+
 def _named(name: str) -> Found:
     if name == NONE:
         return False

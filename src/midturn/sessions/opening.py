@@ -39,6 +39,7 @@ from midturn.stores.registry import (
     with_options,
 )
 from midturn.stores.sealed.keys import Keys, check_keys
+from midturn.stores.sealed.store import sealed_part
 from midturn.stores.secrets import Secret, scheme_of
 from midturn.stores.wrapper import wrap
 from midturn.turns.acts import bury
@@ -461,7 +462,9 @@ class OpenStore:
         async with AsyncExitStack() as stack:
             copies = None
             if archive is not None:
-                copies = self._door.before(await stack.enter_async_context(open_archive(archive)))
+                copies = await stack.enter_async_context(open_archive(archive))
+                if (sealed := sealed_part(self.store)) is not None:  # also if it was opened by a scheme of the user's
+                    copies = sealed.around(copies)
             pruning = prune(self.store, chosen, copies, by=by, why=f"prune: {rule}")
             async for session, why in await stack.enter_async_context(aclosing(pruning)):
                 if why is None:

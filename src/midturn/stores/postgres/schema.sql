@@ -226,22 +226,30 @@ BEGIN
 END
 $$;
 
+-- The greatest number of a session's rows of a kind; 0 if it has none.
+CREATE FUNCTION latest(a_session bigint, kind int) RETURNS bigint
+LANGUAGE sql STABLE STRICT SET search_path FROM CURRENT AS $$
+    SELECT coalesce(max(n), 0) FROM rows WHERE series = a_session * 8 + kind
+$$;
+
 CREATE VIEW sessions AS
 SELECT
     name AS session,
     CASE
-        WHEN status <> 'deleted' AND (progress IS NULL OR progress ? 'copying') THEN 'unusable'
+        WHEN status <> 'deleted' AND (progress IS NULL AND NOT is_sealed OR progress ? 'copying') THEN 'unusable'
         WHEN status = 'running' AND living.owner IS NULL THEN 'interrupted'
         ELSE status
     END AS status,
     labels,
-    coalesce(whole(progress -> 'turn'), 0) AS turns,
-    coalesce(whole(progress -> 'checkpoint'), 0) AS checkpoint,
+    -- Of a sealed session, only the numbers of its rows can be read here.
+    CASE WHEN is_sealed THEN latest(id, 3) ELSE coalesce(whole(progress -> 'turn'), 0) END AS turns,
+    CASE WHEN is_sealed THEN latest(id, 4) ELSE coalesce(whole(progress -> 'checkpoint'), 0) END AS checkpoint,
     living.owner,
     to_timestamp(created) AS created,
     to_timestamp(updated) AS updated
 FROM heads,
-    LATERAL (SELECT CASE WHEN status <> 'deleted' THEN record(data) END AS progress) AS decoded,
+    LATERAL (SELECT status <> 'deleted' AND encoding(data) IS NOT DISTINCT FROM '(sealed)' AS is_sealed) AS form,
+    LATERAL (SELECT CASE WHEN status <> 'deleted' AND NOT is_sealed THEN record(data) END AS progress) AS decoded,
     LATERAL (SELECT CASE WHEN expires > extract(epoch FROM clock_timestamp()) THEN heads.owner END AS owner) AS living;
 
 -- An open turn waits if its session does.
@@ -258,11 +266,16 @@ SELECT
                 ELSE 'interrupted'
             END
         WHEN failure.n IS NOT NULL THEN record(failure.data) ->> 'status'
+        WHEN encoding(found.data) IS NOT NULL THEN CASE
+            WHEN heads.status = 'idle' OR found.n < latest(heads.id, 3) THEN encoding(found.data)  -- it was given up
+            WHEN heads.status = 'running' AND heads.expires <= extract(epoch FROM clock_timestamp()) THEN 'interrupted'
+            ELSE heads.status
+        END
         ELSE 'interrupted'
     END AS status,
     record(found.data) ->> 'key' AS key,
     record(failure.data) ->> 'error' AS error,
-    coalesce(record(done.data) ->> 'stop_reason', encoding(done.data)) AS stop_reason,
+    coalesce(record(done.data) ->> 'stop_reason', encoding(done.data), encoding(found.data)) AS stop_reason,
     whole(record(done.data) -> 'usage' -> 0) AS prompt_tokens,
     whole(record(done.data) -> 'usage' -> 1) AS completion_tokens,
     moment(record(found.data) -> 'at') AS started,

@@ -37,7 +37,7 @@ from midturn.stores.sealed.envelope import (
 from midturn.stores.sealed.keys import KEY_BYTES, cipher
 from midturn.stores.sealed.manifest import COUNTED, Manifest
 from midturn.stores.secrets import unchained
-from midturn.stores.wrapper import StoreWrapper
+from midturn.stores.wrapper import StoreWrapper, wrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -119,7 +119,7 @@ class Sealed(StoreWrapper):
         self._current = ("", 0.0)
         """The id of the service's current key, and until when it counts as that."""
         self._ask_after = 0.0
-        """When a write asks the key service again that can do without."""
+        """The time from which on a write that can do without the key service asks it again."""
         self._data_keys: OrderedDict[tuple[WrappedKey, str], bytes] = OrderedDict()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -200,6 +200,10 @@ class Sealed(StoreWrapper):
                 yield _SealingTransaction(inner, self._write)
 
         return sealing()
+
+    def around(self, store: Store) -> Sealed:
+        """Return another store, sealed with the same keys."""
+        return wrap(Sealed, store, keys=self._service, allow_plain=self._allow_plain)
 
     async def current_key(self) -> str:
         """Return the id of the key that wraps new data keys."""
