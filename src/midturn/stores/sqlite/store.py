@@ -295,7 +295,7 @@ class SqliteStore:
         return time.monotonic() >= self._job.until
 
     def _check_caller(self, session: str | None) -> None:
-        if self._caller_has_gone():
+        if time.monotonic() >= self._job.until:
             raise self._late(session)
 
     @contextmanager
