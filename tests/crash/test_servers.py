@@ -153,6 +153,7 @@ def test_a_write_whose_connection_is_cut_takes_effect_once(
 ):
     ledger = tmp_path / "ledger"
     url = proxy.url_through(server.url)
+    url += f"{'&' if '?' in url else '?'}compress=none"  # the proxy looks for texts
     worker = workers(url=url, session="case", ledger=str(ledger), writes=True, listens=True)
 
     def run(number):
