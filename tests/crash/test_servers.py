@@ -147,13 +147,17 @@ def test_a_database_that_crashes_again_and_again_loses_nothing(
     figures(store=kind, crashes=CRASHES, workers=len(crew), turns=turns, **silences(crews, back))
 
 
+def plain(url):
+    """The URL of a store that does not compress: the proxy looks for texts."""
+    return f"{url}{'&' if '?' in url else '?'}compress=none"
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_write_whose_connection_is_cut_takes_effect_once(
     workers, kind, server, proxy, tmp_path, *, rng, read, check_history, figures
 ):
     ledger = tmp_path / "ledger"
-    url = proxy.url_through(server.url)
-    url += f"{'&' if '?' in url else '?'}compress=none"  # the proxy looks for texts
+    url = plain(proxy.url_through(server.url))
     worker = workers(url=url, session="case", ledger=str(ledger), writes=True, listens=True)
 
     def run(number):
@@ -189,7 +193,7 @@ def test_a_commit_whose_answer_is_lost_is_found_done_after_another_worker_went_o
     gate = tmp_path / "gate"
     # Without a journal, the commit is the first request that has the answer in it.
     request = {"session": "case", "lease": 3600.0, "writes": True, "listens": True, "durability": "turn"}
-    cut_off = workers(**request, url=proxy.url_through(server.url), gate=str(gate))
+    cut_off = workers(**request, url=plain(proxy.url_through(server.url)), gate=str(gate))
     other = workers(**request, url=server.url)
     cut_off.tell({"run": "task 1", "key": "1"})
     cut_off.wait_for("wrote")
