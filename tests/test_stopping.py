@@ -212,6 +212,7 @@ def run(items, *stops):
     agent = SimpleNamespace(run_stream=lambda **_: items)
     calls = SimpleNamespace(replaying=False, quiet=lambda: asyncio.sleep(0))
     intercepted = SimpleNamespace(
+        redaction=None,
         live=agent,
         calls=calls,
         installed=nullcontext,
