@@ -11,7 +11,7 @@ import redis
 from psycopg import sql
 
 COLUMNS = """
-    SELECT table_name, string_agg(quote_ident(column_name), ', ')
+    SELECT table_name, string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position)
     FROM information_schema.columns
     WHERE table_schema = %s AND table_name IN ('heads', 'rows') AND is_generated = 'NEVER'
     GROUP BY 1 ORDER BY 1
