@@ -18,12 +18,14 @@
   age();
   setInterval(age, 10000);
 
+  let sent = ""; // Kept here and not on the form: a live update may take it from there meanwhile.
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
-    if (form.dataset.sent) event.preventDefault();
-    form.dataset.sent = "yes";
-    setTimeout(() => delete form.dataset.sent, 2000);
+    const now = `${form.getAttribute("action")} ${form.elements.question?.value}`;
+    if (now === sent) event.preventDefault();
+    sent = now;
+    setTimeout(() => (sent = sent === now ? "" : sent), 2000);
   });
 
   const live = document.getElementById("live");
