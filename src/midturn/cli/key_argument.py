@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
@@ -36,7 +37,7 @@ def key_in_use() -> str | None:
 def _named(name: str) -> Found:
     if name == NONE:
         return False
-    return load_attribute(name) if ":" in name and not os.path.exists(name) else Keys.from_file(name)  # noqa: PTH110
+    return load_attribute(name) if ":" in name and not Path(name).exists() else Keys.from_file(name)
 
 
 def _in_environment() -> Found:

@@ -85,25 +85,27 @@ class _Compressing:
         rows: list[Row] = []
         shorter = large = False
         for row in write.rows:
-            if row.kind in COMPRESSED:
-                if len(row.data) >= LARGE:
-                    large = True
-                else:
-                    data = _NEWEST + self._compress(row.data)
-                    if len(data) < len(row.data):
-                        row = Row(kind=row.kind, n=row.n, data=data)  # noqa: PLW2901
-                        shorter = True
             rows.append(row)
+            if row.kind not in COMPRESSED:
+                continue
+            if len(row.data) >= LARGE:
+                large = True
+                continue
+            data = _NEWEST + self._compress(row.data)
+            if len(data) < len(row.data):
+                rows[-1] = Row(kind=row.kind, n=row.n, data=data)
+                shorter = True
         if shorter:
             write = replace(write, rows=tuple(rows))
         return self._write_large(write) if large else self._apply(write)
 
     async def _write_large(self, write: Write) -> Head:
-        rows: list[Row] = []
-        for row in write.rows:
-            if len(row.data) >= LARGE and row.kind in COMPRESSED:
-                row = replace(row, data=await asyncio.to_thread(encode_large, row.data))  # noqa: PLW2901
-            rows.append(row)
+        rows = [
+            replace(row, data=await asyncio.to_thread(encode_large, row.data))
+            if len(row.data) >= LARGE and row.kind in COMPRESSED
+            else row
+            for row in write.rows
+        ]
         return await self._apply(replace(write, rows=tuple(rows)))
 
 
@@ -165,10 +167,10 @@ class Decoder:
         """Return the rows of a session with plain records. It raises what :meth:`decode` raises."""
         found: list[Row] = []
         for row in rows:
+            found.append(row)
             if row.data[:1] == MARK:
                 data = self.decode(row.data, f"{row.kind.name.lower()} {row.n}", session)
-                row = Row(kind=row.kind, n=row.n, data=data)  # noqa: PLW2901
-            found.append(row)
+                found[-1] = Row(kind=row.kind, n=row.n, data=data)
         return found
 
     def decode(self, data: bytes, what: str, session: str) -> bytes:
