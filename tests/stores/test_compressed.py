@@ -25,7 +25,7 @@ from midturn.record.head import Kind
 from midturn.stores import registry
 from midturn.stores.compressed import store as module
 from midturn.stores.compressed.store import (
-    COMPRESSED,
+    KINDS,
     LARGE,
     MARK,
     NEWEST,
@@ -178,8 +178,8 @@ async def test_bodies_checkpoints_and_calls_are_compressed_and_the_rest_is_plain
     async with opened("memory://?compress=zstd") as store:
         await store.write(a_write("case", rows=rows, data=TEXT))
         kept = {kind: (await raw(store).rows("case", kind))[0].data for kind in Kind}
-        assert {kind for kind, data in kept.items() if data[:1] == MARK} == COMPRESSED
-        assert {data for kind, data in kept.items() if kind not in COMPRESSED} == {TEXT}
+        assert {kind for kind, data in kept.items() if data[:1] == MARK} == KINDS
+        assert {data for kind, data in kept.items() if kind not in KINDS} == {TEXT}
         assert (await raw(store).head("case")).data == TEXT
         assert [(await store.rows("case", kind))[0].data for kind in Kind] == [TEXT] * len(Kind)
 

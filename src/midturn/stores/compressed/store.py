@@ -19,6 +19,7 @@ import zstandard
 
 from midturn.errors import StateInvalid, UnknownVersion
 from midturn.record.codec import MAX_BYTES
+from midturn.record.head import COMPRESSED as MARK
 from midturn.record.head import Kind, Row
 from midturn.stores.wrapper import StoreWrapper
 
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
     Apply = Callable[[Write], Coroutine[Any, Any, Head]]
     Compress = Callable[[bytes], bytes]
 
-COMPRESSED = frozenset({Kind.BODY, Kind.CHECKPOINT, Kind.CALL})
+KINDS = frozenset({Kind.BODY, Kind.CHECKPOINT, Kind.CALL})
 """The kinds of rows that are compressed. The others are few or short, and say who did what: people may look for them in
 the database. Heads stay plain as well: each write replaces them."""
-MARK = b"\x01"
-"""The first byte of a compressed record."""
 NEWEST = 1
 """The shipped dictionary with which records are written. Those before it are only read."""
 LARGE = 128 * 1024
@@ -86,7 +85,7 @@ class _Compressing:
         shorter = large = False
         for row in write.rows:
             rows.append(row)
-            if row.kind not in COMPRESSED:
+            if row.kind not in KINDS:
                 continue
             if len(row.data) >= LARGE:
                 large = True
@@ -102,7 +101,7 @@ class _Compressing:
     async def _write_large(self, write: Write) -> Head:
         rows = [
             replace(row, data=await asyncio.to_thread(encode_large, row.data))
-            if len(row.data) >= LARGE and row.kind in COMPRESSED
+            if len(row.data) >= LARGE and row.kind in KINDS
             else row
             for row in write.rows
         ]
